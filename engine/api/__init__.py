@@ -1,0 +1,1 @@
+"""The streams that a program is written with."""

@@ -1,0 +1,71 @@
+"""The settings of a job, with their defaults and their limits.
+
+Built by the environment, read by the planner and the runtimes. All values are checked here, together, before anything
+starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.engine.errors import ConfigurationError
+
+DEFAULT_MAX_PARALLELISM: Final = 128
+LARGEST_MAX_PARALLELISM: Final = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """How a job runs; never what it computes.
+
+    Args:
+        max_parallelism: number of key groups, and so the largest parallelism that a keyed operator can ever have.
+        buffer_timeout_ms: the longest time that rows wait for their batch to fill; 0 sends as soon as there is credit.
+        max_batch_rows: the most rows that a source reads, or a channel sends, at once.
+        max_batch_bytes: the most bytes that a channel sends at once (one row may be larger).
+        channel_credits: how many batches may be under way on one channel.
+        slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
+
+    Raises:
+        ConfigurationError: names every setting that cannot be used.
+    """
+
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    buffer_timeout_ms: int = 50
+    max_batch_rows: int = 65_536
+    max_batch_bytes: int = 8 * 1024 * 1024
+    channel_credits: int = 4
+    slot_cpus: float = 1.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be a whole number from {low} to {high}, not {value!r}"
+            for name, value, low, high in (
+                ("max_parallelism", self.max_parallelism, 1, LARGEST_MAX_PARALLELISM),
+                ("buffer_timeout_ms", self.buffer_timeout_ms, 0, 2**31),
+                ("max_batch_rows", self.max_batch_rows, 1, 2**30),
+                ("max_batch_bytes", self.max_batch_bytes, 1, 2**31),
+                ("channel_credits", self.channel_credits, 1, 1000),
+            )
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high
+        ]
+        if not 0 <= self.slot_cpus <= 1024:
+            problems.append(f"slot_cpus must be from 0 to 1024, not {self.slot_cpus!r}")
+        if problems:
+            raise ConfigurationError("; ".join(problems))
+
+
+def check_parallelism(value: int, max_parallelism: int, where: str) -> int:
+    """The parallelism itself, if it can be used.
+
+    Raises:
+        ConfigurationError: not a whole number from 1 to `max_parallelism`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{where}: parallelism must be a whole number of 1 or more, not {value!r}")
+    if value > max_parallelism:
+        raise ConfigurationError(
+            f"{where}: parallelism {value} is over the maximum of {max_parallelism}; raise max_parallelism"
+        )
+    return value

@@ -1,0 +1,153 @@
+"""What a connector implements: sources made of splits, sinks made of writers.
+
+The engine calls these; connectors depend on this module and `elements`, `errors`, `clock` alone. Objects of `Source`,
+`Split` and `Sink` describe the work and travel to the cluster, so they must be picklable and hold no open file or
+connection; readers and writers live in one subtask and may hold both.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.engine.clock import Clock
+from penstock.engine.elements import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorContext:
+    """What the engine tells a reader or writer about the subtask that it lives in.
+
+    Args:
+        operator: the operator's name, for messages.
+        subtask: index of the subtask, from 0.
+        parallelism: how many subtasks the operator has.
+        clock: the only source of time.
+    """
+
+    operator: str
+    subtask: int
+    parallelism: int
+    clock: Clock
+
+
+class Split(Protocol):
+    """A part of a source's data that one reader reads: a file, a range of row numbers, a partition."""
+
+    @property
+    def split_id(self) -> str:
+        """Unique within the source, and the same each time the program is built."""
+        ...
+
+
+class SplitOrder(enum.Enum):
+    """How a subtask reads several splits."""
+
+    SEQUENTIAL = "sequential"
+    """One after another, each to its end: files."""
+    INTERLEAVED = "interleaved"
+    """A batch from each in turn: partitions of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A reader's answer when it has nothing now: ask again at `until` (seconds, `Clock.monotonic`)."""
+
+    until: float
+
+
+class SourceReader(ABC):
+    """Reads one split. Lives in one subtask and is called by one thread."""
+
+    @abstractmethod
+    def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
+        """At most `max_rows` rows with the source's schema, `Wait` for nothing yet, None at the end of the split.
+
+        Raises:
+            RecordError: bad input; names file and row (or topic, partition and offset).
+        """
+
+    def close(self) -> None:  # noqa: B027 - most readers that hold nothing need not say so
+        """Release files and connections. Called once, also after an error."""
+
+
+class Source(ABC):
+    """Describes where rows come from. Must be picklable."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of every batch that a reader gives."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether each split ends by itself."""
+        return True
+
+    @property
+    def max_parallelism(self) -> int | None:
+        """The most subtasks that can share the work, or None for no limit; 1 keeps the order of a collection."""
+        return None
+
+    @property
+    def split_order(self) -> SplitOrder:
+        """How a subtask reads several splits; by default a bounded source's one after another."""
+        return SplitOrder.SEQUENTIAL if self.bounded else SplitOrder.INTERLEAVED
+
+    @abstractmethod
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        """The source's splits for that many subtasks; split i goes to subtask i modulo `parallelism`.
+
+        Called once, where the job is planned. The rows of all splits together must not depend on `parallelism`.
+        """
+
+    @abstractmethod
+    def open(self, split: Split, context: ConnectorContext) -> SourceReader:
+        """A reader at the start of `split`. Called in the subtask."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A short text for `explain()`, such as `files(flights.csv)`."""
+
+
+class SinkWriter(ABC):
+    """Writes the rows of one subtask. Called by one thread."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Take the batch. May block: that is how a slow sink slows the job down."""
+
+    def finish(self) -> None:  # noqa: B027 - a writer with nothing to publish need not say so
+        """The input ended: make everything written so far visible. Not called after an error."""
+
+    def close(self) -> None:  # noqa: B027 - a writer that holds nothing need not say so
+        """Release resources; drop what was not finished. Called once, also after an error."""
+
+
+class Sink(ABC):
+    """Describes where rows go. Must be picklable.
+
+    Its docstring says which guarantee it gives. The sinks of this package write as rows arrive and publish at the end
+    of the input; a failed job publishes nothing of the subtasks that had not finished.
+    """
+
+    def prepare(self, schema: pa.Schema | None) -> None:  # noqa: B027 - most sinks take any schema
+        """Check the sink before anything starts, where the job is planned; `schema` is None where it is not known.
+
+        Raises:
+            ConfigurationError: the target cannot be used as it is.
+            ColumnTypeError: the sink cannot store a column's type.
+        """
+
+    @abstractmethod
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        """A writer for one subtask. Called in the subtask."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A short text for `explain()`, such as `files(out, parquet)`."""

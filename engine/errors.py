@@ -1,0 +1,113 @@
+"""Every error that Penstock raises on purpose.
+
+    PenstockError
+    ├── ConfigurationError          an option has a value that cannot be used
+    ├── GraphError                  the program does not make a job (also a ValueError)
+    │   ├── MissingColumnError      a column that the stream does not have
+    │   ├── ColumnTypeError         a column of a type that the operation does not take
+    │   └── SerializationError      a function or object that cannot be sent to the cluster
+    ├── RecordError                 data that cannot be processed: says where it came from and what to do
+    ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
+    ├── ClusterError                the cluster cannot be reached or has no room for the job
+    └── JobError
+        ├── JobFailedError          the job ended by an error (its cause)
+        ├── JobCancelledError       the job was cancelled before it ended
+        └── WorkerLostError         a process of the job died (killed, out of memory, node lost)
+
+Each message says what is wrong, where, and what to do about it. All of them survive pickling, because they travel from
+a worker to the client.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """Base class of all errors below."""
+
+
+class ConfigurationError(PenstockError, ValueError):
+    """An option or argument has a value that cannot be used."""
+
+
+class GraphError(PenstockError, ValueError):
+    """The program does not make a job; raised while it is built, before anything runs."""
+
+
+class MissingColumnError(GraphError):
+    """A column was named that the stream does not have."""
+
+
+class ColumnTypeError(GraphError):
+    """A column's type does not fit the operation."""
+
+
+class SerializationError(GraphError):
+    """A function or object of the job cannot be sent to the cluster."""
+
+
+class RecordError(PenstockError):
+    """Data that cannot be processed. The message names file and row, or operator, column and row."""
+
+
+class UserCodeError(PenstockError):
+    """A function of the user raised.
+
+    Args:
+        operator: name of the operator that called the function.
+        subtask: index of the subtask, from 0.
+        given: what the function was called with (a row or a batch, shortened).
+        error: the exception as `Type: message`.
+        traceback: the user's own traceback, as text.
+    """
+
+    def __init__(self, operator: str, subtask: int, given: str, error: str, traceback: str) -> None:
+        super().__init__(operator, subtask, given, error, traceback)
+        self.operator = operator
+        self.subtask = subtask
+        self.given = given
+        self.error = error
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return (
+            f"operator {self.operator!r}, subtask {self.subtask}: the user function raised {self.error}\n"
+            f"  called with: {self.given}\n"
+            f"{self.traceback.rstrip()}"
+        )
+
+
+class ClusterError(PenstockError):
+    """The cluster cannot be reached, or has no room for the job."""
+
+
+class JobError(PenstockError):
+    """The job did not run to its end."""
+
+
+class JobFailedError(JobError):
+    """The job ended by an error: `__cause__` is that error where the process had it, the message has its text."""
+
+
+class JobCancelledError(JobError):
+    """The job was cancelled before it ended."""
+
+
+class WorkerLostError(JobError):
+    """A process of the job died: it was killed, ran out of memory, or its node was lost."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint such as ` (did you mean 'carrier'?)`, or an empty text where nothing is near."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def missing_column(name: str, names: Iterable[str], where: str) -> MissingColumnError:
+    """The error for column `name`, which is not among `names`, in the operation `where`."""
+    known = list(names)
+    return MissingColumnError(
+        f"{where}: no column {name!r}{nearest(name, known)}; the stream has {', '.join(known) or 'no columns'}"
+    )

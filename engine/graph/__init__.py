@@ -1,0 +1,1 @@
+"""The job graph: logical (what the user wrote), rewritten (what is cheaper), physical (what runs)."""

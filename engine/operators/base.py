@@ -1,0 +1,108 @@
+"""What an operator is: a state machine that takes elements and emits elements.
+
+The chain (`task/chain.py`) calls it; it never sees a channel, a thread or a cluster. An `OperatorFactory` is the
+picklable description that the job graph holds; each subtask creates its own operator from it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from penstock.engine.clock import Clock
+from penstock.engine.elements import Batch, Control, Watermark
+from penstock.engine.errors import PenstockError, UserCodeError
+
+_SHOWN_CHARACTERS = 500
+
+
+@dataclass(slots=True)
+class OperatorMetrics:
+    """Counters of one operator in one subtask; read at any time, written by the subtask's own thread."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    late_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator may know about where it runs.
+
+    Args:
+        operator: the operator's name, for messages.
+        subtask: index of the subtask, from 0.
+        parallelism: how many subtasks the operator has.
+        clock: the only source of time.
+        metrics: the operator's counters.
+    """
+
+    operator: str
+    subtask: int
+    parallelism: int
+    clock: Clock
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
+
+    def user_code_error(self, error: Exception, given: object) -> Exception:
+        """What to raise when the user's function raised `error` on being called with `given`.
+
+        A `PenstockError` is passed on as it is: it names its place already.
+        """
+        if isinstance(error, PenstockError):
+            return error
+        shown = repr(given)
+        if len(shown) > _SHOWN_CHARACTERS:
+            shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
+        # The first frame is the engine's own call; what follows is the user's.
+        frames = error.__traceback__.tb_next if error.__traceback__ else None
+        text = "".join(traceback.format_exception(type(error), error, frames))
+        return UserCodeError(self.operator, self.subtask, shown, f"{type(error).__name__}: {error}", text)
+
+
+class Collector(Protocol):
+    """Where an operator emits: the next operator of the chain, or the router. Both look alike."""
+
+    def collect(self, batch: Batch) -> None:
+        """Emit rows."""
+        ...
+
+    def broadcast(self, element: Control) -> None:
+        """Emit a control element to every consumer, behind the rows emitted so far."""
+        ...
+
+
+class Operator(ABC):
+    """One operator in one subtask. Only `process_batch` must be implemented.
+
+    Life cycle: `open`, then any number of `process_batch` and `on_watermark`, then `finish` where the input ended, then
+    `close` in every case. All calls come from one thread.
+    """
+
+    def open(self, context: OperatorContext) -> None:  # noqa: B027 - optional hook
+        """Get ready to work; load models, open clients."""
+
+    @abstractmethod
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        """Handle rows of input `input_index` (0 unless the operator has several inputs). Never called with no rows."""
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        """Event time has come to `watermark`; it advances strictly. Returns the watermark to pass on, or None."""
+        return watermark
+
+    def finish(self, out: Collector) -> None:  # noqa: B027 - optional hook
+        """All inputs ended: emit what is left. Event time has reached MAX_TIMESTAMP if the sources say so."""
+
+    def close(self) -> None:  # noqa: B027 - optional hook
+        """Release resources. Called once, also after an error."""
+
+
+OperatorFactory: TypeAlias = Callable[[], Operator]
+"""Creates the operator of one subtask; usually a frozen dataclass with `__call__`. Must be picklable."""
+
+SchemaOrUnknown: TypeAlias = pa.Schema | None
+"""The columns of a stream, or None behind a Python function whose result was not declared."""

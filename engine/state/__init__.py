@@ -1,0 +1,1 @@
+"""Where operators keep what they must remember, and how keys are spread over subtasks."""

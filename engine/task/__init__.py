@@ -1,0 +1,1 @@
+"""One subtask at work: input gate, loop, chain, router."""

@@ -1,0 +1,1 @@
+"""Which windows a timestamp belongs to, and how far event time has come."""
