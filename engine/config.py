@@ -11,7 +11,6 @@ from typing import Final
 
 from penstock.engine.errors import ConfigurationError
 
-DEFAULT_MAX_PARALLELISM: Final = 128
 LARGEST_MAX_PARALLELISM: Final = 32_768
 
 
@@ -31,7 +30,7 @@ class JobConfig:
         ConfigurationError: names every setting that cannot be used.
     """
 
-    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    max_parallelism: int = 128
     buffer_timeout_ms: int = 50
     max_batch_rows: int = 65_536
     max_batch_bytes: int = 8 * 1024 * 1024
@@ -50,10 +49,13 @@ class JobConfig:
             )
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high
         ]
-        if not 0 <= self.slot_cpus <= 1024:
-            problems.append(f"slot_cpus must be from 0 to 1024, not {self.slot_cpus!r}")
+        if not 0.001 <= self.slot_cpus <= 1024:
+            problems.append(f"slot_cpus must be from 0.001 to 1024, not {self.slot_cpus!r}")
         if problems:
             raise ConfigurationError("; ".join(problems))
+
+
+DEFAULTS: Final = JobConfig()
 
 
 def check_parallelism(value: int, max_parallelism: int, where: str) -> int:

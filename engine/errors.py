@@ -8,6 +8,7 @@
     │   └── SerializationError      a function or object that cannot be sent to the cluster
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
+    ├── SubtaskError                a subtask ended by an error that is none of these: carries its traceback
     ├── ClusterError                the cluster cannot be reached or has no room for the job
     └── JobError
         ├── JobFailedError          the job ended by an error (its cause)
@@ -21,6 +22,7 @@ a worker to the client.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -77,6 +79,37 @@ class UserCodeError(PenstockError):
             f"  called with: {self.given}\n"
             f"{self.traceback.rstrip()}"
         )
+
+
+class SubtaskError(PenstockError):
+    """A subtask ended by an error that is none of ours, such as a full disk under a sink.
+
+    Args:
+        task: name of the task.
+        subtask: index of the subtask, from 0.
+        error: the exception as `Type: message`.
+        traceback: its traceback, as text.
+    """
+
+    def __init__(self, task: str, subtask: int, error: str, traceback: str) -> None:
+        super().__init__(task, subtask, error, traceback)
+        self.task = task
+        self.subtask = subtask
+        self.error = error
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"task {self.task!r}, subtask {self.subtask}: {self.error}\n{self.traceback.rstrip()}"
+
+
+def located(error: Exception, task: str, subtask: int) -> PenstockError:
+    """The error as one that names its place: ours do already, any other is wrapped."""
+    if isinstance(error, PenstockError):
+        return error
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    wrapped = SubtaskError(task, subtask, f"{type(error).__name__}: {error}", text)
+    wrapped.__cause__ = error
+    return wrapped
 
 
 class ClusterError(PenstockError):

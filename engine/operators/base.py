@@ -17,17 +17,9 @@ import pyarrow as pa
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch, Control, Watermark
 from penstock.engine.errors import PenstockError, UserCodeError
+from penstock.engine.metrics import OperatorMetrics
 
 _SHOWN_CHARACTERS = 500
-
-
-@dataclass(slots=True)
-class OperatorMetrics:
-    """Counters of one operator in one subtask; read at any time, written by the subtask's own thread."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    late_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

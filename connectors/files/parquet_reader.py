@@ -1,0 +1,73 @@
+"""Reads one row group of a Parquet file.
+
+The file source calls it with a path and the number of the row group. Columns come with the source's types: a
+file whose types differ is cast where no value changes by it, and refused where one would.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.connectors.files.readers import Chunks, Columns, reading
+from penstock.connectors.schemas import plain_schema
+from penstock.engine.errors import RecordError
+
+_CHUNK_ROWS: Final = 65_536
+
+
+def infer_parquet_schema(path: str) -> pa.Schema:
+    """The columns in the file's footer.
+
+    Raises:
+        RecordError: no Parquet file.
+    """
+    with reading(path):
+        return plain_schema(pq.read_schema(path), f"files: {path}")
+
+
+def count_row_groups(path: str) -> int:
+    """How many row groups the file has; 0 where it has no rows.
+
+    Raises:
+        RecordError: no Parquet file.
+    """
+    with reading(path):
+        return int(pq.read_metadata(path).num_row_groups)
+
+
+def parquet_chunks(path: str, row_group: int, columns: Columns) -> Chunks:
+    """The rows of row group `row_group`, at most 65,536 at a time.
+
+    Raises:
+        RecordError: unreadable, a column is missing or new, or a value does not fit the source's type.
+    """
+    with reading(path), pq.ParquetFile(path, pre_buffer=False) as file:
+        present = file.schema_arrow.names
+        columns.check(path, present)
+        names = columns.schema.names
+        batches = file.iter_batches(
+            batch_size=_CHUNK_ROWS,
+            row_groups=[row_group],
+            columns=None if len(names) == len(present) else names,
+            use_threads=False,
+        )
+        for batch in batches:
+            arrays = [
+                _cast(path, row_group, batch.column(field.name), field, columns) for field in columns.schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
+
+
+def _cast(path: str, row_group: int, array: pa.Array, field: pa.Field, columns: Columns) -> pa.Array:
+    if array.type.equals(field.type):
+        return array
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise RecordError(
+            f"{path}, row group {row_group}, column {field.name!r}: {array.type} cannot become {field.type} "
+            f"({error}); {columns.remedy}"
+        ) from error

@@ -1,0 +1,124 @@
+"""What the readers of all formats share: batches of the right size, column checks, and errors with the file.
+
+Each format is a generator of record batches of any size that holds its file open; `ChunkedReader` turns such
+a generator into the engine's reader. A generator keeps one block of the file in memory, never the whole file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from penstock.engine.connectors import SourceReader
+from penstock.engine.errors import RecordError
+
+BLOCK_BYTES: Final = 2 * 1024 * 1024
+"""How much of a text file is read and parsed at once; a longer record makes its own block larger."""
+LARGEST_RECORD_BYTES: Final = 1024 * 1024 * 1024
+
+Chunks: TypeAlias = Generator[pa.RecordBatch, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that a source reads from each of its files.
+
+    Args:
+        schema: their names and types.
+        declared: whether the user declared them; otherwise they were inferred from the first file, and a
+            column that the first file did not have is an error rather than ignored.
+    """
+
+    schema: pa.Schema
+    declared: bool
+
+    def check(self, path: str, present: Sequence[str]) -> None:
+        """Whether a file with the columns `present` can be read.
+
+        Raises:
+            RecordError: a column is missing, occurs twice, or is new in a source whose schema was inferred.
+        """
+        for name in self.schema.names:
+            if name not in present:
+                raise RecordError(
+                    f"{path}: no column {name!r}; the file has "
+                    f"{', '.join(map(repr, present)) or 'no columns'}. Every file of a source needs all of "
+                    "its columns: correct the file, or read it as a source of its own"
+                )
+            if present.count(name) > 1:
+                raise RecordError(f"{path}: column {name!r} occurs twice; rename one of them")
+        unknown = [name for name in present if name not in self.schema.names]
+        if unknown and not self.declared:
+            raise RecordError(
+                f"{path}: column {unknown[0]!r} is not in the schema inferred from the first file; "
+                "declare `schema`, with the column to read it or without to ignore it"
+            )
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a value that does not fit its column."""
+        if self.declared:
+            return "correct the value, or declare another type for the column"
+        return (
+            "the type was inferred from the beginning of the first file: declare `schema` if it is too narrow"
+        )
+
+
+class ChunkedReader(SourceReader):
+    """Cuts the chunks of a generator into batches, without copying."""
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
+        self._chunk: pa.RecordBatch | None = None
+        self._offset = 0
+
+    def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
+        while self._chunk is None or self._offset == self._chunk.num_rows:
+            # The old chunk is let go before the next one is made: one at a time is in memory.
+            self._chunk, self._offset = None, 0
+            self._chunk = next(self._chunks, None)
+            if self._chunk is None:
+                return None
+        batch = self._chunk.slice(self._offset, max_rows)
+        self._offset += batch.num_rows
+        return batch
+
+    def close(self) -> None:
+        self._chunks.close()
+        self._chunk = None
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turns what Arrow and the system raise on an unreadable file into a `RecordError` that names it."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise RecordError(
+            f"{path}: cannot be read: {error}. Check that the file is whole, of the right format and "
+            "compression, and readable from every node"
+        ) from error
+
+
+def widen_inferred(schema: pa.Schema) -> pa.Schema:
+    """The inferred columns with the types that later rows are likely to need.
+
+    A column of nulls becomes text, and whole seconds become milliseconds.
+    """
+    return pa.schema([(field.name, _widen(field.type)) for field in schema])
+
+
+def _widen(inferred: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(inferred):
+        return pa.string()
+    if pa.types.is_timestamp(inferred) and inferred.unit == "s":
+        return pa.timestamp("ms", tz=inferred.tz)
+    if pa.types.is_list(inferred):
+        return pa.list_(_widen(inferred.value_type))
+    if pa.types.is_struct(inferred):
+        return pa.struct([(inferred[i].name, _widen(inferred[i].type)) for i in range(inferred.num_fields)])
+    return inferred

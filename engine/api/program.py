@@ -1,0 +1,35 @@
+"""A program under construction, shared by all its streams: the graph so far, and who takes its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.engine.errors import GraphError
+from penstock.engine.graph.logical import GraphBuilder
+from penstock.engine.job import JobHandle, ResultConsumer
+
+
+class Program:
+    """What the verbs of the streams add to, until it is submitted.
+
+    Args:
+        submit: starts the program, where a `collect()` is read before anyone has submitted it.
+    """
+
+    def __init__(self, submit: Callable[[], JobHandle]) -> None:
+        self.graph = GraphBuilder()
+        self.consumers: dict[int, ResultConsumer] = {}
+        self.job: JobHandle | None = None
+        self._submit = submit
+
+    def submit_once(self) -> JobHandle:
+        """The program's job; submits the program unless that has happened."""
+        return self.job or self._submit()
+
+    def check_open(self) -> None:
+        """Raise unless operators can still be added."""
+        if self.job is not None:
+            raise GraphError(
+                f"the program was submitted as job {self.job.name!r} and takes no more operators; "
+                "start the next one from the environment's sources"
+            )

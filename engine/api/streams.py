@@ -1,0 +1,489 @@
+"""The streams that a program is written with.
+
+A stream is a place in the job graph. Each verb checks its arguments against the columns, where they are known, adds one
+operator, and returns the stream behind it; nothing runs before the environment executes the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from penstock.engine.aggregates import Aggregate
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.api.program import Program
+from penstock.engine.config import LARGEST_MAX_PARALLELISM, check_parallelism
+from penstock.engine.connectors import Sink
+from penstock.engine.elements import Batch
+from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
+from penstock.engine.graph.logical import Chaining, Edge, Node, Resources, Results, Role
+from penstock.engine.job import CollectedRows, CollectResult
+from penstock.engine.operators.base import SchemaOrUnknown
+from penstock.engine.operators.batches import BatchMapFactory
+from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.operators.session_aggregate import SessionAggregateFactory
+from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.operators.timestamps import TimestampFactory
+from penstock.engine.operators.window_aggregate import WindowAggregateFactory, window_schema
+from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.state.key_groups import check_key_column
+from penstock.engine.task.partitioners import Broadcast, Forward, Global, Hash, Partitioner, Rebalance, Rescale
+from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, WindowAssigner
+from penstock.engine.windows.watermarks import WatermarkStrategy
+
+Row: TypeAlias = dict[str, Any]
+
+
+class _OperatorSettings:
+    """The verbs that set something about the operator just added, shared by streams and sinks."""
+
+    _program: Program
+    _node: int | None
+
+    def _own_node(self, verb: str) -> int:
+        self._program.check_open()
+        if self._node is None:
+            raise GraphError(f"{verb}() sets something of an operator; call it right behind the verb that adds one")
+        return self._node
+
+    def _set_name(self, name: str) -> None:
+        self._program.graph.name(self._own_node("name"), name)
+
+    def _set_uid(self, uid: str) -> None:
+        if not uid:
+            raise ConfigurationError("uid must not be empty")
+        self._program.graph.uid(self._own_node("uid"), uid)
+
+    def _set_parallelism(self, parallelism: int) -> None:
+        node = self._own_node("set_parallelism")
+        check_parallelism(parallelism, LARGEST_MAX_PARALLELISM, self._program.graph[node].where)
+        self._program.graph.parallelism(node, parallelism)
+
+
+class StreamSink(_OperatorSettings):
+    """The end of a stream: a sink operator, to be named or given a parallelism."""
+
+    def __init__(self, program: Program, node: int) -> None:
+        self._program = program
+        self._node = node
+
+    def name(self, name: str) -> StreamSink:
+        """Give the sink a name, for `explain()`, the live view and messages."""
+        self._set_name(name)
+        return self
+
+    def uid(self, uid: str) -> StreamSink:
+        """Give the sink an id that stays the same when the program changes."""
+        self._set_uid(uid)
+        return self
+
+    def set_parallelism(self, parallelism: int) -> StreamSink:
+        """Run the sink with this many subtasks.
+
+        Raises:
+            ConfigurationError: not a whole number of 1 or more.
+        """
+        self._set_parallelism(parallelism)
+        return self
+
+
+class DataStream(_OperatorSettings):
+    """A stream of rows with named, typed columns.
+
+    Get one from a `StreamEnvironment`; each verb returns a new stream and leaves this one as it is.
+
+    Example:
+        >>> from penstock import StreamEnvironment, col
+        >>> env = StreamEnvironment(runtime="local")
+        >>> stream = env.from_collection([{"x": 1}, {"x": 5}]).filter(col("x") > 3)
+        >>> list(stream.collect())
+        [{'x': 5}]
+    """
+
+    def __init__(
+        self, program: Program, edges: tuple[Edge, ...], schema: SchemaOrUnknown, timed: bool, node: int | None
+    ) -> None:
+        self._program = program
+        self._edges = edges
+        self._schema = schema
+        self._timed = timed
+        self._node = node
+
+    @classmethod
+    def of_node(cls, program: Program, node: Node) -> DataStream:
+        """The stream behind a node."""
+        return cls(program, (Edge(node.id),), node.schema, node.timed, node.id)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns, or None behind a Python function whose result was not declared by `returns=`."""
+        return self._schema
+
+    # Row-wise verbs
+
+    def filter(self, *predicates: Any) -> DataStream:
+        """Keep the rows for which every predicate is true.
+
+        Args:
+            predicates: expressions such as `col("x") > 3`, or one Python function of a row (a dict).
+
+        Raises:
+            GraphError: a predicate is no row-wise boolean expression, or names a column that is not there.
+
+        Example:
+            >>> stream.filter(col("delay").is_not_null(), col("delay") > 15)  # doctest: +SKIP
+        """
+        if not predicates:
+            raise GraphError("filter: give at least one predicate")
+        if len(predicates) == 1 and not isinstance(predicates[0], Expr) and callable(predicates[0]):
+            function = predicates[0]
+            return self._add(f"filter({function_name(function)})", RowFilterFactory(function), self._schema)
+        return self._add_steps(tuple(Filter(predicate) for predicate in predicates))
+
+    def select(self, *columns: Any, returns: Returns = None, **named: Any) -> DataStream:
+        """Keep, compute and rename columns; all others go.
+
+        Args:
+            columns: names, or expressions (named by `.alias(...)` or their first column).
+            returns: Arrow types of the columns that Python functions compute.
+            named: new columns: expressions, literals, or Python functions of a row.
+
+        Raises:
+            GraphError: an expression is not row-wise, or names a column that is not there.
+
+        Example:
+            >>> stream.select("carrier", hours=col("minutes") / 60)  # doctest: +SKIP
+        """
+        return self._add_columns(select(*columns, **named), returns)
+
+    def with_columns(self, *columns: Any, returns: Returns = None, **named: Any) -> DataStream:
+        """Add or replace columns; arguments as for `select`.
+
+        Example:
+            >>> stream.with_columns(late=col("delay") > 15, label=lambda row: row["a"] + row["b"])  # doctest: +SKIP
+        """
+        return self._add_columns(with_columns(*columns, **named), returns)
+
+    def map(self, function: Callable[[Row], Row], returns: Returns = None) -> DataStream:
+        """Turn each row (a dict) into another.
+
+        Args:
+            function: takes and returns a dict.
+            returns: the columns of the result, as a `pa.Schema` or `{"name": "int64"}`. Without it, each column takes
+                the type of its first value and keeps it, and later verbs cannot check column names in advance.
+
+        Example:
+            >>> stream.map(lambda row: {"word": row["word"].lower()}, returns={"word": "string"})  # doctest: +SKIP
+        """
+        schema = declared_schema(returns, "map")
+        return self._add(f"map({function_name(function)})", RowMapFactory(function, schema), schema)
+
+    def flat_map(self, function: Callable[[Row], Iterable[Row]], returns: Returns = None) -> DataStream:
+        """Turn each row (a dict) into any number of rows; arguments as for `map`.
+
+        Example:
+            >>> lines.flat_map(lambda row: ({"word": w} for w in row["line"].split()))  # doctest: +SKIP
+        """
+        schema = declared_schema(returns, "flat_map")
+        return self._add(f"flat_map({function_name(function)})", RowFlatMapFactory(function, schema), schema)
+
+    def map_batches(
+        self, function: Any, returns: Returns = None, num_cpus: float = 0.0, num_gpus: float = 0.0
+    ) -> DataStream:
+        """Turn whole Arrow record batches into others: the way to call NumPy, pandas or a model at full speed.
+
+        Args:
+            function: takes a `pa.RecordBatch` and returns one, a `pa.Table`, or a dict of arrays; or a class with
+                `__call__` and optional `open(context)` and `close()`, of which each subtask creates one. How rows are cut
+                into batches must not matter to it.
+            returns: the columns of the result, as for `map`.
+            num_cpus, num_gpus: what each subtask reserves on the cluster; it then gets a task of its own.
+
+        Example:
+            >>> stream.map_batches(lambda batch: {"n": np.sqrt(batch["n"])})  # doctest: +SKIP
+        """
+        if num_cpus < 0 or num_gpus < 0:
+            raise ConfigurationError(f"map_batches: num_cpus and num_gpus must not be negative: {num_cpus}, {num_gpus}")
+        schema = declared_schema(returns, "map_batches")
+        resources = Resources(num_cpus, num_gpus) if num_cpus or num_gpus else None
+        name = f"map_batches({function_name(function)})"
+        return self._add(name, BatchMapFactory(function, schema), schema, resources=resources)
+
+    def assign_timestamps(self, column: str, strategy: WatermarkStrategy | None = None) -> DataStream:
+        """Take event time from a column, and emit watermarks.
+
+        Args:
+            column: a timestamp (without a zone: UTC), a date, or an integer of milliseconds since the epoch; no nulls.
+            strategy: how far rows may be out of order; by default not at all within one subtask.
+
+        Raises:
+            GraphError: there is no such column, or it holds no time.
+
+        Example:
+            >>> stream.assign_timestamps("at", WatermarkStrategy.for_bounded_out_of_orderness("5s"))  # doctest: +SKIP
+        """
+        chosen = strategy or WatermarkStrategy.for_monotonous_timestamps()
+        factory = TimestampFactory(column, chosen)
+        factory.bind(self._schema, "assign_timestamps")
+        return self._add(f"assign_timestamps({column}, {chosen.describe()})", factory, self._schema, timed=True)
+
+    # Several streams
+
+    def union(self, *others: DataStream) -> DataStream:
+        """All rows of this stream and the others, which must have the same columns.
+
+        Raises:
+            GraphError: the columns differ, or only some of the streams have timestamps.
+        """
+        streams = (self, *others)
+        for other in others:
+            if other._program is not self._program:
+                raise GraphError("union: the streams belong to different programs")
+            if other._timed != self._timed:
+                raise GraphError("union: some streams have timestamps and others not; call assign_timestamps on each")
+            if None not in (self._schema, other._schema) and self._schema != other._schema:
+                raise GraphError(
+                    f"union: the columns differ: ({_columns(self._schema)}) and ({_columns(other._schema)}); "
+                    "make them equal with select"
+                )
+        schema = next((stream._schema for stream in streams if stream._schema is not None), None)
+        edges = tuple(edge for stream in streams for edge in stream._edges)
+        return DataStream(self._program, edges, schema, self._timed, None)
+
+    # Partitioning
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Bring rows with equal keys together: everything behind is computed per key.
+
+        Args:
+            columns: names of the key columns; whole numbers, text, booleans, times or decimals, without nulls.
+
+        Raises:
+            GraphError: no such column, or a key of floating or nested type.
+
+        Example:
+            >>> stream.key_by("carrier").aggregate(n=count())  # doctest: +SKIP
+        """
+        if not columns:
+            raise GraphError("key_by: give at least one column")
+        for column in columns:
+            if not isinstance(column, str):
+                raise GraphError(
+                    f"key_by takes column names, not {column!r}; compute the key with with_columns(key=...) first"
+                )
+            if self._schema is not None:
+                check_key_column(self._schema, column, "key_by")
+        if len(set(columns)) < len(columns):
+            raise GraphError(f"key_by: a column is given twice: {', '.join(columns)}")
+        return KeyedStream(self._partition(Hash(columns)), columns)
+
+    def rebalance(self) -> DataStream:
+        """Deal the rows out evenly to the subtasks of the next operator."""
+        return self._partition(Rebalance())
+
+    def rescale(self) -> DataStream:
+        """Deal the rows out evenly within groups of neighbouring subtasks."""
+        return self._partition(Rescale())
+
+    def broadcast(self) -> DataStream:
+        """Send every row to every subtask of the next operator."""
+        return self._partition(Broadcast())
+
+    def forward(self) -> DataStream:
+        """Send subtask i's rows to subtask i of the next operator, which must have the same parallelism."""
+        return self._partition(Forward())
+
+    def global_(self) -> DataStream:
+        """Send all rows to the first subtask of the next operator."""
+        return self._partition(Global())
+
+    # Sinks
+
+    def sink_to(self, sink: Sink) -> StreamSink:
+        """End the stream in a sink."""
+        if not isinstance(sink, Sink):
+            raise GraphError(f"sink_to takes a Sink, not {sink!r}")
+        return StreamSink(self._program, self._add(sink.describe(), SinkFactory(sink), None)._edges[0].source)
+
+    def print(self, label: str = "") -> StreamSink:
+        """Print each row on the client, behind the label if there is one."""
+        node = self._add("print", Results(), self._schema)._edges[0].source
+        self._program.consumers[node] = _Printer(f"{label}> " if label else "")
+        return StreamSink(self._program, node)
+
+    def collect(self) -> CollectResult:
+        """Bring the rows to the client: iterate the result, or call `to_arrow()` or `to_pandas()` on it."""
+        node = self._add("collect", Results(), self._schema)._edges[0].source
+        rows = CollectedRows(self._schema)
+        self._program.consumers[node] = rows
+        return CollectResult(rows, self._program.submit_once)
+
+    # Settings of the operator just added
+
+    def name(self, name: str) -> DataStream:
+        """Give the operator a name, for `explain()`, the live view and messages."""
+        self._set_name(name)
+        return self
+
+    def uid(self, uid: str) -> DataStream:
+        """Give the operator an id that stays the same when the program changes; its state is found by it."""
+        self._set_uid(uid)
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStream:
+        """Run the operator with this many subtasks; goes before the environment's parallelism.
+
+        Raises:
+            ConfigurationError: not a whole number of 1 or more.
+        """
+        self._set_parallelism(parallelism)
+        return self
+
+    def disable_chaining(self) -> DataStream:
+        """Run the operator in tasks of its own."""
+        self._program.graph.chaining(self._own_node("disable_chaining"), Chaining.NEVER)
+        return self
+
+    def start_new_chain(self) -> DataStream:
+        """Run the operator in another task than the one before it."""
+        self._program.graph.chaining(self._own_node("start_new_chain"), Chaining.HEAD)
+        return self
+
+    def _partition(self, partitioner: Partitioner) -> DataStream:
+        edges = tuple(replace(edge, partitioner=partitioner) for edge in self._edges)
+        return DataStream(self._program, edges, self._schema, self._timed, None)
+
+    def _add_columns(self, step: Select | WithColumns, returns: Returns) -> DataStream:
+        verb = describe((step,))
+        declared = declared_schema(returns, verb)
+        if not step.row_columns and declared is None:
+            return self._add_steps((step,))
+        factory = RowColumnsFactory(step, declared)
+        return self._add(verb, factory, factory.output_schema(self._schema, verb))
+
+    def _add_steps(self, steps: tuple[Step, ...]) -> DataStream:
+        verb = describe(steps)
+        schema = None if self._schema is None else bind(steps, self._schema, verb)
+        return self._add(verb, ExpressionFactory(steps), schema)
+
+    def _add(
+        self,
+        name: str,
+        role: Role,
+        schema: SchemaOrUnknown,
+        timed: bool | None = None,
+        resources: Resources | None = None,
+    ) -> DataStream:
+        self._program.check_open()
+        chosen = self._timed if timed is None else timed
+        node = self._program.graph.add(name, role, self._edges, schema, chosen, resources)
+        return DataStream.of_node(self._program, node)
+
+
+class KeyedStream:
+    """A stream divided by key. Get one from `DataStream.key_by`."""
+
+    def __init__(self, stream: DataStream, keys: Sequence[str]) -> None:
+        self._stream = stream
+        self._keys = tuple(keys)
+
+    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+        """Running aggregates: each batch emits one update for every key that it touched.
+
+        The columns are the keys and one for each aggregate. The last update of a key is its final value; how many come
+        before it depends on how rows were cut into batches.
+
+        Args:
+            aggregates: result names and aggregates.
+
+        Raises:
+            GraphError: no aggregate, a missing column, a wrong type, or a result named as a key.
+
+        Example:
+            >>> stream.key_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
+        """
+        aggregation = GroupedAggregation(self._keys, aggregates)
+        schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
+        name = f"aggregate({_aggregates(aggregates)})"
+        return self._stream._add(name, RunningAggregateFactory(aggregation), schema)
+
+    def window(self, windows: WindowAssigner) -> WindowedStream:
+        """Divide each key's rows into event-time windows: `tumbling(...)`, `sliding(...)` or `session(...)`.
+
+        Raises:
+            GraphError: the stream has no timestamps.
+        """
+        if not isinstance(windows, AlignedWindows | SessionWindows):
+            raise GraphError(f"window takes tumbling(...), sliding(...) or session(...), not {windows!r}")
+        if not self._stream._timed:
+            raise GraphError("window: the stream has no timestamps; call assign_timestamps before key_by")
+        return WindowedStream(self._stream, self._keys, windows)
+
+
+class WindowedStream:
+    """A keyed stream divided into windows. Get one from `KeyedStream.window`."""
+
+    def __init__(self, stream: DataStream, keys: tuple[str, ...], windows: WindowAssigner) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._windows = windows
+
+    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+        """One row for each key and window, once the watermark has passed the window's end.
+
+        The columns are the keys, `window_start`, `window_end` (timestamps, UTC; the end does not belong to the window), and one
+        for each aggregate. The rows carry the event timestamp `window_end - 1 ms`.
+
+        Args:
+            aggregates: result names and aggregates.
+
+        Raises:
+            GraphError: no aggregate, a missing column, a wrong type, or a result named as a key or window bound.
+
+        Example:
+            >>> keyed.window(tumbling("1h")).aggregate(n=count(), mean_delay=mean("delay"))  # doctest: +SKIP
+        """
+        aggregation = GroupedAggregation(self._keys, aggregates)
+        schema: SchemaOrUnknown = None
+        taken = {"window_start", "window_end"} & {*self._keys, *aggregates}
+        if taken:
+            raise GraphError(f"aggregate: {', '.join(sorted(taken))} is the name of a window column; choose another")
+        if self._stream.schema is not None:
+            schema = window_schema(aggregation.bind(self._stream.schema, "aggregate"), self._keys)
+        name = f"window({self._windows.describe()}, {_aggregates(aggregates)})"
+        role: Role
+        if isinstance(self._windows, SessionWindows):
+            role = SessionAggregateFactory(self._windows, aggregation)
+        else:
+            role = WindowAggregateFactory(self._windows, aggregation)
+        return self._stream._add(name, role, schema, timed=True)
+
+
+class _Printer:
+    """Prints rows on the client."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def accept(self, batch: Batch) -> None:
+        for row in batch.data.to_pylist():
+            print(f"{self._prefix}{row}")  # noqa: T201 - this is what print() is for
+
+
+def function_name(function: object) -> str:
+    """How `explain()` names a Python function."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _columns(schema: pa.Schema | None) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema or ())
+
+
+def _aggregates(aggregates: Mapping[str, Aggregate]) -> str:
+    return ", ".join(f"{name}={aggregate}" for name, aggregate in aggregates.items())

@@ -1,0 +1,52 @@
+"""The plan of a program as stable text: the same program gives the same text, on every machine.
+
+Called by `StreamEnvironment.explain`. Shows each task with its operators and columns, and the exchanges between tasks.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.engine.graph.logical import LogicalGraph, Node
+from penstock.engine.graph.physical import Exchange, PhysicalGraph, TaskPlan
+
+
+def explain_logical(graph: LogicalGraph) -> str:
+    """One line a node: its number, its inputs, its name and its columns."""
+    return "\n".join(_node_line(node) for node in graph)
+
+
+def _node_line(node: Node) -> str:
+    inputs = ", ".join(
+        f"{edge.source}" if edge.partitioner is None else f"{edge.source} {edge.partitioner.describe()}"
+        for edge in node.inputs
+    )
+    uid = f" uid={node.uid}" if node.uid else ""
+    return f"[{node.id}]{f' <- {inputs}' if inputs else ''} {node.name}{uid}{_columns(node.schema)}"
+
+
+def _columns(schema: pa.Schema | None) -> str:
+    return "" if schema is None else f" ({', '.join(f'{field.name}: {field.type}' for field in schema)})"
+
+
+def explain_physical(graph: PhysicalGraph) -> str:
+    """The tasks, upstream first: operators that run in one subtask, and where their rows go."""
+    return "\n".join(line for task in graph.tasks for line in _task_lines(task))
+
+
+def _task_lines(task: TaskPlan) -> list[str]:
+    lines = [f"task {task.id} x{task.parallelism}"]
+    if task.source is not None:
+        lines.append(f"  source {task.source.name}")
+        lines.extend(_output_line(task.outputs[output]) for output in task.source.outputs)
+    for operator in task.operators:
+        lines.append(f"  {operator.name}")
+        lines.extend(_output_line(task.outputs[output]) for output in operator.outputs)
+    if task.resources is not None:
+        lines.append(f"  reserves {task.resources.num_cpus} CPUs, {task.resources.num_gpus} GPUs a subtask")
+    return lines
+
+
+def _output_line(exchange: Exchange) -> str:
+    target = "client" if exchange.downstream is None else f"task {exchange.downstream}"
+    return f"    -> {target} ({exchange.where if exchange.downstream is None else exchange.partitioner.describe()})"

@@ -1,0 +1,178 @@
+"""The logical job graph: what the user wrote, node by node.
+
+The streams build it; `rewrite.py` transforms it; `physical.py` turns it into tasks. Nodes and edges are immutable values;
+union and the partitioning verbs are no nodes but shapes of edges.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from penstock.engine.connectors import Source
+from penstock.engine.errors import GraphError
+from penstock.engine.operators.base import OperatorFactory, SchemaOrUnknown
+from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.task.partitioners import Partitioner
+
+
+class Chaining(enum.Enum):
+    """Whether an operator may share a task with its neighbours."""
+
+    ALWAYS = "always"
+    HEAD = "head"
+    """Starts a chain: not chained to the operator before it."""
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one subtask of an operator reserves on the cluster, beside its slot.
+
+    Args:
+        num_cpus, num_gpus: CPUs and GPUs; fractions are allowed.
+    """
+
+    num_cpus: float = 0.0
+    num_gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows flow from node `source` to the node that holds the edge.
+
+    Args:
+        source: id of the node upstream.
+        partitioner: how rows are spread; None means forward where both sides have the same parallelism, else rebalance.
+        input_index: which input of the operator they feed.
+    """
+
+    source: int
+    partitioner: Partitioner | None = None
+    input_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Marks the end of a stream whose rows go to the client."""
+
+
+Role: TypeAlias = Source | OperatorFactory | SinkFactory | Results
+"""What a node does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of the program.
+
+    Args:
+        id: number in the order of creation, from 1.
+        name: for people; a description of the operator unless the user gave one.
+        role: a source, an operator factory (sinks too), or the mark for results to the client.
+        inputs: the edges that feed it.
+        schema: the columns that it emits, or None where not known before the job runs.
+        timed: whether its rows carry event timestamps.
+        uid: the user's stable id, for state.
+        parallelism: None means that of the environment.
+    """
+
+    id: int
+    name: str
+    role: Role
+    inputs: tuple[Edge, ...] = ()
+    schema: SchemaOrUnknown = None
+    timed: bool = False
+    uid: str | None = None
+    parallelism: int | None = None
+    chaining: Chaining = Chaining.ALWAYS
+    resources: Resources | None = None
+
+    @property
+    def where(self) -> str:
+        """How messages name the node."""
+        return f"operator {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalGraph:
+    """All nodes by id; every edge's source has a smaller id than its target."""
+
+    nodes: dict[int, Node] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes.values())
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self.nodes[node_id]
+
+    def consumers(self, node_id: int) -> list[Node]:
+        """The nodes that an output of the node feeds, in order of creation."""
+        return [node for node in self if any(edge.source == node_id for edge in node.inputs)]
+
+    def with_nodes(self, nodes: dict[int, Node]) -> LogicalGraph:
+        return LogicalGraph(dict(sorted(nodes.items())))
+
+
+def validate(graph: LogicalGraph) -> None:
+    """Check the whole program.
+
+    Raises:
+        GraphError: nothing to run, a stream that ends without a sink, or a uid used twice.
+    """
+    if not graph.nodes:
+        raise GraphError("the program has no operators: start with env.from_source, from_collection or from_files")
+    uids: dict[str, Node] = {}
+    for node in graph:
+        if node.uid is not None:
+            other = uids.setdefault(node.uid, node)
+            if other is not node:
+                raise GraphError(f"uid {node.uid!r} is used by {other.where} and by {node.where}; uids must be unique")
+        if not isinstance(node.role, SinkFactory | Results) and not graph.consumers(node.id):
+            raise GraphError(
+                f"{node.where} has no sink behind it, so its rows would go nowhere; "
+                "end the stream with sink_to(...), print(), collect() or a to_... sink"
+            )
+
+
+class GraphBuilder:
+    """The graph under construction: nodes are added, and the last word on a node may be changed."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, Node] = {}
+
+    def add(
+        self,
+        name: str,
+        role: Role,
+        inputs: tuple[Edge, ...] = (),
+        schema: SchemaOrUnknown = None,
+        timed: bool = False,
+        resources: Resources | None = None,
+    ) -> Node:
+        """Add a node."""
+        node = Node(len(self._nodes) + 1, name, role, inputs, schema, timed, resources=resources)
+        self._nodes[node.id] = node
+        return node
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self._nodes[node_id]
+
+    def name(self, node_id: int, name: str) -> None:
+        self._nodes[node_id] = replace(self._nodes[node_id], name=name)
+
+    def uid(self, node_id: int, uid: str) -> None:
+        self._nodes[node_id] = replace(self._nodes[node_id], uid=uid)
+
+    def parallelism(self, node_id: int, parallelism: int) -> None:
+        self._nodes[node_id] = replace(self._nodes[node_id], parallelism=parallelism)
+
+    def chaining(self, node_id: int, chaining: Chaining) -> None:
+        self._nodes[node_id] = replace(self._nodes[node_id], chaining=chaining)
+
+    def build(self) -> LogicalGraph:
+        """The graph as it is now."""
+        return LogicalGraph(dict(self._nodes))
+
+

@@ -1,0 +1,304 @@
+"""The physical graph: tasks (chains of operators), their subtasks, and the exchanges between them.
+
+Made from the rewritten logical graph, once, where the job is planned. It holds no running thing: each runtime creates the
+subtasks from it through `deploy.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.engine.config import JobConfig, check_parallelism
+from penstock.engine.connectors import Source, Split
+from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, validate
+from penstock.engine.graph.rewrite import rewrite
+from penstock.engine.operators.base import OperatorFactory
+from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.task.partitioners import Forward, Partitioner, Rebalance
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """One operator of a task.
+
+    Args:
+        name: for people and messages.
+        factory: creates it.
+        chained: indexes (in the task's operators) of those that take its output by a direct call.
+        outputs: indexes (in the task's exchanges) of those that carry its output.
+    """
+
+    name: str
+    factory: OperatorFactory
+    chained: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """The source at the head of a task; `splits` has one sequence for each subtask."""
+
+    name: str
+    source: Source
+    splits: tuple[tuple[Split, ...], ...]
+    chained: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """All channels from one task to another.
+
+    Args:
+        upstream, downstream: task ids; `downstream` is None where the rows go to the client.
+        result: the id of the node that marks them as results, where they go to the client.
+        partitioner: how rows are spread.
+        input_index: which input of the downstream head operator they feed.
+        where: the operator behind the exchange, for messages.
+    """
+
+    upstream: int
+    downstream: int | None
+    partitioner: Partitioner
+    input_index: int
+    where: str
+    result: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """One task: a chain of operators, run by `parallelism` subtasks.
+
+    Args:
+        id: number of the task, from 1, upstream first.
+        name: the names of its operators, joined by arrows.
+        source: the source at its head, or None if its rows come through exchanges to operator 0.
+        operators: upstream first.
+        outputs: the exchanges that leave it.
+    """
+
+    id: int
+    name: str
+    parallelism: int
+    source: SourcePlan | None
+    operators: tuple[OperatorPlan, ...]
+    outputs: tuple[Exchange, ...]
+    resources: Resources | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPlan:
+    """One channel as its receiver sees it: its number there, its sender, and the input that it feeds."""
+
+    upstream_task: int
+    upstream_subtask: int
+    output: int
+    input_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalGraph:
+    """The tasks of a job by id, upstream first."""
+
+    name: str
+    config: JobConfig
+    tasks: tuple[TaskPlan, ...]
+
+    def task(self, task_id: int) -> TaskPlan:
+        return self.tasks[task_id - 1]
+
+    def client_channels(self, result: int) -> list[tuple[int, int, int]]:
+        """The channels (task id, output, subtask) that carry the rows of one results node."""
+        return [
+            (task.id, output, subtask)
+            for task in self.tasks
+            for output, exchange in enumerate(task.outputs)
+            if exchange.result == result
+            for subtask in range(task.parallelism)
+        ]
+
+    def input_channels(self, task_id: int, subtask: int) -> list[ChannelPlan]:
+        """The channels into one subtask, in the order of their channel numbers."""
+        return [
+            ChannelPlan(upstream.id, sender, output, exchange.input_index)
+            for upstream in self.tasks
+            for output, exchange in enumerate(upstream.outputs)
+            if exchange.downstream == task_id
+            for sender in range(upstream.parallelism)
+            if subtask in self.output_targets(upstream, output, sender)
+        ]
+
+    def channel_number(self, receiver: tuple[int, int], sender: tuple[int, int], output: int) -> int:
+        """The number, at the receiving (task id, subtask), of the channel from the sending one's exchange `output`."""
+        channels = self.input_channels(*receiver)
+        return next(
+            number
+            for number, channel in enumerate(channels)
+            if (channel.upstream_task, channel.upstream_subtask, channel.output) == (*sender, output)
+        )
+
+    def output_targets(self, task: TaskPlan, output: int, subtask: int) -> range:
+        """The downstream subtasks that one subtask sends to through exchange number `output`; range(1) is the client."""
+        exchange = task.outputs[output]
+        if exchange.downstream is None:
+            return range(1)
+        downstream = self.task(exchange.downstream).parallelism
+        return exchange.partitioner.targets(subtask, task.parallelism, downstream)
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Where an operator's parallelism comes from when it sets none itself: the first of these that is given.
+
+    Args:
+        environment: `StreamEnvironment(parallelism=...)`.
+        client: `execute(parallelism=...)`.
+        system: the installation's default.
+    """
+
+    environment: int | None
+    client: int | None
+    system: int
+
+    def default(self) -> int:
+        return self.environment or self.client or self.system
+
+
+def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: JobConfig) -> PhysicalGraph:
+    """The physical graph of a program.
+
+    Args:
+        name: the job's name.
+        logical: the program.
+        parallelism: for operators that set none.
+        config: the job's settings.
+
+    Raises:
+        GraphError, ConfigurationError: the program or a setting cannot be used; nothing was started.
+    """
+    validate(logical)
+    graph = rewrite(logical)
+    resolved = {node.id: _resolve_parallelism(node, parallelism, config) for node in graph}
+    _check_forward(graph, resolved)
+    for node in graph:
+        if isinstance(node.role, SinkFactory):
+            node.role.sink.prepare(graph[node.inputs[0].source].schema)
+    return PhysicalGraph(name, config, _TaskBuilder(graph, resolved).tasks())
+
+
+def _resolve_parallelism(node: Node, parallelism: Parallelism, config: JobConfig) -> int:
+    most = node.role.max_parallelism if isinstance(node.role, Source) else None
+    if node.parallelism is None:
+        default = check_parallelism(parallelism.default(), config.max_parallelism, "default parallelism")
+        return default if most is None else min(default, most)
+    if most is not None and node.parallelism > most:
+        raise ConfigurationError(
+            f"{node.where}: parallelism {node.parallelism} is over the {most} that this source can be read with; "
+            "leave it out, and set the parallelism of the next operator"
+        )
+    return check_parallelism(node.parallelism, config.max_parallelism, node.where)
+
+
+def _check_forward(graph: LogicalGraph, parallelism: dict[int, int]) -> None:
+    for node in graph:
+        for edge in node.inputs:
+            if isinstance(edge.partitioner, Forward) and parallelism[edge.source] != parallelism[node.id]:
+                raise GraphError(
+                    f"{node.where} has parallelism {parallelism[node.id]}, but forward() needs that of "
+                    f"{graph[edge.source].where}, which is {parallelism[edge.source]}; use rebalance() or rescale()"
+                )
+
+
+class _TaskBuilder:
+    """Cuts the graph into chains. A chain starts at a source, or where an edge cannot be a direct call."""
+
+    def __init__(self, graph: LogicalGraph, parallelism: dict[int, int]) -> None:
+        self._graph = graph
+        self._parallelism = parallelism
+        heads = [node for node in graph if not self._chained_to_input(node) and not isinstance(node.role, Results)]
+        self._task_ids = {node.id: number for number, node in enumerate(heads, start=1)}
+        self._heads = heads
+
+    def tasks(self) -> tuple[TaskPlan, ...]:
+        return tuple(self._task(head) for head in self._heads)
+
+    def _partitioner(self, node: Node, edge: Edge) -> Partitioner:
+        if edge.partitioner is not None:
+            return edge.partitioner
+        same = self._parallelism[edge.source] == self._parallelism[node.id]
+        return Forward() if same else Rebalance()
+
+    def _chained_to_input(self, node: Node) -> bool:
+        if len(node.inputs) != 1 or node.chaining is not Chaining.ALWAYS or isinstance(node.role, Results):
+            return False
+        edge = node.inputs[0]
+        below = self._graph[edge.source]
+        return (
+            isinstance(self._partitioner(node, edge), Forward)
+            and self._parallelism[below.id] == self._parallelism[node.id]
+            and below.chaining is not Chaining.NEVER
+            and below.resources == node.resources
+        )
+
+    def _task(self, head: Node) -> TaskPlan:
+        members = self._members(head)
+        operators = [node for node in members if not isinstance(node.role, Source)]
+        numbers = {node.id: number for number, node in enumerate(operators)}
+        exchanges: list[Exchange] = []
+        chained: dict[int, tuple[int, ...]] = {}
+        outputs: dict[int, tuple[int, ...]] = {}
+        for node in members:
+            consumers = self._graph.consumers(node.id)
+            chained[node.id] = tuple(numbers[c.id] for c in consumers if c.id in numbers)
+            leaving = [e for c in consumers if c.id not in numbers for e in self._exchanges(head, node, c)]
+            outputs[node.id] = tuple(range(len(exchanges), len(exchanges) + len(leaving)))
+            exchanges.extend(leaving)
+        return TaskPlan(
+            id=self._task_ids[head.id],
+            name=" -> ".join(node.name for node in members),
+            parallelism=self._parallelism[head.id],
+            source=self._source(head, chained[head.id], outputs[head.id]),
+            operators=tuple(
+                OperatorPlan(node.name, _factory(node), chained[node.id], outputs[node.id]) for node in operators
+            ),
+            outputs=tuple(exchanges),
+            resources=head.resources,
+        )
+
+    def _members(self, head: Node) -> list[Node]:
+        members = [head]
+        for node in self._graph:
+            if self._chained_to_input(node) and any(node.inputs[0].source == member.id for member in members):
+                members.append(node)
+        return members
+
+    def _exchanges(self, head: Node, node: Node, consumer: Node) -> list[Exchange]:
+        upstream = self._task_ids[head.id]
+        if isinstance(consumer.role, Results):
+            return [Exchange(upstream, None, Forward(), 0, consumer.where, result=consumer.id)]
+        return [
+            Exchange(
+                upstream,
+                self._task_ids[consumer.id],
+                self._partitioner(consumer, edge),
+                edge.input_index,
+                consumer.where,
+            )
+            for edge in consumer.inputs
+            if edge.source == node.id
+        ]
+
+    def _source(self, head: Node, chained: tuple[int, ...], outputs: tuple[int, ...]) -> SourcePlan | None:
+        if not isinstance(head.role, Source):
+            return None
+        parallelism = self._parallelism[head.id]
+        splits: Sequence[Split] = head.role.splits(parallelism)
+        shares = tuple(tuple(splits[subtask::parallelism]) for subtask in range(parallelism))
+        return SourcePlan(head.name, head.role, shares, chained, outputs)
+
+
+def _factory(node: Node) -> OperatorFactory:
+    assert callable(node.role), "sources and results are no operators"
+    return node.role

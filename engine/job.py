@@ -1,0 +1,233 @@
+"""A submitted job as its user sees it: status, metrics, waiting, and the rows that come back.
+
+Each runtime subclasses `JobHandle`. The handle works when it is called and has no thread of its own: rows for the client
+move while someone waits or iterates, and stay in the job, held back by credits, while nobody does.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from penstock.engine.elements import Batch, concat_record_batches
+from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
+from penstock.engine.metrics import JobMetrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class JobStatus(enum.Enum):
+    """The life of a job:
+
+    CREATED -> DEPLOYING -> RUNNING -> FINISHED
+        |          |           |
+        +----------+-----------+--> FAILED | CANCELLED
+    """
+
+    CREATED = "created"
+    DEPLOYING = "deploying"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return not TRANSITIONS[self]
+
+
+_ENDS: Final = frozenset({JobStatus.FAILED, JobStatus.CANCELLED})
+
+TRANSITIONS: Final[Mapping[JobStatus, frozenset[JobStatus]]] = {
+    JobStatus.CREATED: _ENDS | {JobStatus.DEPLOYING},
+    JobStatus.DEPLOYING: _ENDS | {JobStatus.RUNNING},
+    JobStatus.RUNNING: _ENDS | {JobStatus.FINISHED},
+    JobStatus.FINISHED: frozenset(),
+    JobStatus.FAILED: frozenset(),
+    JobStatus.CANCELLED: frozenset(),
+}
+"""Which status may follow which."""
+
+
+def transition(current: JobStatus, following: JobStatus) -> JobStatus:
+    """The following status; a step that the table does not have is an error of the runtime."""
+    assert following in TRANSITIONS[current], f"a job that is {current.value} cannot become {following.value}"
+    return following
+
+
+class ResultConsumer(Protocol):
+    """Takes the rows of one results node, on the client."""
+
+    def accept(self, batch: Batch) -> None:
+        """Take rows, in the order in which they arrive."""
+        ...
+
+
+class JobHandle(ABC):
+    """A submitted job.
+
+    Args:
+        name: the job's name.
+        consumers: takes the rows of each results node, by node id.
+    """
+
+    def __init__(self, name: str, consumers: Mapping[int, ResultConsumer]) -> None:
+        self.name = name
+        self._consumers = consumers
+
+    @abstractmethod
+    def status(self) -> JobStatus:
+        """Where the job is in its life."""
+
+    @abstractmethod
+    def metrics(self) -> JobMetrics:
+        """Counters of all operators, as of now or of the job's end."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """End the job now, and release all that it holds. Does nothing where the job has ended."""
+
+    @abstractmethod
+    def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
+        """Rows that came for results nodes; waits for them, or for the job to end, up to `seconds`."""
+
+    @property
+    @abstractmethod
+    def _drained(self) -> bool:
+        """Whether the job has ended and no more rows can come for the client."""
+
+    @property
+    @abstractmethod
+    def _error(self) -> PenstockError | None:
+        """Why the job failed, if it did."""
+
+    def pump(self, seconds: float = 1.0) -> bool:
+        """Hand rows that came to their consumers; waits up to `seconds` for some. False once no more can come."""
+        for result, batch in self._poll(seconds):
+            self._consumers[result].accept(batch)
+        return not self._drained
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when the job has finished and every row for the client has arrived.
+
+        Args:
+            timeout: seconds to wait at the most; None waits for as long as it takes.
+
+        Raises:
+            JobFailedError: the job failed; its message has the whole story, `__cause__` the error.
+            JobCancelledError: the job was cancelled.
+            TimeoutError: the job still runs.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.pump(1.0 if deadline is None else max(0.0, min(1.0, deadline - time.monotonic()))):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"job {self.name!r} still runs after {timeout} s; cancel() ends it")
+        self.raise_if_ended_badly()
+
+    def raise_if_ended_badly(self) -> None:
+        """Raise what `wait` would raise, without waiting."""
+        match self.status():
+            case JobStatus.FAILED:
+                raise JobFailedError(f"job {self.name!r} failed: {self._error}") from self._error
+            case JobStatus.CANCELLED:
+                raise JobCancelledError(f"job {self.name!r} was cancelled")
+            case _:
+                return
+
+    def result(self) -> pa.Table:
+        """Wait, and return the collected rows.
+
+        Raises:
+            PenstockError: the program does not have exactly one `collect()`.
+            JobFailedError, JobCancelledError: as for `wait`.
+        """
+        collected = [consumer for consumer in self._consumers.values() if isinstance(consumer, CollectedRows)]
+        if len(collected) != 1:
+            raise PenstockError(
+                f"result() needs one collect() in the program, and job {self.name!r} has {len(collected)}; "
+                "use the object that each collect() returned"
+            )
+        self.wait()
+        return collected[0].take_table()
+
+
+class CollectedRows:
+    """Rows that came back to the client and wait to be read."""
+
+    def __init__(self, schema: pa.Schema | None) -> None:
+        self._schema = schema
+        self._batches: deque[Batch] = deque()
+
+    def accept(self, batch: Batch) -> None:
+        self._batches.append(batch)
+
+    def take_rows(self) -> Iterator[dict[str, Any]]:
+        """Take the rows that are here, as dicts."""
+        while self._batches:
+            yield from self._batches.popleft().data.to_pylist()
+
+    def take_table(self) -> pa.Table:
+        """Take the rows that are here, as one table."""
+        if not self._batches:
+            return (self._schema or pa.schema([])).empty_table()
+        data = concat_record_batches([batch.data for batch in self._batches])
+        self._batches.clear()
+        return pa.Table.from_batches([data])
+
+
+class CollectResult:
+    """What `collect()` returns: the rows of a stream, on the client.
+
+    Reading submits the program if nobody has, and reads each row once. Iterating gives rows while the job runs and
+    holds it back while the caller works; `to_arrow` and `to_pandas` wait for the end.
+
+    Example:
+        >>> for row in stream.collect():  # doctest: +SKIP
+        ...     print(row)
+    """
+
+    def __init__(self, rows: CollectedRows, submit: SubmitOnce) -> None:
+        self._rows = rows
+        self._submit = submit
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts.
+
+        Raises:
+            JobFailedError: the job failed.
+        """
+        job = self._submit()
+        try:
+            more = True
+            while more:
+                more = job.pump()
+                yield from self._rows.take_rows()
+        except BaseException:
+            # The caller stopped reading (or was interrupted): nobody is left to take the rows.
+            job.cancel()
+            raise
+        job.raise_if_ended_badly()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, in the order in which they arrived."""
+        self._submit().wait()
+        return self._rows.take_table()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame (needs the `pandas` extra)."""
+        return self.to_arrow().to_pandas()
+
+
+class SubmitOnce(Protocol):
+    """Gives the running job, submitting the program where that has not happened."""
+
+    def __call__(self) -> JobHandle:
+        """The job."""
+        ...

@@ -1,0 +1,99 @@
+"""The operator of `filter`, `select` and `with_columns` with column expressions.
+
+The stream API makes its factory; the graph rewrite joins the steps of neighbours into one operator. It
+guarantees that a value that cannot be computed ends as a `RecordError` with the row and the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.engine.elements import Batch
+from penstock.engine.errors import PenstockError, RecordError
+from penstock.engine.expressions import Step, apply, bind, describe, failing_row
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.rows import batch_rows
+
+_SHOWN_ROW = 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpressionFactory:
+    """Creates the operator that applies `steps`, one after the other.
+
+    Args:
+        steps: without Python functions (those are for `RowColumnsFactory`).
+
+    Example:
+        `ExpressionFactory((Filter(col("x") > 3), select("x")))`
+    """
+
+    steps: tuple[Step, ...]
+
+    def __call__(self) -> Operator:
+        return ExpressionOperator(self.steps)
+
+
+class ExpressionOperator(Operator):
+    """Applies steps to each batch and drops what comes out empty."""
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self._steps = BoundSteps(steps)
+
+    def open(self, context: OperatorContext) -> None:
+        self._steps.open(context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        result = self._steps.apply(batch)
+        if result.num_rows:
+            out.collect(result)
+
+
+class BoundSteps:
+    """Steps in a subtask, bound to the schema that arrives; behind Python functions none is known before."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._where = ""
+        self._input: pa.Schema | None = None
+        self._output: pa.Schema | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the operator's name and subtask, for messages."""
+        self._where = f"operator {context.operator!r}, subtask {context.subtask}"
+
+    def apply(self, batch: Batch) -> Batch:
+        """The rows of `batch` after the steps.
+
+        Raises:
+            GraphError: the steps do not fit the batch's schema.
+            RecordError: a value cannot be computed; names the row.
+        """
+        if self._output is None or not batch.data.schema.equals(self._input):
+            self._output = bind(self._steps, batch.data.schema, self._where)
+            self._input = batch.data.schema
+        try:
+            return apply(self._steps, batch, self._output)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise self._record_error(error, batch, self._output) from error
+
+    def _record_error(self, error: Exception, batch: Batch, output: pa.Schema) -> RecordError:
+        index = failing_row(self._steps, batch, output)
+        row = "" if index is None else f"; row {index} is {_shown_row(batch.data.slice(index, 1))}"
+        return RecordError(
+            f"{self._where}: {describe(self._steps)}: {' '.join(str(error).split())}{row}; keep such rows "
+            "away with filter(...), or give them another value with when(...).then(...)"
+        )
+
+
+def _shown_row(data: pa.RecordBatch) -> str:
+    try:
+        shown = repr(batch_rows(data)[0])
+    except RecordError:
+        shown = " ".join(str(data.to_pydict()).split())
+    return shown if len(shown) <= _SHOWN_ROW else f"{shown[:_SHOWN_ROW]}... ({len(shown)} characters)"

@@ -1,0 +1,60 @@
+"""Grouped accumulators as immutable segments: append is cheap, and merging is paid for by the rows that come.
+
+Window operators keep one of these for each slice or for their sessions. The compacted base has one row a group; partial
+segments are merged into it when they hold twice its rows, so each row is merged a bounded number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+
+_MIN_ROWS: Final = 32_768
+"""Fewer waiting rows than this are not worth a merge."""
+
+
+class SegmentedTable:
+    """Segments of one table of accumulators.
+
+    Args:
+        combine: merges the rows of a table to one row a group (associative).
+    """
+
+    def __init__(self, combine: Callable[[pa.Table], pa.Table]) -> None:
+        self._combine = combine
+        self._base: pa.Table | None = None
+        self._segments: list[pa.Table] = []
+        self._waiting_rows = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows held, before merging."""
+        return self._waiting_rows + (self._base.num_rows if self._base is not None else 0)
+
+    def append(self, segment: pa.Table) -> None:
+        """Add partial accumulators."""
+        self._segments.append(segment)
+        self._waiting_rows += segment.num_rows
+        base_rows = self._base.num_rows if self._base is not None else 0
+        if self._waiting_rows > max(2 * base_rows, _MIN_ROWS):
+            self.compact()
+
+    def compact(self) -> pa.Table:
+        """Merge everything and return it: one row a group."""
+        if self._segments:
+            parts = self._segments if self._base is None else [self._base, *self._segments]
+            self._base = self._combine(concat_tables(parts)) if len(parts) > 1 else parts[0]
+            self._segments, self._waiting_rows = [], 0
+        assert self._base is not None, "an empty segmented table is never read"
+        return self._base
+
+    def replace(self, table: pa.Table) -> None:
+        """Hold exactly the rows of `table`, one a group."""
+        self._base, self._segments, self._waiting_rows = table, [], 0
+
+
+def concat_tables(tables: list[pa.Table]) -> pa.Table:
+    """The rows of all tables; a column of nulls takes the type that others give it."""
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")

@@ -1,0 +1,92 @@
+"""Builds the running `Task` of one subtask from the physical graph.
+
+Each runtime calls this with its own channels, clock and choice; everything else about a subtask is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from penstock.engine.clock import Clock
+from penstock.engine.connectors import ConnectorContext
+from penstock.engine.elements import Batch, Element
+from penstock.engine.graph.physical import PhysicalGraph, SourcePlan, TaskPlan
+from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
+from penstock.engine.operators.base import Collector, OperatorContext
+from penstock.engine.task.chain import ChainLink, CountingCollector, fan_out
+from penstock.engine.task.input_gate import InputGate
+from penstock.engine.task.loop import Task
+from penstock.engine.task.outputs import BatchLimits, Channel, ChannelBuffer
+from penstock.engine.task.partitioners import SplitterContext
+from penstock.engine.task.router import Router, RouterEdge
+from penstock.engine.task.source_head import SourceHead
+
+OpenChannel: TypeAlias = Callable[[int, int], Channel]
+"""Gives the sending end of a channel: (number of the exchange in the task's outputs, index among its targets)."""
+
+
+class _SourceEntry:
+    """Where a source head's elements go: straight to the collectors behind the source."""
+
+    def __init__(self, behind: Collector) -> None:
+        self._behind = behind
+
+    def process(self, input_index: int, element: Element) -> None:
+        if isinstance(element, Batch):
+            self._behind.collect(element)
+        else:
+            self._behind.broadcast(element)
+
+
+def build_task(
+    graph: PhysicalGraph, task: TaskPlan, subtask: int, gate: InputGate | None, open_channel: OpenChannel, clock: Clock
+) -> Task:
+    """The subtask, ready to be opened and stepped.
+
+    Args:
+        graph, task, subtask: which one.
+        gate: where its input arrives; None for a source.
+        open_channel: gives the sending ends of its output channels.
+        clock: the runtime's clock.
+    """
+    edges = _router_edges(graph, task, subtask, open_channel, clock)
+    links: dict[int, ChainLink] = {}
+
+    def behind(chained: Sequence[int], outputs: Sequence[int]) -> Collector:
+        return fan_out([*(links[number] for number in chained), *(edges[number] for number in outputs)])
+
+    for number, operator in reversed(list(enumerate(task.operators))):
+        context = OperatorContext(operator.name, subtask, task.parallelism, clock)
+        links[number] = ChainLink(operator.factory(), context, behind(operator.chained, operator.outputs))
+    chain = [links[number] for number in range(len(task.operators))]
+    metrics = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
+    if task.source is None:
+        assert gate is not None, "a task without a source has input channels"
+        return Task(gate, chain[0], chain, Router(edges), clock, metrics)
+    counters = OperatorMetrics()
+    metrics.operators.insert(0, (task.source.name, counters))
+    entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
+    head = _source_head(graph, task, task.source, subtask, clock)
+    return Task(head, entry, chain, Router(edges), clock, metrics)
+
+
+def _source_head(graph: PhysicalGraph, task: TaskPlan, plan: SourcePlan, subtask: int, clock: Clock) -> SourceHead:
+    context = ConnectorContext(plan.name, subtask, task.parallelism, clock)
+    return SourceHead(plan.source, plan.splits[subtask], context, graph.config.max_batch_rows)
+
+
+def _router_edges(
+    graph: PhysicalGraph, task: TaskPlan, subtask: int, open_channel: OpenChannel, clock: Clock
+) -> list[RouterEdge]:
+    config = graph.config
+    limits = BatchLimits(config.max_batch_rows, config.max_batch_bytes, config.buffer_timeout_ms / 1000)
+    edges = []
+    for output, exchange in enumerate(task.outputs):
+        targets = graph.output_targets(task, output, subtask)
+        splitter = exchange.partitioner.splitter(
+            SplitterContext(exchange.where, len(targets), subtask, config.max_parallelism)
+        )
+        buffers = [ChannelBuffer(open_channel(output, index), limits) for index in range(len(targets))]
+        edges.append(RouterEdge(splitter, buffers, clock))
+    return edges

@@ -1,0 +1,158 @@
+"""THE loop: one subtask as a state machine that is stepped.
+
+A runtime calls `Task.step` again and again from one thread. Each step takes one element from the head (an input gate or
+a source), runs it through the chain, and flushes the router. It is taken only when every output has capacity, so a slow
+consumer stops its producers, step by step, up to the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from penstock.engine.clock import Clock
+from penstock.engine.connectors import Wait
+from penstock.engine.elements import Element, EndOfInput, Watermark
+from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.chain import ChainLink
+from penstock.engine.task.router import Router
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Something was done: step again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing to do before input arrives, or before `until` (seconds, monotonic) where it is not None."""
+
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """An output has no capacity: step again when a channel has got credit back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The input ended and everything was sent. Do not step again."""
+
+
+StepResult: TypeAlias = Progress | Idle | Blocked | Finished
+
+
+class Head(Protocol):
+    """Where a task's elements come from."""
+
+    def next(self) -> tuple[int, Element] | Wait | None:
+        """The next element and the input that it came on; `Wait` or None if there is none now."""
+        ...
+
+    def close(self) -> None:
+        """Release readers."""
+        ...
+
+
+class Entry(Protocol):
+    """Where the head's elements go: the first operator, or several."""
+
+    def process(self, input_index: int, element: Element) -> None:
+        """Handle one element."""
+        ...
+
+
+class Task:
+    """One subtask.
+
+    Args:
+        head: where elements come from.
+        entry: where they go.
+        links: all operators of the chain, from first to last.
+        router: where the chain's output goes.
+        clock: the runtime's clock.
+        metrics: kept up to date by each step.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        entry: Entry,
+        links: Sequence[ChainLink],
+        router: Router,
+        clock: Clock,
+        metrics: SubtaskMetrics,
+    ) -> None:
+        self._head = head
+        self._entry = entry
+        self._links = links
+        self._router = router
+        self._clock = clock
+        self._ended = False
+        self._last_step = clock.monotonic()
+        self._last_result: StepResult = Idle(None)
+        self.metrics = metrics
+
+    def open(self) -> None:
+        """Open all operators, the last one first, so that each finds those behind it ready."""
+        for link in reversed(self._links):
+            link.operator.open(link.context)
+
+    def step(self) -> StepResult:
+        """Do one thing, or say why nothing can be done."""
+        started = self._clock.monotonic()
+        self._account(started)
+        self._router.flush(started)
+        self._last_result = self._step()
+        ended = self._clock.monotonic()
+        self.metrics.busy_seconds += ended - started
+        self._last_step = ended
+        return self._last_result
+
+    def _step(self) -> StepResult:
+        if self._ended:
+            return Finished() if self._router.drained else Blocked()
+        if not self._router.has_capacity:
+            return Blocked()
+        taken = self._head.next()
+        match taken:
+            case None:
+                return Idle(self._router.deadline)
+            case Wait(until):
+                deadline = self._router.deadline
+                return Idle(until if deadline is None else min(until, deadline))
+            case (input_index, element):
+                self._process(input_index, element)
+                self._router.flush(self._clock.monotonic())
+                return Progress()
+
+    def _process(self, input_index: int, element: Element) -> None:
+        if isinstance(element, Watermark):
+            self.metrics.watermark = element.timestamp
+        elif isinstance(element, EndOfInput):
+            self._ended = True
+        self._entry.process(input_index, element)
+
+    def _account(self, now: float) -> None:
+        """Credit the time since the last step to what that step ended with."""
+        waited = now - self._last_step
+        match self._last_result:
+            case Blocked():
+                self.metrics.blocked_seconds += waited
+            case Idle():
+                self.metrics.idle_seconds += waited
+            case _:
+                self.metrics.busy_seconds += waited
+
+    def close(self) -> None:
+        """Release everything, also after an error; the first error of closing is raised when all have been closed."""
+        errors: list[Exception] = []
+        for release in (self._head.close, *(link.operator.close for link in self._links)):
+            try:
+                release()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

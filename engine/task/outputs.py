@@ -1,0 +1,133 @@
+"""Output channels: rows wait here for a full batch, for the buffer timeout, or for credit.
+
+The router fills these buffers and the loop flushes them; the runtime supplies the `Channel` underneath. While a channel
+has no credit its rows are coalesced, so batches grow under load and stay small when idle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from penstock.engine.elements import Batch, Control, Element, Watermark, concat_batches
+
+Message: TypeAlias = tuple[Element, ...]
+"""What travels at once: at most one batch, with the control elements right behind it."""
+
+
+class Channel(Protocol):
+    """The sending end of a channel, supplied by the runtime."""
+
+    @property
+    def credits(self) -> int:
+        """How many messages may be sent now."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Send one message; uses up one credit until the receiver has taken it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """When a batch is full, and how long a part of one may wait.
+
+    Args:
+        rows: the most rows of a message.
+        size: the most bytes of a message; a single row may be larger.
+        timeout: seconds that rows or a watermark wait for the batch to fill.
+    """
+
+    rows: int
+    size: int
+    timeout: float
+
+
+class ChannelBuffer:
+    """The rows and control elements that wait for one channel, in order.
+
+    A waiting watermark is overtaken by the rows that come after it and replaced by the next one: to hold a watermark
+    back is always right, and it lets rows coalesce. No other control element is ever reordered.
+    """
+
+    def __init__(self, channel: Channel, limits: BatchLimits) -> None:
+        self._channel = channel
+        self._limits = limits
+        self._sealed: deque[Message] = deque()
+        self._parts: list[Batch] = []
+        self._rows = 0
+        self._bytes = 0
+        self._watermark: Watermark | None = None
+        self._since: float | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether more rows should wait upstream until this channel has had credit."""
+        return bool(self._sealed) or self._rows >= self._limits.rows or self._bytes >= self._limits.size
+
+    @property
+    def empty(self) -> bool:
+        return not self._sealed and self._since is None
+
+    @property
+    def deadline(self) -> float | None:
+        """When what waits must be sent (seconds, monotonic), or None if nothing waits for time to pass."""
+        if self._since is None or self._sealed or self._channel.credits == 0:
+            return None
+        return self._since + self._limits.timeout
+
+    def add(self, batch: Batch, now: float) -> None:
+        """Queue rows."""
+        self._parts.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._since is None:
+            self._since = now
+
+    def add_control(self, element: Control, now: float) -> None:
+        """Queue a control element behind everything queued so far."""
+        if isinstance(element, Watermark):
+            self._watermark = element
+            if self._since is None:
+                self._since = now
+        else:
+            self._seal(element)
+
+    def flush(self, now: float) -> None:
+        """Send what is full or due, as far as the credit goes."""
+        while self._channel.credits > 0:
+            if self._sealed:
+                self._channel.send(self._sealed.popleft())
+            elif self.full or (self._since is not None and now >= self._since + self._limits.timeout):
+                self._channel.send(self._take())
+            else:
+                return
+
+    def _seal(self, element: Control) -> None:
+        message: Message = ()
+        while self._since is not None:
+            if message:
+                self._sealed.append(message)
+            message = self._take()
+        self._sealed.append((*message, element))
+
+    def _take(self) -> Message:
+        """The oldest rows, as many as fit one message, and the watermark if these were all."""
+        rows = min(self._rows, self._limits.rows)
+        if self._bytes > self._limits.size:
+            rows = min(rows, max(1, self._rows * self._limits.size // self._bytes))
+        message: list[Element] = []
+        if rows:
+            whole = concat_batches(self._parts)
+            message.append(whole.slice(0, rows) if rows < self._rows else whole)
+            self._parts = [whole.slice(rows)] if rows < self._rows else []
+            self._bytes -= self._bytes * rows // self._rows
+            self._rows -= rows
+        if not self._parts:
+            self._bytes = 0
+            self._since = None
+            if self._watermark is not None:
+                message.append(self._watermark)
+                self._watermark = None
+        return tuple(message)

@@ -1,0 +1,209 @@
+"""The environment that a program is written and run in.
+
+It gives the streams their sources, holds the settings, plans the job and hands it to a runtime: `ray` (one actor a
+subtask) or `local` (everything in this process).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from penstock.connectors.collection import CollectionSource, RowSchema
+
+from penstock.connectors.files.source import FilePath, FileSource
+from penstock.connectors.schemas import SchemaLike
+from penstock.engine.api.program import Program
+from penstock.engine.api.streams import DataStream
+from penstock.engine.clock import Clock, SystemClock
+from penstock.engine.config import DEFAULTS, JobConfig, check_parallelism
+from penstock.engine.connectors import Source
+from penstock.engine.durations import Duration, parse_duration
+from penstock.engine.errors import ConfigurationError, GraphError, nearest
+from penstock.engine.graph.explain import explain_logical, explain_physical
+from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
+from penstock.engine.job import JobHandle
+from penstock.engine.local import LocalJob
+
+Runtime = Literal["ray", "local"]
+_RUNTIMES = ("ray", "local")
+_SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
+
+
+class StreamEnvironment:
+    """Where a program begins and is run.
+
+    Args:
+        parallelism: subtasks of each operator that sets no number itself. The first of these that is given counts:
+            the operator's, this, that of `execute`, the variable PENSTOCK_PARALLELISM, the number of CPUs here.
+        runtime: `"ray"`: one Ray actor a subtask; `"local"`: all in this process, for tests and debugging.
+        max_parallelism: number of key groups, the largest parallelism that keyed operators can ever have.
+        buffer_timeout: the longest time that rows wait for a batch to fill; 0 is fastest for a single row.
+        max_batch_rows, max_batch_bytes: limits of a batch.
+        channel_credits: how many batches may be under way between two subtasks.
+        slot_cpus: CPUs that each slot reserves (Ray); a slot holds one subtask of each task.
+        address: of a running Ray cluster (`"auto"` finds one on this machine); None uses the one that this process is
+            connected to, or else embeds one.
+        seed, clock: local runtime: order of the steps, and time (`ManualClock` never waits).
+
+    Raises:
+        ConfigurationError: names every setting that cannot be used.
+
+    Example:
+        >>> env = StreamEnvironment(runtime="local")
+        >>> env.from_collection([{"word": "to"}, {"word": "be"}]).key_by("word").aggregate(n=count()).print()
+        >>> job = env.execute("word count")
+    """
+
+    def __init__(
+        self,
+        parallelism: int | None = None,
+        runtime: Runtime = "ray",
+        max_parallelism: int = DEFAULTS.max_parallelism,
+        buffer_timeout: Duration = "50ms",
+        max_batch_rows: int = DEFAULTS.max_batch_rows,
+        max_batch_bytes: int = DEFAULTS.max_batch_bytes,
+        channel_credits: int = DEFAULTS.channel_credits,
+        slot_cpus: float = DEFAULTS.slot_cpus,
+        address: str | None = None,
+        seed: int = 0,
+        clock: Clock | None = None,
+    ) -> None:
+        if runtime not in _RUNTIMES:
+            raise ConfigurationError(f"runtime must be one of {', '.join(_RUNTIMES)}{nearest(str(runtime), _RUNTIMES)}")
+        self._config = JobConfig(
+            max_parallelism=max_parallelism,
+            buffer_timeout_ms=parse_duration(buffer_timeout, "buffer_timeout"),
+            max_batch_rows=max_batch_rows,
+            max_batch_bytes=max_batch_bytes,
+            channel_credits=channel_credits,
+            slot_cpus=slot_cpus,
+        )
+        if parallelism is not None:
+            check_parallelism(parallelism, max_parallelism, "StreamEnvironment")
+        self._parallelism = parallelism
+        self._runtime = runtime
+        self._address = address
+        self._seed = seed
+        self._clock = clock
+        self._program = Program(self.submit)
+
+    # Sources
+
+    def from_source(self, source: Source, name: str | None = None) -> DataStream:
+        """A stream of the rows of any `Source`."""
+        if not isinstance(source, Source):
+            raise GraphError(f"from_source takes a Source, not {source!r}")
+        node = self._program.graph.add(name or source.describe(), source, schema=source.schema)
+        return DataStream.of_node(self._program, node)
+
+    def from_collection(self, data: object, schema: RowSchema = None) -> DataStream:
+        """A stream of rows that are here: dicts, tuples, single values, a pandas DataFrame, or Arrow data.
+
+        Read by one subtask, so the rows keep their order.
+
+        Args:
+            data: the rows; they travel with the job.
+            schema: names, or names and types; needed where there are no rows.
+
+        Raises:
+            ConfigurationError: the rows do not make one table; names the row.
+
+        Example:
+            >>> env.from_collection([("AA", 5), ("UA", 7)], schema=["carrier", "delay"])
+        """
+        return self.from_source(CollectionSource.of(data, schema))
+
+    def from_files(
+        self,
+        paths: FilePath | Sequence[FilePath],
+        format: Literal["parquet", "csv", "json"] | None = None,  # noqa: A002 - the word users look for
+        schema: SchemaLike | None = None,
+        null_values: Sequence[str] = ("",),
+    ) -> DataStream:
+        """A stream of the rows of files: Parquet, CSV or JSON lines, compressed or not.
+
+        Args:
+            paths: files, folders or glob patterns.
+            format: None tells it from the suffixes, such as `.csv.gz`.
+            schema: names and types of the columns to read; None infers them from the beginning.
+            null_values: CSV only: the texts that mean null.
+
+        Raises:
+            ConfigurationError: no such file, or no way to tell the format.
+
+        Example:
+            >>> env.from_files("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})
+        """
+        return self.from_source(FileSource.of(paths, format, schema, null_values))
+
+    # Running
+
+    def execute(self, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
+        """Run the program and return when it has finished. In a terminal, shows the job at work.
+
+        Args:
+            name: the job's name.
+            parallelism: for operators that set none, where the environment sets none either.
+
+        Raises:
+            GraphError, ConfigurationError: the program cannot run; nothing was started.
+            JobFailedError: the job failed.
+        """
+        job = self.submit(name, parallelism)
+        try:
+            if sys.stderr.isatty():
+                from penstock.live_view import wait_with_view
+
+                wait_with_view(job)
+            else:
+                job.wait()
+        except BaseException:
+            # Also on Ctrl-C: an attached job does not outlive the call that runs it.
+            job.cancel()
+            raise
+        return job
+
+    def submit(self, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
+        """Start the program and return its handle; arguments and errors as for `execute`.
+
+        The environment is then empty again, for the next program. A local job moves only while someone waits for it.
+        """
+        graph = self._plan(name, parallelism)
+        program, self._program = self._program, Program(self.submit)
+        program.job = self._start(graph, program)
+        return program.job
+
+    def explain(self, parallelism: int | None = None) -> str:
+        """The program and its plan, as stable text."""
+        logical = explain_logical(self._program.graph.build())
+        return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism))}\n"
+
+    def _plan(self, name: str, parallelism: int | None) -> PhysicalGraph:
+        if parallelism is not None:
+            check_parallelism(parallelism, self._config.max_parallelism, "execute")
+        chosen = Parallelism(self._parallelism, parallelism, _system_parallelism())
+        return plan(name, self._program.graph.build(), chosen, self._config)
+
+    def _start(self, graph: PhysicalGraph, program: Program) -> JobHandle:
+        if self._runtime == "local":
+            return LocalJob(graph, program.consumers, self._clock or SystemClock(), self._seed)
+        # Ray takes a second to import, and the local runtime does without it.
+        from penstock.actors.client import RayJob, check_serializable
+        from penstock.actors.cluster import connect
+        from penstock.actors.deployment import slot_bundles
+
+        check_serializable(graph)
+        connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
+        return RayJob(graph, program.consumers)
+
+
+def _system_parallelism() -> int:
+    text = os.environ.get(_SYSTEM_PARALLELISM)
+    if text is None:
+        return os.cpu_count() or 1
+    if not text.isdigit():
+        raise ConfigurationError(f"{_SYSTEM_PARALLELISM} must be a whole number of 1 or more, not {text!r}")
+    return check_parallelism(int(text), sys.maxsize, _SYSTEM_PARALLELISM)

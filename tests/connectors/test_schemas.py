@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.connectors.schemas import parse_schema, parse_type
+from penstock.engine.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int64", pa.int64()),
+        ("string", pa.string()),
+        ("timestamp[ms]", pa.timestamp("ms")),
+        ("timestamp[ms, tz=UTC]", pa.timestamp("ms", tz="UTC")),
+        ("timestamp[us, Europe/Paris]", pa.timestamp("us", tz="Europe/Paris")),
+        ("decimal128(10, 2)", pa.decimal128(10, 2)),
+        ("list<timestamp[ms, tz=UTC]>", pa.list_(pa.timestamp("ms", tz="UTC"))),
+        (pa.int8(), pa.int8()),
+    ],
+)
+def test_types_are_known_by_name(text: pa.DataType | str, expected: pa.DataType) -> None:
+    assert parse_type(text, "here") == expected
+
+
+@pytest.mark.parametrize("bad", ["int65", "", "list<x>", "decimal128(99, 2)", int, None])
+def test_other_types_are_refused(bad: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"here: .* is no type"):
+        parse_type(bad, "here")  # type: ignore[arg-type]
+
+
+def test_schemas_are_plain() -> None:
+    field = pa.field("a", pa.int64(), nullable=False, metadata={"k": "v"})
+    plain = parse_schema(pa.schema([field], metadata={"k": "v"}), "here")
+    assert plain.equals(pa.schema([("a", pa.int64())]), check_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({}, "no columns"),
+        (["a"], "must be a mapping"),
+        ({1: "int64"}, "must be text"),
+        ({"a": "x"}, "column 'a'"),
+    ],
+)
+def test_bad_schemas_are_refused(bad: object, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_schema(bad, "here")  # type: ignore[arg-type]
