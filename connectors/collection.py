@@ -65,10 +65,10 @@ class CollectionSource(Source):
         """
         names, types = _names_and_types(schema)
         table = _arrow_table(data)
-        if table is None:
-            table = _rows_to_table(_row_list(data), names, types)
-        else:
+        if table is not None:
             table = _apply_schema(table, names, types)
+        else:
+            table = _rows_to_table(_row_list(data), names, types)
         plain = plain_schema(table.schema, _WHERE)
         return cls(plain, table.replace_schema_metadata(None).cast(plain).to_batches())
 
@@ -127,8 +127,7 @@ def _names_and_types(schema: RowSchema) -> tuple[list[str] | None, pa.Schema | N
         return types.names, types
     if isinstance(schema, (str, bytes)) or not isinstance(schema, Iterable):
         raise ConfigurationError(
-            f"{_WHERE}: schema must be a list of names, a mapping from name to type or a pyarrow.Schema, "
-            f"not {schema!r}"
+            f"{_WHERE}: schema must be a list of names, a mapping from name to type or a pyarrow.Schema, not {schema!r}"
         )
     names = list(schema)
     for name in names:
@@ -215,15 +214,12 @@ def _rows_to_table(rows: list[Any], names: list[str] | None, types: pa.Schema | 
     else:
         columns = _column_of_values(rows, names)
     arrays = [
-        _to_array(name, values, None if types is None else types.field(name).type)
-        for name, values in columns.items()
+        _to_array(name, values, None if types is None else types.field(name).type) for name, values in columns.items()
     ]
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
-def _columns_of_dicts(
-    rows: list[Any], names: list[str] | None, types: pa.Schema | None
-) -> dict[str, list[Any]]:
+def _columns_of_dicts(rows: list[Any], names: list[str] | None, types: pa.Schema | None) -> dict[str, list[Any]]:
     keys = list(rows[0]) if names is None else names
     for key in keys:
         if not isinstance(key, str):
@@ -273,9 +269,7 @@ def _column_of_values(rows: list[Any], names: list[str] | None) -> dict[str, lis
         if isinstance(row, (Mapping, tuple)):
             raise _other_kind(index, row, "a single value")
         if isinstance(row, list):
-            raise ConfigurationError(
-                f"{_WHERE}: row {index} is a list; give a tuple for a row of several columns"
-            )
+            raise ConfigurationError(f"{_WHERE}: row {index} is a list; give a tuple for a row of several columns")
     return {_SCALAR_COLUMN if names is None else names[0]: rows}
 
 
@@ -329,9 +323,7 @@ _KINDS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
 )
 
 
-def _bad_value(
-    name: str, values: Sequence[Any], declared: pa.DataType | None, error: Exception
-) -> ConfigurationError:
+def _bad_value(name: str, values: Sequence[Any], declared: pa.DataType | None, error: Exception) -> ConfigurationError:
     for index, value in enumerate(values):
         if reason := _refusal(value, declared):
             wanted = "of a type that Arrow has" if declared is None else str(declared)
@@ -339,9 +331,7 @@ def _bad_value(
                 f"{_WHERE}: column {name!r}, row {index}: {_shown(value)} ({type(value).__name__}) is not "
                 f"{wanted} ({reason}); correct the value, or declare another type in the schema"
             )
-    return ConfigurationError(
-        f"{_WHERE}: column {name!r} cannot be built: {error}; declare its type in the schema"
-    )
+    return ConfigurationError(f"{_WHERE}: column {name!r} cannot be built: {error}; declare its type in the schema")
 
 
 def _refusal(value: object, declared: pa.DataType | None) -> str:

@@ -66,8 +66,7 @@ class RandomInt(Field):
         _check_int64("RandomInt", low=self.low, high=self.high)
         if self.low >= self.high:
             raise ConfigurationError(
-                f"{_WHERE}: RandomInt: low {self.low} must be below high {self.high}, which is itself never "
-                "drawn"
+                f"{_WHERE}: RandomInt: low {self.low} must be below high {self.high}, which is itself never drawn"
             )
 
     def generator(self, seed: str) -> Generator:
@@ -134,9 +133,7 @@ class Choice(Field):
         values = self._array()
         if self.weights is None:
             start = stream(seed)
-            return lambda rows, words: values.take(
-                pa.array(scale(mix(words, start), len(values)).view(np.int64))
-            )
+            return lambda rows, words: values.take(pa.array(scale(mix(words, start), len(values)).view(np.int64)))
         draw = weighted(seed, np.asarray(self.weights, np.float64))
         return lambda rows, words: values.take(pa.array(draw(words)))
 
@@ -265,13 +262,9 @@ class DataGenSource(Source):
     ) -> None:
         self._fields = _check_fields(fields)
         if rows is not None and (not _is_int(rows) or not 0 <= rows < 2**63):
-            raise ConfigurationError(
-                f"{_WHERE}: rows must be a whole number of 0 or more, or None, not {rows!r}"
-            )
+            raise ConfigurationError(f"{_WHERE}: rows must be a whole number of 0 or more, or None, not {rows!r}")
         if rate is not None and (not _is_finite(rate) or rate <= 0):
-            raise ConfigurationError(
-                f"{_WHERE}: rate must be a number of rows per second over 0, not {rate!r}"
-            )
+            raise ConfigurationError(f"{_WHERE}: rate must be a number of rows per second over 0, not {rate!r}")
         if not _is_int(seed):
             raise ConfigurationError(f"{_WHERE}: seed must be a whole number, not {seed!r}")
         self._rows, self._rate, self._seed = rows, rate, seed
@@ -291,9 +284,7 @@ class DataGenSource(Source):
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         assert isinstance(split, DataGenSplit)
         generators = self._generators(context.operator, context.subtask)
-        return _DataGenReader(
-            split, self._rows, self._rate, _BatchGenerator(generators, self._schema), context.clock
-        )
+        return _DataGenReader(split, self._rows, self._rate, _BatchGenerator(generators, self._schema), context.clock)
 
     def describe(self) -> str:
         size = "unbounded" if self._rows is None else f"{self._rows} rows"
@@ -335,8 +326,7 @@ class _BatchGenerator:
         rows = _row_numbers(first, step, count)
         words = rows.view(np.uint64) * WEYL
         arrays = [
-            _fit(generator(rows, words), field)
-            for generator, field in zip(self._generators, self._schema, strict=True)
+            _fit(generator(rows, words), field) for generator, field in zip(self._generators, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -467,9 +457,7 @@ def _check_fields(
 def _check_int64(where: str, **values: Any) -> None:
     for name, value in values.items():
         if not _is_int(value) or not -(2**63) <= value < 2**63:
-            raise ConfigurationError(
-                f"{_WHERE}: {where}: {name} must be a 64-bit whole number, not {value!r}"
-            )
+            raise ConfigurationError(f"{_WHERE}: {where}: {name} must be a 64-bit whole number, not {value!r}")
 
 
 def _check_finite(where: str, **values: Any) -> None:

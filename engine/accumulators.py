@@ -209,7 +209,7 @@ class MomentsAccumulator(GroupAccumulator):
             rough = by_group(count * mean) / total
             deviation = mean - rough[groups.ids]
             correction = by_group(count * deviation) / total
-            spread = by_group(m2 + count * mean**2) - total * rough**2
+            spread = by_group(m2 + count * deviation**2) - total * correction**2
             exact = rough + correction
         empty = total == 0
         return [pa.array(exact, mask=empty), pa.array(np.maximum(spread, 0), mask=empty)]

@@ -37,6 +37,7 @@ _KINDS: Final[dict[type, str]] = {
     dt.timedelta: "timedelta",
     Decimal: "Decimal",
     list: "list",
+    tuple: "list",
     dict: "dict",
 }
 _NATURAL: Final[dict[str, pa.DataType]] = {
@@ -53,7 +54,7 @@ _NATURAL: Final[dict[str, pa.DataType]] = {
     # A fixed scale, as Spark has it: the digits of the first value must not decide about the later ones.
     "Decimal": pa.decimal128(38, 18),
 }
-_SCALARS: Final = frozenset({*_KINDS, type(None)} - {list, dict})
+_SCALARS: Final = frozenset({*_KINDS, type(None)} - {list, tuple, dict})
 _PARAMETERS: Final = re.compile(r"\s*(\w+)\s*[\[(<]\s*(.*?)\s*[\])>]\s*")
 _EXPLICIT: Final = (
     "int64, float64, string, bool, binary, date32, timestamp[ms], timestamp[ms, UTC], duration[ms], "
@@ -83,13 +84,10 @@ def declared_schema(returns: Returns, where: str) -> pa.Schema | None:
         schema = pa.schema([_declared_field(name, kind, where) for name, kind in returns.items()])
     else:
         raise ConfigurationError(
-            f'{where}: returns must be a mapping such as {{"word": "string"}} or a pyarrow schema, not '
-            f"{returns!r}"
+            f'{where}: returns must be a mapping such as {{"word": "string"}} or a pyarrow schema, not {returns!r}'
         )
     if len(schema) == 0 or len(set(schema.names)) < len(schema):
-        raise ConfigurationError(
-            f"{where}: returns must name at least one column, and each once: {schema.names}"
-        )
+        raise ConfigurationError(f"{where}: returns must name at least one column, and each once: {schema.names}")
     return schema
 
 
@@ -97,13 +95,7 @@ def _declared_field(name: object, kind: object, where: str) -> pa.Field:
     if not isinstance(name, str):
         raise ConfigurationError(f"{where}: a column's name in returns must be a text, not {name!r}")
     try:
-        found = (
-            kind
-            if isinstance(kind, pa.DataType)
-            else _parse_type(str(kind))
-            if isinstance(kind, str)
-            else None
-        )
+        found = kind if isinstance(kind, pa.DataType) else _parse_type(str(kind)) if isinstance(kind, str) else None
     except (ValueError, TypeError, KeyError):
         found = None
     if found is None:
@@ -151,10 +143,7 @@ def batch_rows(batch: pa.RecordBatch, where: str = "rows") -> list[dict[str, Any
         `batch_rows(pa.RecordBatch.from_pydict({"a": [1]})) == [{"a": 1}]`
     """
     names = batch.schema.names
-    columns = [
-        _values(column, f"{where}: column {name!r}")
-        for name, column in zip(names, batch.columns, strict=True)
-    ]
+    columns = [_values(column, f"{where}: column {name!r}") for name, column in zip(names, batch.columns, strict=True)]
     return [dict(zip(names, values)) for values in zip(*columns)]  # noqa: B905 - a third slower with strict
 
 
@@ -221,9 +210,7 @@ class RowConverter:
     def __init__(self, schema: pa.Schema | None, where: str) -> None:
         self._where = where
         self._declared = schema is not None
-        self._columns = (
-            [] if schema is None else [ColumnConverter(field.name, field, where) for field in schema]
-        )
+        self._columns = [] if schema is None else [ColumnConverter(field.name, field, where) for field in schema]
 
     @property
     def schema(self) -> pa.Schema:
@@ -240,8 +227,7 @@ class RowConverter:
         if not self._columns and rows:
             self._columns = [ColumnConverter(name, None, self._where) for name in self._names(rows[0])]
         arrays = [
-            column.convert(values, rows)
-            for column, values in zip(self._columns, self._values(rows), strict=True)
+            column.convert(values, rows) for column, values in zip(self._columns, self._values(rows), strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -330,9 +316,7 @@ class ColumnConverter:
         except _CONVERSION_ERRORS as error:
             raise self._locate(values, rows, error) from error
         if not self.field.nullable and array.null_count:
-            raise self._error(
-                values.index(None), None, rows, "null, and the column is declared without nulls"
-            )
+            raise self._error(values.index(None), None, rows, "null, and the column is declared without nulls")
         if self._declared is None and kind != self.field.type:
             self.field = pa.field(self.name, kind)
         return array
@@ -422,20 +406,14 @@ def _inferred(values: list[Any], held: pa.DataType) -> pa.DataType:
 
 def _inferred_struct(dicts: list[dict[Any, Any]], held: pa.DataType) -> pa.DataType:
     fields = (
-        dict.fromkeys(dicts[0], pa.null())
-        if pa.types.is_null(held)
-        else {field.name: field.type for field in held}
+        dict.fromkeys(dicts[0], pa.null()) if pa.types.is_null(held) else {field.name: field.type for field in held}
     )
     for value in dicts:
         if value.keys() != fields.keys():
-            raise _MisfitError(
-                f"a dict with the keys {list(value)} in a column of dicts with the keys {list(fields)}"
-            )
+            raise _MisfitError(f"a dict with the keys {list(value)} in a column of dicts with the keys {list(fields)}")
     if not all(isinstance(name, str) for name in fields):
         raise _MisfitError("a key that is no text")
-    return pa.struct(
-        [(name, _inferred([value[name] for value in dicts], kind)) for name, kind in fields.items()]
-    )
+    return pa.struct([(name, _inferred([value[name] for value in dicts], kind)) for name, kind in fields.items()])
 
 
 def _kind_of_type(kind: pa.DataType) -> str:
@@ -471,9 +449,7 @@ def _check_struct(dicts: list[dict[Any, Any]], kind: pa.DataType) -> None:
     names = {field.name for field in kind}
     for value in dicts:
         if not value.keys() <= names:
-            raise _MisfitError(
-                f"a dict with the unknown key {next(key for key in value if key not in names)!r}"
-            )
+            raise _MisfitError(f"a dict with the unknown key {next(key for key in value if key not in names)!r}")
     for field in kind:
         _check_fit([value.get(field.name) for value in dicts], field.type)
 
@@ -538,8 +514,10 @@ def _plain_values(values: Sequence[Any]) -> list[Any]:
 def _plain(value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         return _plain_values(value)
+    if isinstance(value, tuple):
+        return tuple(_plain_values(value))
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray) and value.ndim:

@@ -116,16 +116,17 @@ def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...]) -> Chu
 def _read_header(path: str) -> list[str] | None:
     """The names in the first line that is not blank, or None in an empty file."""
     with reading(path), open_stream(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        # Bytes that are no UTF-8 may stand behind the header: those are reported with their own row.
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
-            return next((row for row in csv.reader(text) if row), None)
-        except (UnicodeDecodeError, csv.Error) as error:
+            names = next((row for row in csv.reader(text) if row), None)
+            "".join(names or []).encode("utf-8")
+            return names
+        except (UnicodeEncodeError, csv.Error) as error:
             raise RecordError(f"{path}, row 1: the header line cannot be read: {error}") from error
 
 
-def _open(
-    stream: pa.NativeFile, block_bytes: int, width: int, convert: pc.ConvertOptions
-) -> pc.CSVStreamingReader:
+def _open(stream: pa.NativeFile, block_bytes: int, width: int, convert: pc.ConvertOptions) -> pc.CSVStreamingReader:
     return pc.open_csv(
         stream,
         read_options=pc.ReadOptions(use_threads=False, block_size=min(block_bytes, LARGEST_RECORD_BYTES)),

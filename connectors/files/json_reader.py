@@ -111,12 +111,9 @@ class _Parser:
 
     def _rows(self, block: bytes, objects: int) -> pa.RecordBatch:
         if not objects:
-            return self._columns.schema.empty_table().to_batches()[0]
+            return pa.RecordBatch.from_pylist([], self._columns.schema)
         wire = table_to_record_batch(_parse(block, self._options))
-        arrays = [
-            from_wire(array, field.type)
-            for array, field in zip(wire.columns, self._columns.schema, strict=True)
-        ]
+        arrays = [from_wire(array, field.type) for array, field in zip(wire.columns, self._columns.schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
 
     def _bad_line(self, block: bytes, first_line: int, error: Exception) -> RecordError:
@@ -177,8 +174,7 @@ def _whole_lines(path: str) -> Generator[bytes, None, None]:
                 parts.append(chunk)
                 if sum(map(len, parts)) > LARGEST_RECORD_BYTES:
                     raise RecordError(
-                        f"{path}: a line is longer than {LARGEST_RECORD_BYTES} bytes; is it a file of JSON "
-                        "lines?"
+                        f"{path}: a line is longer than {LARGEST_RECORD_BYTES} bytes; is it a file of JSON lines?"
                     )
         if rest := b"".join(parts):
             yield rest
@@ -257,9 +253,7 @@ def _unknown_field(value: object, within: pa.Schema | pa.DataType, prefix: str =
             if found := _unknown_field(inner, types[name], f"{prefix}{name}."):
                 return found
     elif isinstance(value, list) and not isinstance(within, pa.Schema) and pa.types.is_list(within):
-        return next(
-            (found for item in value if (found := _unknown_field(item, within.value_type, prefix))), None
-        )
+        return next((found for item in value if (found := _unknown_field(item, within.value_type, prefix))), None)
     return None
 
 

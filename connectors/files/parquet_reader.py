@@ -55,9 +55,7 @@ def parquet_chunks(path: str, row_group: int, columns: Columns) -> Chunks:
             use_threads=False,
         )
         for batch in batches:
-            arrays = [
-                _cast(path, row_group, batch.column(field.name), field, columns) for field in columns.schema
-            ]
+            arrays = [_cast(path, row_group, batch.column(field.name), field, columns) for field in columns.schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
 
 

@@ -63,9 +63,7 @@ class Columns:
         """What to do about a value that does not fit its column."""
         if self.declared:
             return "correct the value, or declare another type for the column"
-        return (
-            "the type was inferred from the beginning of the first file: declare `schema` if it is too narrow"
-        )
+        return "the type was inferred from the beginning of the first file: declare `schema` if it is too narrow"
 
 
 class ChunkedReader(SourceReader):

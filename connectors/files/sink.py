@@ -7,6 +7,7 @@ all: a job that fails leaves nothing of the subtasks that had not finished.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import uuid
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, Literal
 
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from penstock.connectors.files.formats import FileFormat, parse_format
@@ -29,6 +31,14 @@ _MODES: Final = ("error", "overwrite", "append")
 _PART_PREFIX: Final = "part-"
 _ROW_GROUP_ROWS: Final = 1_048_576
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+_FARTHEST_DAYS: Final = 10_000_000
+_UNITS_A_DAY: Final = {
+    "s": 86_400,
+    "ms": 86_400_000,
+    "us": 86_400_000_000,
+    "date32[day]": 1,
+    "date64[ms]": 86_400_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +73,7 @@ class FileSink(Sink):
     def __post_init__(self) -> None:
         parse_format(self.format, "file sink")
         if self.mode not in _MODES:
-            raise ConfigurationError(
-                f"file sink: no mode {self.mode!r}; choose {', '.join(map(repr, _MODES))}"
-            )
+            raise ConfigurationError(f"file sink: no mode {self.mode!r}; choose {', '.join(map(repr, _MODES))}")
         object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(os.fspath(self.path))))
 
     def prepare(self, schema: pa.Schema | None) -> None:
@@ -100,9 +108,7 @@ class _FileWriter(SinkWriter):
         self._operator, self._subtask = context.operator, context.subtask
         self._format = file_format
         self._hidden = os.path.join(directory, f".{_PART_PREFIX}{context.subtask}.{unique}.inprogress")
-        self._visible = os.path.join(
-            directory, f"{_PART_PREFIX}{context.subtask:05d}-{unique}.{file_format.value}"
-        )
+        self._visible = os.path.join(directory, f"{_PART_PREFIX}{context.subtask:05d}-{unique}.{file_format.value}")
         self._schema: pa.Schema | None = None
         self._file: BinaryIO | None = None
         self._encoder: _Encoder | None = None
@@ -136,9 +142,12 @@ class _FileWriter(SinkWriter):
         self._encoder = self._file = None
 
     def close(self) -> None:
+        if self._encoder is not None:
+            self._encoder.abandon()
         if self._file is None:
             return
-        self._file.close()
+        with contextlib.suppress(OSError):  # a full disk, which was reported by the write before
+            self._file.close()
         os.unlink(self._hidden)
         self._encoder = self._file = None
 
@@ -158,6 +167,9 @@ class _Encoder(ABC):
     @abstractmethod
     def close(self) -> None:
         """Write what is left and the file's end."""
+
+    def abandon(self) -> None:  # noqa: B027 - most encoders hold nothing
+        """Let go of the file, which is about to be removed."""
 
 
 class _ParquetEncoder(_Encoder):
@@ -180,6 +192,12 @@ class _ParquetEncoder(_Encoder):
         self._flush()
         self._writer.close()
 
+    def abandon(self) -> None:
+        # A writer that is left open tries to write its footer when it is collected, to a closed file.
+        with contextlib.suppress(Exception):
+            self._writer.close()
+        self._writer.is_open = False
+
     def _flush(self) -> None:
         if self._gathered:
             self._writer.write_table(pa.Table.from_batches(self._gathered, self._schema))
@@ -188,9 +206,10 @@ class _ParquetEncoder(_Encoder):
 
 class _CsvEncoder(_Encoder):
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        self._writer = pc.CSVWriter(file, schema)
+        self._writer = pa_csv.CSVWriter(file, schema)
 
     def write(self, rows: pa.RecordBatch) -> None:
+        _refuse_far_times(rows)
         self._writer.write_batch(rows)
 
     def close(self) -> None:
@@ -202,6 +221,7 @@ class _JsonEncoder(_Encoder):
         self._file = file
 
     def write(self, rows: pa.RecordBatch) -> None:
+        _refuse_far_times(rows)
         self._file.write(json_lines(rows).encode("utf-8"))
 
     def close(self) -> None:
@@ -231,14 +251,26 @@ def _refusal(field: pa.Field, file_format: FileFormat) -> str | None:
         return None if is_writable(field.type) else ""
     if file_format is FileFormat.CSV and (pa.types.is_nested(field.type) or "binary" in str(field.type)):
         return ""
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type)], schema=pa.schema([field]))
     try:
-        encoder = _ENCODERS[file_format](pa.BufferOutputStream(), empty.schema)
-        encoder.write(empty)
+        row = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], names=[field.name])
+        encoder = _ENCODERS[file_format](pa.BufferOutputStream(), row.schema)
+        encoder.write(row)
         encoder.close()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         return f" ({error})"
     return None
+
+
+def _refuse_far_times(rows: pa.RecordBatch) -> None:
+    """Arrow writes `<value out of range>` for times that its calendar does not have, and says nothing."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        unit = field.type.unit if pa.types.is_timestamp(field.type) else str(field.type)
+        if unit in _UNITS_A_DAY:
+            raw = column.view(pa.int32()) if pa.types.is_date32(field.type) else column.view(pa.int64())
+            bounds = pc.min_max(raw).as_py()
+            limit = _FARTHEST_DAYS * _UNITS_A_DAY[unit]
+            if bounds["min"] is not None and not -limit <= bounds["min"] <= bounds["max"] <= limit:
+                raise pa.ArrowInvalid(f"column {field.name!r} holds a time beyond the year 29000, which has no text")
 
 
 def _make_directory(directory: str) -> None:

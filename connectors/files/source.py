@@ -149,9 +149,7 @@ def _expand(path: FilePath) -> list[str]:
         raise ConfigurationError(f"files: {text} is a URL; give the path of a file that every node can open")
     absolute = os.path.abspath(os.path.expanduser(text))
     if os.path.isdir(absolute):
-        files = [
-            str(file) for file in Path(absolute).iterdir() if file.is_file() and file.name[0] not in "._"
-        ]
+        files = [str(file) for file in Path(absolute).iterdir() if file.is_file() and file.name[0] not in "._"]
     elif os.path.isfile(absolute):
         files = [absolute]
     else:
@@ -166,8 +164,7 @@ def _common_format(files: Sequence[str]) -> FileFormat:
     for path in files[1:]:
         if (other := detect_format(path)) is not first:
             raise ConfigurationError(
-                f"files: {files[0]} is {first.value} and {path} is {other.value}; read each format as its "
-                "own source"
+                f"files: {files[0]} is {first.value} and {path} is {other.value}; read each format as its own source"
             )
     return first
 

@@ -10,7 +10,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine import expressions
@@ -213,10 +213,11 @@ def test_constants_have_one_value_a_row(rows: int) -> None:
     assert apply((Filter(lit(True)),), batch).num_rows == rows
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=5), st.integers(0, 20), st.data())
-def test_steps_together_equal_one_after_the_other_in_any_cut(steps: list[Step], rows: int, data: st.DataObject) -> None:
-    batch = batch_of(rows, timestamps=pa.array(range(rows), pa.int64()), kinds=pa.nulls(rows, pa.int8()))
-    together = apply(steps, batch)
+def test_steps_together_equal_one_after_the_other_in_any_cut(steps: list[Step], rows: int, data:
+    st.DataObject) -> None: batch = batch_of(rows, timestamps=pa.array(range(rows), pa.int64()),
+    kinds=pa.nulls(rows, pa.int8())) together = apply(steps, batch)
     assert together.data.schema == bind(steps, SCHEMA, "here")
 
     one_by_one = batch
@@ -272,8 +273,8 @@ def test_describe(step: Step, text: str) -> None:
 
 
 def test_describe_joins_steps_and_shortens_long_ones() -> None:
-    long = Filter(col("x").is_in(list(range(1000))) | (col("carrier") == "c" * 500) | (col("y") > 1) | col("flag"))
-    assert describe((select("x"), Filter(col("x") > 3))) == "select(x).filter(col(x) > 3)"
+    long = Filter(col("x").is_in(list(range(1000))) | (col("carrier") == "c" * 500) | (col("y") > 1) |
+    col("flag")) assert describe((select("x"), Filter(col("x") > 3))) == "select(x).filter(col(x) > 3)"
     assert len(describe((long,))) <= 160
 
 

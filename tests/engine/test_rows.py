@@ -7,13 +7,14 @@ import enum
 import math
 from collections import OrderedDict
 from decimal import Decimal
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import concat_record_batches
@@ -158,14 +159,14 @@ def test_a_value_that_fits_its_declaration(kind: pa.DataType, value: object) -> 
 
 
 def test_an_undeclared_key_is_refused() -> None:
-    with pytest.raises(RecordError, match=r"row 1 has the key 'b', which is not among the declared columns a, c"):
-        convert([{"a": 1}, {"a": 1, "b": 2}], declared_schema({"a": "int64", "c": "int64"}, "map"))
+    with pytest.raises(RecordError, match=r"row 1 has the key 'b', which is not among the declared columns a,
+        c"): convert([{"a": 1}, {"a": 1, "b": 2}], declared_schema({"a": "int64", "c": "int64"}, "map"))
 
 
 def test_null_in_a_column_declared_without() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     for row in ({"a": None}, {}):
-        with pytest.raises(RecordError, match="row 1, column 'a'.*declared without nulls"):
+        with pytest.raises(RecordError, match=r"row 1, column 'a'.*declared without nulls"):
             convert([{"a": 1}, row], schema)
 
 
@@ -207,8 +208,8 @@ class Moment(dt.datetime):
         ([1, None, 2], pa.list_(pa.int64()), [1, None, 2]),
         ((1, 2), pa.list_(pa.int64()), [1, 2]),
         ([["a"], []], pa.list_(pa.list_(pa.string())), [["a"], []]),
-        ({"a": 1, "b": [1.5]}, pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))]), {"a": 1, "b": [1.5]}),
-        (np.int8(5), pa.int64(), 5),
+        ({"a": 1, "b": [1.5]}, pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))]), {"a": 1, "b":
+        [1.5]}), (np.int8(5), pa.int64(), 5),
         (np.float32(0.5), pa.float64(), 0.5),
         (np.bool_(True), pa.bool_(), True),
         (np.str_("a"), pa.string(), "a"),
@@ -265,13 +266,13 @@ def test_a_column_takes_its_type_when_a_value_comes() -> None:
         (1, {1, 2}, "builtins.set has no Arrow type"),
     ],
 )
-def test_what_mixes_is_an_error_in_one_batch_and_across_batches(first: object, second: object, reason: str) -> None:
+def test_what_mixes_is_an_error_in_one_batch_and_across_batches(first: object, second: object, reason: str) ->
+None:
     rows: list[Any] = [{"v": first}, {"v": None}, {"v": second}]
     for cut in range(3):
         converter = RowConverter(None, WHERE)
         with pytest.raises(RecordError) as caught:
-            for part in (rows[:cut], rows[cut:]):
-                converter.convert(part)
+            [converter.convert(part) for part in (rows[:cut], rows[cut:])]
         text = str(caught.value)
         assert f"row {2 - cut}, column 'v': " in text
         assert reason in text
@@ -333,12 +334,13 @@ def outcome(rows: list[dict[str, Any]], cuts: list[int]) -> pa.RecordBatch | Non
     converter = RowConverter(None, WHERE)
     edges = [0, *sorted(cuts), len(rows)]
     try:
-        parts = [converter.convert(rows[a:b]) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+        parts = [converter.convert(rows[a:b]) for a, b in pairwise(edges) if a < b]
     except RecordError:
         return None
     return concat_record_batches(parts)
 
 
+@settings(deadline=None)
 @given(ALIKE.flatmap(lambda values: st.lists(values, min_size=1, max_size=6)), st.lists(st.integers(0, 6)))
 def test_the_outcome_does_not_depend_on_the_cuts(values: list[Any], cuts: list[int]) -> None:
     rows = [{"v": value} for value in values]
@@ -388,9 +390,9 @@ def test_rows_have_the_values_that_arrow_gives(array: pa.Array) -> None:
 
 def test_whole_microseconds_of_a_column_in_nanoseconds() -> None:
     array = pa.array([5000, None], pa.timestamp("ns"))
-    rows = batch_rows(pa.RecordBatch.from_arrays([array, array.cast(pa.int64()).cast(pa.duration("ns"))], ["t", "d"]))
-    assert rows[0] == {"t": dt.datetime(1970, 1, 1, 0, 0, 0, 5), "d": dt.timedelta(microseconds=5)}
-    assert type(rows[0]["t"]) is dt.datetime
+    rows = batch_rows(pa.RecordBatch.from_arrays([array, array.cast(pa.int64()).cast(pa.duration("ns"))],
+    ["t", "d"])) assert rows[0] == {"t": dt.datetime(1970, 1, 1, 0, 0, 0, 5), "d":
+    dt.timedelta(microseconds=5)} assert type(rows[0]["t"]) is dt.datetime
 
 
 @pytest.mark.parametrize(
@@ -410,8 +412,9 @@ def test_times_that_python_cannot_hold_are_errors(array: pa.Array) -> None:
         batch_rows(pa.RecordBatch.from_arrays([array], names=["at"]), WHERE)
 
 
-@given(st.lists(st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.text(), "c": st.floats(-1, 1)})))
-def test_rows_survive_the_way_to_arrow_and_back(rows: list[dict[str, Any]]) -> None:
+@settings(deadline=None)
+@given(st.lists(st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.text(), "c": st.floats(-1,
+1)}))) def test_rows_survive_the_way_to_arrow_and_back(rows: list[dict[str, Any]]) -> None:
     assert batch_rows(convert(rows)) == rows
 
 

@@ -239,8 +239,8 @@ def test_other_parquet_types_are_cast_if_no_value_changes(tmp_path: Path) -> Non
     pq.write_table(pa.table({"v": ["x"]}), tmp_path / "c.parquet")
     with pytest.raises(RecordError, match=r"c\.parquet, row group 0, column 'v': string cannot become int64"):
         read_rows(FileSource.of(tmp_path))
-    with pytest.raises(RecordError, match=r"a\.parquet, row group 0, column 'v': int64 cannot become int8 .*300"):
-        pq.write_table(pa.table({"v": [300]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"v": [300]}), tmp_path / "a.parquet")
+    with pytest.raises(RecordError, match=r"a\.parquet, .* column 'v': int64 cannot become int8 .*300"):
         read_rows(FileSource.of(tmp_path, schema={"v": "int8"}))
 
 
@@ -279,7 +279,7 @@ def test_csv_types_are_pinned_by_the_first_block(tmp_path: Path) -> None:
     assert source.schema.types == [pa.int64(), pa.timestamp("ms"), pa.string()]
     assert read_rows(source)[1]["empty"] == "7"
     _write(tmp_path / "c.csv", b"id,ts,empty\nx,,\n")
-    with pytest.raises(RecordError, match=r"c\.csv, row 2 .*column 'id': .*'x'; the type was inferred.*declare"):
+    with pytest.raises(RecordError, match=r"c\.csv, row 2 .*column 'id': .*'x'; .* inferred.*declare"):
         read_rows(FileSource.of(tmp_path))
 
 

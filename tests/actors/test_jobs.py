@@ -1,0 +1,158 @@
+"""Jobs on Ray, as a user sees them: results, failures, cancelling, and nothing left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+import ray
+from ray.util.placement_group import placement_group_table
+
+import penstock as ps
+from penstock import DataGenSource, JobStatus, RandomInt, Sequence, StreamEnvironment, col
+from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.elements import Batch
+from penstock.engine.errors import (
+    ClusterError,
+    JobCancelledError,
+    JobFailedError,
+    SerializationError,
+    SubtaskError,
+    UserCodeError,
+    WorkerLostError,
+)
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+
+
+@pytest.fixture
+def no_leak() -> Iterator[None]:
+    """Fail a test whose job left actors or slots behind."""
+    yield
+    deadline = time.monotonic() + 20
+    while (left := _left_behind()) and time.monotonic() < deadline:
+        threading.Event().wait(0.1)
+    assert not left
+
+
+def _left_behind() -> list[str]:
+    groups = [g["placement_group_id"] for g in placement_group_table().values() if g["state"] != "REMOVED"]
+    free, total = ray.available_resources().get("CPU"), ray.cluster_resources().get("CPU")
+    return [*groups, *([] if free == total else [f"{free} of {total} CPUs are free"])]
+
+
+def numbers(env: StreamEnvironment, rows: int) -> ps.DataStream:
+    return env.from_source(DataGenSource({"n": Sequence(), "k": RandomInt(0, 7)}, rows=rows))
+
+
+def test_running_and_windowed_aggregates_equal_those_of_the_local_runtime() -> None:
+    def results(runtime: str) -> tuple[list[object], list[object]]:
+        env = StreamEnvironment(parallelism=2, runtime=runtime, max_batch_rows=700)  # type: ignore[arg-type]
+        stream = numbers(env, 10_000).assign_timestamps("n").key_by("k")
+        windows = stream.window(ps.sliding("1s", "500ms")).aggregate(n=ps.count(), total=ps.sum("n")).collect()
+        updates = stream.aggregate(n=ps.count(), largest=ps.max("n")).collect()
+        env.execute("both")
+        last = {row["k"]: row for row in updates}
+        return sorted(map(str, windows)), sorted(map(str, last.values()))
+
+    assert results("ray") == results("local")
+
+
+def test_a_failing_function_ends_the_job_with_its_place_its_row_and_its_traceback() -> None:
+    def divide(row: dict[str, int]) -> dict[str, float]:
+        return {"x": 1 / (row["n"] - 500)}
+
+    env = StreamEnvironment(parallelism=2)
+    numbers(env, 1000).map(divide).name("divider").collect()
+    with pytest.raises(JobFailedError, match=r"(?s)'divider', subtask \d.*'n': 500.*return \{\"x\": 1") as caught:
+        env.execute("fails")
+    assert isinstance(caught.value.__cause__, UserCodeError)
+    assert caught.value.__cause__.error == "ZeroDivisionError: division by zero"
+
+
+class _FullDisk(Sink):
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        return _FullDiskWriter()
+
+    def describe(self) -> str:
+        return "full disk"
+
+
+class _FullDiskWriter(SinkWriter):
+    def write(self, batch: Batch) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_an_error_of_the_sink_names_the_task() -> None:
+    env = StreamEnvironment(parallelism=1)
+    numbers(env, 10).sink_to(_FullDisk())
+    with pytest.raises(JobFailedError, match="full disk.*No space left on device") as caught:
+        env.execute("disk")
+    assert isinstance(caught.value.__cause__, SubtaskError)
+
+
+def test_cancel_ends_an_endless_job() -> None:
+    env = StreamEnvironment(parallelism=2)
+    numbers_without_end = env.from_source(DataGenSource({"n": Sequence()}))
+    numbers_without_end.key_by("n").aggregate(n=ps.count()).filter(col("n") > 1).collect()
+    job = env.submit("endless")
+    while job.status() is not JobStatus.RUNNING:
+        job.pump(0.1)
+    job.cancel()
+    assert job.status() is JobStatus.CANCELLED
+    with pytest.raises(JobCancelledError):
+        job.wait()
+
+
+def test_a_killed_worker_ends_the_job_at_once() -> None:
+    def die(row: dict[str, int]) -> dict[str, int]:
+        import os
+        import signal
+
+        if row["n"] == 300:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return row
+
+    env = StreamEnvironment(parallelism=1)
+    numbers(env, 1000).map(die).collect()
+    with pytest.raises(JobFailedError, match="died") as caught:
+        env.execute("killed")
+    assert isinstance(caught.value.__cause__, WorkerLostError)
+
+
+def test_a_caller_who_stops_reading_ends_the_job() -> None:
+    env = StreamEnvironment(parallelism=1)
+    rows = iter(env.from_source(DataGenSource({"n": Sequence()})).collect())
+    assert next(rows) == {"n": 0}
+    rows.close()  # type: ignore[attr-defined]
+
+
+def test_what_cannot_travel_is_refused_before_anything_starts() -> None:
+    lock = threading.Lock()
+    env = StreamEnvironment(parallelism=1)
+    env.from_collection([1]).filter(lambda row: not lock.locked()).name("guarded").collect()
+    with pytest.raises(SerializationError, match="'guarded'.*lock"):
+        env.submit("lock")
+
+
+def test_a_job_that_does_not_fit_the_cluster_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = StreamEnvironment(parallelism=1, slot_cpus=1000)
+    env.from_collection([1]).collect()
+    with pytest.raises(ClusterError, match="1000"):
+        env.execute("too large")
+
+
+def test_a_class_given_to_map_batches_lives_in_its_own_task_and_reserves_what_it_asks_for() -> None:
+    class Double:
+        def open(self, context: object) -> None:
+            self.factor = 2
+
+        def __call__(self, batch: pa.RecordBatch) -> dict[str, object]:
+            return {"n": [self.factor * n for n in batch["n"].to_pylist()]}
+
+    env = StreamEnvironment(parallelism=1)
+    stream = numbers(env, 5).map_batches(Double, returns={"n": "int64"}, num_cpus=1)
+    assert sorted(row["n"] for row in stream.collect()) == [0, 2, 4, 6, 8]
