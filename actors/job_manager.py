@@ -23,7 +23,6 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobStatus, transition
 from penstock.engine.metrics import SubtaskMetrics
 
-_RESERVE_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 _METRICS_SECONDS: Final = 2.0
 _FIRST_ATTEMPT: Final = 1
@@ -102,13 +101,14 @@ class JobManager:
 
     async def _reserve(self) -> None:
         bundles = slot_bundles(self._graph)
+        seconds = self._graph.config.slot_timeout_ms / 1000
         self._group = placement_group(bundles, strategy="PACK")
         try:
-            await asyncio.wait_for(self._group.ready(), _RESERVE_SECONDS)
+            await asyncio.wait_for(self._group.ready(), seconds)
         except asyncio.TimeoutError:
             raise ClusterError(
-                f"no room for {len(bundles)} slots of {bundles[0]} within {_RESERVE_SECONDS:.0f} s; the cluster has "
-                f"{ray.cluster_resources()}; lower the parallelism or slot_cpus, or add nodes"
+                f"no room for {len(bundles)} slots of {bundles[0]} within {seconds:g} s; the cluster has "
+                f"{ray.cluster_resources()}; lower the parallelism or slot_cpus, add nodes, or raise slot_timeout"
             ) from None
 
     def _actor_options(self, place: Place) -> dict[str, Any]:

@@ -97,8 +97,8 @@ class SubtaskActor:
         self._task_name = graph.task(deployment.task).name
         self._subtask = deployment.subtask
         channels = graph.input_channels(deployment.task, deployment.subtask)
-        gate = InputGate([channel.input_index for channel in channels]) if channels else None
-        self._receiving = [self._receiving_end(gate, number) for number in range(len(channels)) if gate]
+        gate = InputGate([channel.input_index for channel in channels])
+        self._receiving = [self._receiving_end(gate, number) for number in range(len(channels))]
         self._task = self._build(graph, deployment, gate)
         self._attempt = deployment.attempt
 
@@ -109,7 +109,7 @@ class SubtaskActor:
 
         return ReceivingEnd(deliver, self._end)
 
-    def _build(self, graph: PhysicalGraph, deployment: Deployment, gate: InputGate | None) -> Task:
+    def _build(self, graph: PhysicalGraph, deployment: Deployment, gate: InputGate) -> Task:
         plan = graph.task(deployment.task)
         credit = graph.config.channel_credits
 

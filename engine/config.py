@@ -25,6 +25,7 @@ class JobConfig:
         max_batch_bytes: the most bytes that a channel sends at once (one row may be larger).
         channel_credits: how many batches may be under way on one channel.
         slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
+        slot_timeout_ms: how long the job waits for its slots before it fails.
 
     Raises:
         ConfigurationError: names every setting that cannot be used.
@@ -36,6 +37,7 @@ class JobConfig:
     max_batch_bytes: int = 8 * 1024 * 1024
     channel_credits: int = 4
     slot_cpus: float = 1.0
+    slot_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         problems = [
@@ -46,6 +48,7 @@ class JobConfig:
                 ("max_batch_rows", self.max_batch_rows, 1, 2**30),
                 ("max_batch_bytes", self.max_batch_bytes, 1, 2**31),
                 ("channel_credits", self.channel_credits, 1, 1000),
+                ("slot_timeout_ms", self.slot_timeout_ms, 1, 2**31),
             )
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high
         ]

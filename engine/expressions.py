@@ -265,16 +265,18 @@ def apply(steps: Sequence[Step], batch: Batch, schema: pa.Schema | None = None) 
     return Batch(data if data.schema.equals(schema) else data.cast(schema), timestamps, kinds)
 
 
-def failing_row(steps: Sequence[Step], batch: Batch, schema: pa.Schema) -> int | None:
-    """The index of a row on which `apply` raises, or None where it raises on no row by itself."""
+def failing_row(steps: Sequence[Step], batch: Batch, schema: pa.Schema) -> tuple[int, Exception] | None:
+    """The index of the first row on which `apply` raises, and what it raises there; None where no row fails alone."""
     low, high = 0, batch.num_rows
     while high - low > 1:
         middle = (low + high) // 2
-        if _raises(steps, batch.slice(low, middle - low), schema):
+        if _error_on(steps, batch.slice(low, middle - low), schema):
             high = middle
         else:
             low = middle
-    return low if _raises(steps, batch.slice(low, high - low), schema) else None
+    # Arrow's message about a whole batch may be of another row.
+    error = _error_on(steps, batch.slice(low, high - low), schema)
+    return (low, error) if error else None
 
 
 def describe(steps: Sequence[Step]) -> str:
@@ -283,12 +285,12 @@ def describe(steps: Sequence[Step]) -> str:
     return ".".join(text if len(text) <= _SHOWN_STEP else f"{text[: _SHOWN_STEP - 4]}...)" for text in texts)
 
 
-def _raises(steps: Sequence[Step], batch: Batch, schema: pa.Schema) -> bool:
+def _error_on(steps: Sequence[Step], batch: Batch, schema: pa.Schema) -> Exception | None:
     try:
         apply(steps, batch, schema)
-    except Exception:
-        return True
-    return False
+    except Exception as error:
+        return error
+    return None
 
 
 def _columns(verb: str, columns: tuple[object, ...], named: dict[str, object]) -> tuple[Column, ...]:

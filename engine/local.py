@@ -82,8 +82,10 @@ class LocalJob(JobHandle):
         self._start()
 
     def _gate(self, task_id: int, subtask: int) -> InputGate | None:
+        if self._graph.task(task_id).source is not None:
+            return None
         channels = self._graph.input_channels(task_id, subtask)
-        return InputGate([channel.input_index for channel in channels], self._random.choice) if channels else None
+        return InputGate([channel.input_index for channel in channels], self._random.choice)
 
     def _build(self, task_id: int, subtask: int) -> Task:
         def open_channel(output: int, index: int) -> Channel:

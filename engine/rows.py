@@ -147,6 +147,15 @@ def batch_rows(batch: pa.RecordBatch, where: str = "rows") -> list[dict[str, Any
     return [dict(zip(names, values)) for values in zip(*columns)]  # noqa: B905 - a third slower with strict
 
 
+def shown_row(batch: pa.RecordBatch, index: int) -> str:
+    """Row `index` for a message: as a dict, or as Arrow prints it where Python cannot hold its values."""
+    row = batch.slice(index, 1)
+    try:
+        return _shown(batch_rows(row)[0])
+    except RecordError:
+        return " ".join(str(row).split())
+
+
 def _values(array: pa.Array, where: str) -> list[Any]:
     """As `to_pylist`, but times come by way of numpy, some fifty times as fast, and are never cut short."""
     kind = array.type

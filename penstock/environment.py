@@ -44,6 +44,7 @@ class StreamEnvironment:
         max_batch_rows, max_batch_bytes: limits of a batch.
         channel_credits: how many batches may be under way between two subtasks.
         slot_cpus: CPUs that each slot reserves (Ray); a slot holds one subtask of each task.
+        slot_timeout: how long a job waits for room on the cluster before it fails (Ray).
         address: of a running Ray cluster (`"auto"` finds one on this machine); None uses the one that this process is
             connected to, or else embeds one.
         seed, clock: local runtime: order of the steps, and time (`ManualClock` never waits).
@@ -67,6 +68,7 @@ class StreamEnvironment:
         max_batch_bytes: int = DEFAULTS.max_batch_bytes,
         channel_credits: int = DEFAULTS.channel_credits,
         slot_cpus: float = DEFAULTS.slot_cpus,
+        slot_timeout: Duration = "60s",
         address: str | None = None,
         seed: int = 0,
         clock: Clock | None = None,
@@ -80,6 +82,7 @@ class StreamEnvironment:
             max_batch_bytes=max_batch_bytes,
             channel_credits=channel_credits,
             slot_cpus=slot_cpus,
+            slot_timeout_ms=parse_duration(slot_timeout, "slot_timeout"),
         )
         if parallelism is not None:
             check_parallelism(parallelism, max_parallelism, "StreamEnvironment")

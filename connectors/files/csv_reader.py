@@ -128,12 +128,35 @@ def _read_header(path: str) -> list[str] | None:
 
 def _open(stream: pa.NativeFile, block_bytes: int, width: int, convert: pc.ConvertOptions) -> pc.CSVStreamingReader:
     return pc.open_csv(
-        stream,
+        pa.PythonFile(_WholeLineEnds(stream), mode="r"),
         read_options=pc.ReadOptions(use_threads=False, block_size=min(block_bytes, LARGEST_RECORD_BYTES)),
         # In a file of one column an empty line is a null; elsewhere it is no row at all.
         parse_options=pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=width > 1),
         convert_options=convert,
     )
+
+
+class _WholeLineEnds(io.RawIOBase):
+    """The bytes of `stream`, of which no read ends between a carriage return and a line feed.
+
+    Arrow drops a line feed at the start of a block if the block before ended with a carriage return, even if both
+    belong to a quoted text.
+    """
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        super().__init__()
+        self._stream = stream
+        self._held = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._held + self._stream.read(size - len(self._held) if size >= 0 else None)
+        self._held = b""
+        if len(data) > 1 and data.endswith(b"\r"):
+            data, self._held = data[:-1], b"\r"
+        return data
 
 
 def _convert_options(schema: pa.Schema | None, null_values: tuple[str, ...]) -> pc.ConvertOptions:

@@ -17,6 +17,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.connectors.files.times import timestamp_text
+
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -85,8 +87,7 @@ def _for_python(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return _for_python(array.cast(kind.value_type))
     if pa.types.is_timestamp(kind):
-        utc = kind if kind.tz is None else pa.timestamp(kind.unit, tz="UTC")
-        return pc.replace_substring(array.cast(utc).cast(pa.string()), " ", "T", max_replacements=1)
+        return timestamp_text(array)
     if pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_decimal(kind):
         return array.cast(pa.string())
     if pa.types.is_duration(kind):

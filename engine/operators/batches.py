@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError, SerializationError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
-from penstock.engine.rows import ColumnConverter
+from penstock.engine.rows import ColumnConverter, shown_row
 
 BatchResult: TypeAlias = pa.RecordBatch | pa.Table | Mapping[str, Any]
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], BatchResult]
@@ -54,13 +54,9 @@ class BatchMapFactory:
         function = self.function
         if inspect.isclass(function):
             if not any("__call__" in vars(base) for base in function.__mro__):
-                raise GraphError(
-                    f"map_batches: class {function.__qualname__} needs a method __call__(self, batch)"
-                )
+                raise GraphError(f"map_batches: class {function.__qualname__} needs a method __call__(self, batch)")
         elif not callable(function):
-            raise GraphError(
-                f"map_batches: needs a function of a batch, or a class with __call__, not {function!r}"
-            )
+            raise GraphError(f"map_batches: needs a function of a batch, or a class with __call__, not {function!r}")
 
     def __call__(self) -> Operator:
         return BatchMapOperator(self.function, self.schema)
@@ -112,9 +108,7 @@ class BatchMapOperator(Operator):
         except PenstockError:
             raise
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise RecordError(
-                f"{self._where}: map_batches returned no usable columns: {error}; {_REMEDY}"
-            ) from error
+            raise RecordError(f"{self._where}: map_batches returned no usable columns: {error}; {_REMEDY}") from error
         rows = data.num_rows
         if rows != batch.num_rows and (batch.timestamps is not None or batch.kinds is not None):
             raise RecordError(
@@ -142,8 +136,8 @@ class _Summary:
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in self._data.schema)
-        first = {name: values[0] for name, values in self._data.slice(0, 1).to_pydict().items()}
-        return f"batch of {self._data.num_rows} rows ({columns}), the first is {first!r}"
+        first = f", the first is {shown_row(self._data, 0)}" if self._data.num_rows else ""
+        return f"batch of {self._data.num_rows} rows ({columns}){first}"
 
 
 class _Columns:
@@ -160,9 +154,7 @@ class _Columns:
         if data.num_rows == 0:
             return data
         if len(set(data.schema.names)) < data.num_columns:
-            raise RecordError(
-                f"{self._where}: map_batches returned two columns of one name: {data.schema.names}"
-            )
+            raise RecordError(f"{self._where}: map_batches returned two columns of one name: {data.schema.names}")
         if self._held is None:
             self._held = pa.schema([(field.name, field.type) for field in data.schema])
         self._check_names(data.schema.names, self._held.names)
@@ -180,13 +172,10 @@ class _Columns:
             columns = {str(name): self._array(str(name), values) for name, values in result.items()}
             if len({len(column) for column in columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-                raise RecordError(
-                    f"{self._where}: map_batches returned columns of different lengths: {lengths}"
-                )
+                raise RecordError(f"{self._where}: map_batches returned columns of different lengths: {lengths}")
             return table_to_record_batch(pa.table(columns)) if columns else pa.RecordBatch.from_pydict({})
         raise RecordError(
-            f"{self._where}: map_batches returned {type(result).__module__}.{type(result).__qualname__}; "
-            f"{_REMEDY}"
+            f"{self._where}: map_batches returned {type(result).__module__}.{type(result).__qualname__}; {_REMEDY}"
         )
 
     def _array(self, name: str, values: object) -> pa.Array | pa.ChunkedArray:
@@ -201,9 +190,7 @@ class _Columns:
             return pa.array(values)
         if isinstance(values, (np.ndarray, Sequence)) and not isinstance(values, (str, bytes)):
             return self._converter(name).convert(list(values))
-        raise RecordError(
-            f"{self._where}: column {name!r} is {values!r:.100} ({type(values).__name__}); {_REMEDY}"
-        )
+        raise RecordError(f"{self._where}: column {name!r} is {values!r:.100} ({type(values).__name__}); {_REMEDY}")
 
     def _converter(self, name: str) -> ColumnConverter:
         if name not in self._converters:
@@ -246,7 +233,5 @@ class _Columns:
                 f"{field.type}: {error}; convert it in the function, or declare another type"
             ) from error
         if not field.nullable and cast.null_count:
-            raise RecordError(
-                f"{self._where}: column {field.name!r} of map_batches has nulls, declared without"
-            )
+            raise RecordError(f"{self._where}: column {field.name!r} of map_batches has nulls, declared without")
         return cast

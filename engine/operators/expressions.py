@@ -15,9 +15,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError, RecordError
 from penstock.engine.expressions import Step, apply, bind, describe, failing_row
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.rows import batch_rows
-
-_SHOWN_ROW = 300
+from penstock.engine.rows import shown_row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,17 +81,10 @@ class BoundSteps:
             raise self._record_error(error, batch, self._output) from error
 
     def _record_error(self, error: Exception, batch: Batch, output: pa.Schema) -> RecordError:
-        index = failing_row(self._steps, batch, output)
-        row = "" if index is None else f"; row {index} is {_shown_row(batch.data.slice(index, 1))}"
+        found = failing_row(self._steps, batch, output)
+        row = "" if found is None else f"; row {found[0]} is {shown_row(batch.data, found[0])}"
+        reason = " ".join(str(error if found is None else found[1]).split())
         return RecordError(
-            f"{self._where}: {describe(self._steps)}: {' '.join(str(error).split())}{row}; keep such rows "
+            f"{self._where}: {describe(self._steps)}: {reason}{row}; keep such rows "
             "away with filter(...), or give them another value with when(...).then(...)"
         )
-
-
-def _shown_row(data: pa.RecordBatch) -> str:
-    try:
-        shown = repr(batch_rows(data)[0])
-    except RecordError:
-        shown = " ".join(str(data.to_pydict()).split())
-    return shown if len(shown) <= _SHOWN_ROW else f"{shown[:_SHOWN_ROW]}... ({len(shown)} characters)"

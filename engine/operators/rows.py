@@ -136,9 +136,7 @@ class RowColumnsFactory:
             result = dict(zip(names, fields, strict=True))
         else:
             result = {field.name: field for field in schema} | dict(zip(names, fields, strict=True))
-        known = self.declared is not None and all(
-            c.name in self.declared.names for c in self.step.row_columns
-        )
+        known = self.declared is not None and all(c.name in self.declared.names for c in self.step.row_columns)
         return pa.schema(list(result.values())) if known else None
 
     def _declared_field(self, name: str) -> pa.Field:
@@ -190,9 +188,7 @@ class RowMapOperator(_RowOperator):
 class RowFlatMapOperator(_RowOperator):
     """Any number of rows for each row; they have its timestamp and row kind."""
 
-    def __init__(
-        self, function: Callable[[Row], Iterable[Mapping[str, Any]]], schema: SchemaOrUnknown
-    ) -> None:
+    def __init__(self, function: Callable[[Row], Iterable[Mapping[str, Any]]], schema: SchemaOrUnknown) -> None:
         self._function = function
         self._schema = schema
 
@@ -317,9 +313,7 @@ class RowColumnsOperator(_RowOperator):
         columns = (columns if self._keeps_input else {}) | dict(zip(names, computed, strict=True))
         schema = pa.schema([field for field, _ in columns.values()])
         out.collect(
-            batch.with_data(
-                pa.RecordBatch.from_arrays([array for _, array in columns.values()], schema=schema)
-            )
+            batch.with_data(pa.RecordBatch.from_arrays([array for _, array in columns.values()], schema=schema))
         )
 
 
@@ -327,6 +321,5 @@ def _check_unique(names: list[str], where: str) -> None:
     double = sorted({name for name in names if names.count(name) > 1})
     if double:
         raise GraphError(
-            f"{where}: more than one column is named {', '.join(map(repr, double))}; rename one with "
-            ".alias(name)"
+            f"{where}: more than one column is named {', '.join(map(repr, double))}; rename one with .alias(name)"
         )

@@ -46,7 +46,7 @@ def build_task(
 
     Args:
         graph, task, subtask: which one.
-        gate: where its input arrives; None for a source.
+        gate: where its input arrives; not used by a source.
         open_channel: gives the sending ends of its output channels.
         clock: the runtime's clock.
     """
@@ -62,7 +62,7 @@ def build_task(
     chain = [links[number] for number in range(len(task.operators))]
     metrics = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
     if task.source is None:
-        assert gate is not None, "a task without a source has input channels"
+        assert gate is not None, "only sources do without an input gate"
         return Task(gate, chain[0], chain, Router(edges), clock, metrics)
     counters = OperatorMetrics()
     metrics.operators.insert(0, (task.source.name, counters))

@@ -103,6 +103,9 @@ class InputGate:
         self._waiting: deque[int] = deque()
         self._taken: deque[tuple[int, Element]] = deque()
         self._merger = WatermarkMerger(len(input_indexes))
+        if not input_indexes:
+            # No upstream subtask sends here, as behind a global exchange.
+            self._taken.append((0, EndOfInput()))
 
     def put(self, channel: int, message: Message, release: Callable[[], None]) -> None:
         """Deliver a message; `release` is called when it is taken and gives its credit back.
@@ -118,18 +121,18 @@ class InputGate:
             if not self._waiting:
                 return None
             self._take_message()
-        channel, element = self._taken.popleft()
-        return self._input_indexes[channel], element
+        return self._taken.popleft()
 
     def _take_message(self) -> None:
         channel = self._next_channel()
         message, release = self._inboxes[channel].popleft()
         release()
+        input_index = self._input_indexes[channel]
         for element in message:
             if isinstance(element, Batch):
-                self._taken.append((channel, element))
+                self._taken.append((input_index, element))
             else:
-                self._taken.extend((channel, merged) for merged in self._merger.on_control(channel, element))
+                self._taken.extend((input_index, merged) for merged in self._merger.on_control(channel, element))
 
     def _next_channel(self) -> int:
         if self._choose is None:

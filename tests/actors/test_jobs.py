@@ -97,7 +97,7 @@ def test_an_error_of_the_sink_names_the_task() -> None:
 def test_cancel_ends_an_endless_job() -> None:
     env = StreamEnvironment(parallelism=2)
     numbers_without_end = env.from_source(DataGenSource({"n": Sequence()}))
-    numbers_without_end.key_by("n").aggregate(n=ps.count()).filter(col("n") > 1).collect()
+    numbers_without_end.key_by("n").aggregate(rows=ps.count()).filter(col("rows") > 1).collect()
     job = env.submit("endless")
     while job.status() is not JobStatus.RUNNING:
         job.pump(0.1)
@@ -138,11 +138,12 @@ def test_what_cannot_travel_is_refused_before_anything_starts() -> None:
         env.submit("lock")
 
 
-def test_a_job_that_does_not_fit_the_cluster_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    env = StreamEnvironment(parallelism=1, slot_cpus=1000)
+def test_a_job_that_does_not_fit_the_cluster_says_what_is_missing() -> None:
+    env = StreamEnvironment(parallelism=1, slot_cpus=1000, slot_timeout="500ms")
     env.from_collection([1]).collect()
-    with pytest.raises(ClusterError, match="1000"):
+    with pytest.raises(JobFailedError, match=r"1 slots of \{'CPU': 1000\}.*the cluster has") as caught:
         env.execute("too large")
+    assert isinstance(caught.value.__cause__, ClusterError)
 
 
 def test_a_class_given_to_map_batches_lives_in_its_own_task_and_reserves_what_it_asks_for() -> None:

@@ -34,4 +34,5 @@ def read_table(source: Source, max_rows: int = 65_536, parallelism: int = 1) -> 
 
 
 def read_rows(source: Source, max_rows: int = 65_536, parallelism: int = 1) -> list[dict[str, object]]:
-    return read_table(source, max_rows, parallelism).to_pylist()
+    rows: list[dict[str, object]] = read_table(source, max_rows, parallelism).to_pylist()
+    return rows

@@ -26,7 +26,7 @@ def test_dicts_give_their_keys_as_columns() -> None:
     [(None, ["f0", "f1"]), (["x", "y"], ["x", "y"]), ({"x": "int8", "y": "string"}, ["x", "y"])],
 )
 def test_tuples_are_named_by_the_schema(schema: object, names: list[str]) -> None:
-    source = CollectionSource.of([(1, "a"), (2, "b")], schema=schema)  # type: ignore[arg-type]
+    source = CollectionSource.of([(1, "a"), (2, "b")], schema=schema)
     assert source.schema.names == names
     assert read_table(source).column(0).to_pylist() == [1, 2]
 
@@ -156,7 +156,7 @@ def test_pandas_is_not_needed() -> None:
 )
 def test_what_cannot_be_used_is_refused(data: object, schema: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        CollectionSource.of(data, schema=schema)  # type: ignore[arg-type]
+        CollectionSource.of(data, schema=schema)
 
 
 def test_whole_and_fractional_numbers_make_floats() -> None:

@@ -27,7 +27,7 @@ def test_types_are_known_by_name(text: pa.DataType | str, expected: pa.DataType)
 @pytest.mark.parametrize("bad", ["int65", "", "list<x>", "decimal128(99, 2)", int, None])
 def test_other_types_are_refused(bad: object) -> None:
     with pytest.raises(ConfigurationError, match=r"here: .* is no type"):
-        parse_type(bad, "here")  # type: ignore[arg-type]
+        parse_type(bad, "here")
 
 
 def test_schemas_are_plain() -> None:
@@ -47,4 +47,4 @@ def test_schemas_are_plain() -> None:
 )
 def test_bad_schemas_are_refused(bad: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        parse_schema(bad, "here")  # type: ignore[arg-type]
+        parse_schema(bad, "here")

@@ -215,9 +215,9 @@ def test_constants_have_one_value_a_row(rows: int) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=5), st.integers(0, 20), st.data())
-def test_steps_together_equal_one_after_the_other_in_any_cut(steps: list[Step], rows: int, data:
-    st.DataObject) -> None: batch = batch_of(rows, timestamps=pa.array(range(rows), pa.int64()),
-    kinds=pa.nulls(rows, pa.int8())) together = apply(steps, batch)
+def test_steps_together_equal_one_after_the_other_in_any_cut(steps: list[Step], rows: int, data: st.DataObject) -> None:
+    batch = batch_of(rows, timestamps=pa.array(range(rows), pa.int64()), kinds=pa.nulls(rows, pa.int8()))
+    together = apply(steps, batch)
     assert together.data.schema == bind(steps, SCHEMA, "here")
 
     one_by_one = batch
@@ -241,7 +241,10 @@ def test_failing_row_finds_the_row() -> None:
     data = pa.RecordBatch.from_pydict({"s": ["1", "2", "x", "4"]})
     steps = (with_columns(n=col("s").cast(nw.Int64)),)
     schema = bind(steps, data.schema, "here")
-    assert failing_row(steps, Batch(data), schema) == 2
+    found = failing_row(steps, Batch(data), schema)
+    assert found is not None
+    assert found[0] == 2
+    assert "'x'" in str(found[1])
     assert failing_row(steps, Batch(data.slice(3)), schema) is None
 
 
@@ -273,8 +276,8 @@ def test_describe(step: Step, text: str) -> None:
 
 
 def test_describe_joins_steps_and_shortens_long_ones() -> None:
-    long = Filter(col("x").is_in(list(range(1000))) | (col("carrier") == "c" * 500) | (col("y") > 1) |
-    col("flag")) assert describe((select("x"), Filter(col("x") > 3))) == "select(x).filter(col(x) > 3)"
+    long = Filter(col("x").is_in(list(range(1000))) | (col("carrier") == "c" * 500) | (col("y") > 1) | col("flag"))
+    assert describe((select("x"), Filter(col("x") > 3))) == "select(x).filter(col(x) > 3)"
     assert len(describe((long,))) <= 160
 
 

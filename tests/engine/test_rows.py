@@ -159,8 +159,8 @@ def test_a_value_that_fits_its_declaration(kind: pa.DataType, value: object) -> 
 
 
 def test_an_undeclared_key_is_refused() -> None:
-    with pytest.raises(RecordError, match=r"row 1 has the key 'b', which is not among the declared columns a,
-        c"): convert([{"a": 1}, {"a": 1, "b": 2}], declared_schema({"a": "int64", "c": "int64"}, "map"))
+    with pytest.raises(RecordError, match=r"row 1 has the key 'b', which is not among the declared columns a, c"):
+        convert([{"a": 1}, {"a": 1, "b": 2}], declared_schema({"a": "int64", "c": "int64"}, "map"))
 
 
 def test_null_in_a_column_declared_without() -> None:
@@ -208,8 +208,8 @@ class Moment(dt.datetime):
         ([1, None, 2], pa.list_(pa.int64()), [1, None, 2]),
         ((1, 2), pa.list_(pa.int64()), [1, 2]),
         ([["a"], []], pa.list_(pa.list_(pa.string())), [["a"], []]),
-        ({"a": 1, "b": [1.5]}, pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))]), {"a": 1, "b":
-        [1.5]}), (np.int8(5), pa.int64(), 5),
+        ({"a": 1, "b": [1.5]}, pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))]), {"a": 1, "b": [1.5]}),
+        (np.int8(5), pa.int64(), 5),
         (np.float32(0.5), pa.float64(), 0.5),
         (np.bool_(True), pa.bool_(), True),
         (np.str_("a"), pa.string(), "a"),
@@ -266,8 +266,7 @@ def test_a_column_takes_its_type_when_a_value_comes() -> None:
         (1, {1, 2}, "builtins.set has no Arrow type"),
     ],
 )
-def test_what_mixes_is_an_error_in_one_batch_and_across_batches(first: object, second: object, reason: str) ->
-None:
+def test_what_mixes_is_an_error_in_one_batch_and_across_batches(first: object, second: object, reason: str) -> None:
     rows: list[Any] = [{"v": first}, {"v": None}, {"v": second}]
     for cut in range(3):
         converter = RowConverter(None, WHERE)
@@ -390,9 +389,9 @@ def test_rows_have_the_values_that_arrow_gives(array: pa.Array) -> None:
 
 def test_whole_microseconds_of_a_column_in_nanoseconds() -> None:
     array = pa.array([5000, None], pa.timestamp("ns"))
-    rows = batch_rows(pa.RecordBatch.from_arrays([array, array.cast(pa.int64()).cast(pa.duration("ns"))],
-    ["t", "d"])) assert rows[0] == {"t": dt.datetime(1970, 1, 1, 0, 0, 0, 5), "d":
-    dt.timedelta(microseconds=5)} assert type(rows[0]["t"]) is dt.datetime
+    rows = batch_rows(pa.RecordBatch.from_arrays([array, array.cast(pa.int64()).cast(pa.duration("ns"))], ["t", "d"]))
+    assert rows[0] == {"t": dt.datetime(1970, 1, 1, 0, 0, 0, 5), "d": dt.timedelta(microseconds=5)}
+    assert type(rows[0]["t"]) is dt.datetime
 
 
 @pytest.mark.parametrize(
@@ -413,8 +412,8 @@ def test_times_that_python_cannot_hold_are_errors(array: pa.Array) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.text(), "c": st.floats(-1,
-1)}))) def test_rows_survive_the_way_to_arrow_and_back(rows: list[dict[str, Any]]) -> None:
+@given(st.lists(st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.text(), "c": st.floats(-1, 1)})))
+def test_rows_survive_the_way_to_arrow_and_back(rows: list[dict[str, Any]]) -> None:
     assert batch_rows(convert(rows)) == rows
 
 

@@ -94,8 +94,8 @@ def test_rows_with_timestamps_or_kinds_must_keep_their_number(kinds: bool) -> No
     data = pa.RecordBatch.from_pydict({"x": [1, 2]})
     batch = Batch(data, None, pa.array([0, 0], pa.int8())) if kinds else Batch(data, pa.array([1, 2]))
     for value in ({"x": [1]}, {"x": [1, 2, 3]}, {"x": []}):
-        with pytest.raises(RecordError, match=r"'score', subtask 1: .* rows for 2.*before
-            assign_timestamps.*flat_map"): run(returning(value), batch)
+        with pytest.raises(RecordError, match=r"'score', subtask 1: .* rows for 2.*before assign_timestamps.*flat_map"):
+            run(returning(value), batch)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,8 @@ def test_columns_are_held_from_the_first_result() -> None:
     for number in range(3):
         operator.process_batch(batch_of([number]), 0, out)
     known = pa.schema([("a", pa.float64()), ("b", pa.string())])
-    assert [batch.data.schema for batch in out.batches] == [known.set(0, pa.field("a", pa.null())), known,
-    known] assert concat_batches(out.batches).data.to_pydict() == {"a": [None, 1.5, None], "b": ["x", "y",
-    None]}
+    assert [batch.data.schema for batch in out.batches] == [known.set(0, pa.field("a", pa.null())), known, known]
+    assert concat_batches(out.batches).data.to_pydict() == {"a": [None, 1.5, None], "b": ["x", "y", None]}
 
 
 @pytest.mark.parametrize(

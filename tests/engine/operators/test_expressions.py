@@ -41,8 +41,7 @@ def test_steps_are_applied_and_empty_results_dropped() -> None:
         data = pa.RecordBatch.from_pydict({"x": values})
         operator.process_batch(Batch(data, pa.array(values)), 0, out)
     assert [batch.data.to_pydict() for batch in out.batches] == [{"y": [4, 6]}, {"y": [10]}]
-    assert [batch.timestamps.to_pylist() for batch in out.batches if batch.timestamps is not None] == [[2, 3],
-    [5]]
+    assert [batch.timestamps.to_pylist() for batch in out.batches if batch.timestamps is not None] == [[2, 3], [5]]
 
 
 def test_a_schema_that_changes_is_bound_again() -> None:
@@ -54,9 +53,7 @@ def test_a_schema_that_changes_is_bound_again() -> None:
 
 def test_a_missing_column_behind_a_python_function_is_found_here() -> None:
     with pytest.raises(MissingColumnError, match=r"operator 'filter\(delays\)', subtask 1: .*no column 'x'"):
-        opened(Filter(col("x") > 1)).process_batch(
-            Batch(pa.RecordBatch.from_pydict({"xx": [1]})), 0, Collected()
-        )
+        opened(Filter(col("x") > 1)).process_batch(Batch(pa.RecordBatch.from_pydict({"xx": [1]})), 0, Collected())
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
@@ -73,6 +70,6 @@ def test_a_value_that_cannot_be_computed_is_shown_with_its_row_in_any_cut(cut: i
 
 
 def test_a_row_that_python_cannot_show_is_shown_as_arrow_has_it() -> None:
-    data = pa.RecordBatch.from_arrays([pa.array(["x"]), pa.array([2**40], pa.timestamp("s"))], names=["s",
-    "t"]) with pytest.raises(RecordError, match="Failed to parse string: 'x'"):
+    data = pa.RecordBatch.from_arrays([pa.array(["x"]), pa.array([2**40], pa.timestamp("s"))], names=["s", "t"])
+    with pytest.raises(RecordError, match="Failed to parse string: 'x'"):
         opened(with_columns(n=col("s").cast(nw.Int64))).process_batch(Batch(data), 0, Collected())

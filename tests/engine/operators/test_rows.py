@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import cloudpickle
@@ -96,8 +97,8 @@ def test_map_may_change_its_row_and_has_the_declared_types() -> None:
 
 @pytest.mark.parametrize("value", [5, None, "text", [1], ("a", 1)])
 def test_map_must_return_a_dict(value: Any) -> None:
-    with pytest.raises(RecordError, match="operator 'words', subtask 3: row 0 is .* not a dict; return a
-        dict"): run(RowMapFactory(lambda row: value), batch_of(x=[1]))
+    with pytest.raises(RecordError, match=r"operator 'words', subtask 3: row 0 is .* not a dict; return a dict"):
+        run(RowMapFactory(lambda row: value), batch_of(x=[1]))
 
 
 def test_types_are_held_from_batch_to_batch() -> None:
@@ -164,9 +165,9 @@ def failing_generator(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("factory", "error", "line"),
     [
-        (RowMapFactory(lambda row: {"y": 1 // (row["x"] - 2)}), "ZeroDivisionError", '{"y": 1 // (row["x"] -
-        2)}'), (RowFlatMapFactory(lambda row: [{"y": 1 // (row["x"] - 2)}]), "ZeroDivisionError", '[{"y": 1
-        //'), (RowFlatMapFactory(failing_generator), "ZeroDivisionError", 'yield {"x": 1 // (row["x"] - 2)}'),
+        (RowMapFactory(lambda row: {"y": 1 // (row["x"] - 2)}), "ZeroDivisionError", '{"y": 1 // (row["x"] - 2)}'),
+        (RowFlatMapFactory(lambda row: [{"y": 1 // (row["x"] - 2)}]), "ZeroDivisionError", '[{"y": 1 //'),
+        (RowFlatMapFactory(failing_generator), "ZeroDivisionError", 'yield {"x": 1 // (row["x"] - 2)}'),
         (RowFilterFactory(lambda row: 1 // (row["x"] - 2)), "ZeroDivisionError", '1 // (row["x"] - 2)'),
         (RowFilterFactory(lambda row: row["x"] != 2 or Ambiguous()), "TypeError", "neither true nor false"),
         (
@@ -176,9 +177,7 @@ def failing_generator(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         ),
     ],
 )
-def test_what_the_function_raises_comes_with_row_and_line(
-    factory: OperatorFactory, error: str, line: str
-) -> None:
+def test_what_the_function_raises_comes_with_row_and_line(factory: OperatorFactory, error: str, line: str) -> None:
     operator = factory()
     operator.open(OperatorContext("words", 3, 4, ManualClock()))
     with pytest.raises(UserCodeError) as caught:
@@ -193,8 +192,7 @@ def test_what_the_function_raises_comes_with_row_and_line(
 
 def test_computed_columns_stand_where_they_were_given() -> None:
     factory = RowColumnsFactory(
-        select("x", double=lambda row: row["x"] * 2, more=col("x") + 1, k=lit("k"), text=lambda row:
-        str(row["x"]))
+        select("x", double=lambda row: row["x"] * 2, more=col("x") + 1, k=lit("k"), text=lambda row: str(row["x"]))
     )
     result = run(factory, batch_of(x=[1, 2]))
     assert result is not None
@@ -211,8 +209,8 @@ def test_computed_columns_see_the_input_alone() -> None:
         row["a"] = 99
         return -1
 
-    factory = RowColumnsFactory(with_columns(a=spoil, c=lambda row: row["a"], b=col("a"), d=lambda row:
-    row["b"])) result = run(factory, batch_of(a=[1], b=[10]))
+    factory = RowColumnsFactory(with_columns(a=spoil, c=lambda row: row["a"], b=col("a"), d=lambda row: row["b"]))
+    result = run(factory, batch_of(a=[1], b=[10]))
     assert result is not None
     assert list(result.data.to_pylist()[0].items()) == [("a", -1), ("b", 1), ("c", 1), ("d", 10)]
 
@@ -232,21 +230,21 @@ def test_the_schema_of_computed_columns() -> None:
 
 def test_computed_columns_are_checked() -> None:
     schema = pa.schema([("a", pa.int64())])
-    with pytest.raises(MissingColumnError, match="here: .*no column 'z'"):
+    with pytest.raises(MissingColumnError, match=r"here: .*no column 'z'"):
         RowColumnsFactory(with_columns(c=lambda row: 5, b=col("z"))).output_schema(schema, "here")
     double = RowColumnsFactory(Select((col("a"), RowColumn("a", len))))
     with pytest.raises(GraphError, match="more than one column is named 'a'"):
         double.output_schema(schema, "here")
     with pytest.raises(GraphError, match="more than one column is named 'a'"):
         run(double, batch_of(a=[1]))
-    with pytest.raises(ConfigurationError, match="declares the column 'b', which no function computes.*c"):
+    with pytest.raises(ConfigurationError, match=r"declares the column 'b', which no function computes.*c"):
         RowColumnsFactory(with_columns(c=lambda row: 5), pa.schema([("b", pa.int64())]))
 
 
 def test_a_computed_value_that_does_not_fit() -> None:
     factory = RowColumnsFactory(with_columns(c=lambda row: row["x"] or 0.5))
-    with pytest.raises(RecordError, match=r"operator 'words', subtask 3: row 1, column 'c': 0.5: .*\{'x':
-        0\}"): run(factory, batch_of(x=[1, 0]))
+    with pytest.raises(RecordError, match=r"operator 'words', subtask 3: row 1, column 'c': 0.5: .*\{'x': 0\}"):
+        run(factory, batch_of(x=[1, 0]))
 
 
 FACTORIES: list[OperatorFactory] = [
@@ -267,12 +265,10 @@ FACTORIES: list[OperatorFactory] = [
     st.lists(st.none() | st.integers(-1, 4), min_size=1, max_size=6),
     st.sets(st.integers(1, 5)),
 )
-def test_batch_boundaries_do_not_matter(
-    factory: OperatorFactory, values: list[int | None], cuts: set[int]
-) -> None:
+def test_batch_boundaries_do_not_matter(factory: OperatorFactory, values: list[int | None], cuts: set[int]) -> None:
     batch = batch_of(x=pa.array(values, pa.int64()))
     edges = [0, *sorted(cut for cut in cuts if cut < len(values)), len(values)]
-    parts = [batch.slice(a, b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [batch.slice(a, b - a) for a, b in pairwise(edges)]
 
     def outcome(*batches: Batch) -> object:
         try:

