@@ -1,0 +1,291 @@
+"""The input gate: one event time, one end and fair turns out of many channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.elements import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Control,
+    Element,
+    EndOfInput,
+    Watermark,
+    WatermarkStatus,
+)
+from penstock.engine.task.input_gate import InputGate, WatermarkMerger
+from tests.engine.helpers import numbers
+
+IDLE, ACTIVE, END = WatermarkStatus(True), WatermarkStatus(False), EndOfInput()
+
+
+def merged(channels: int, *arrivals: tuple[int, Control]) -> list[list[Control]]:
+    """What comes out behind each of the control elements that arrive."""
+    merger = WatermarkMerger(channels)
+    return [merger.on_control(channel, element) for channel, element in arrivals]
+
+
+def take_all(gate: InputGate) -> list[tuple[int, Element]]:
+    taken = []
+    while (item := gate.next()) is not None:
+        assert isinstance(item, tuple)
+        taken.append(item)
+    return taken
+
+
+def put(gate: InputGate, channel: int, *elements: Element) -> None:
+    gate.put(channel, elements, lambda: None)
+
+
+# Merging
+
+
+def test_event_time_is_that_of_the_slowest_channel() -> None:
+    assert merged(2, (0, Watermark(10)), (1, Watermark(4)), (1, Watermark(20)), (0, Watermark(15))) == [
+        [],
+        [Watermark(4)],
+        [Watermark(10)],
+        [Watermark(15)],
+    ]
+
+
+def test_a_channel_that_has_said_nothing_holds_event_time_back() -> None:
+    assert merged(2, (0, Watermark(MAX_TIMESTAMP))) == [[]]
+
+
+def test_an_older_watermark_on_a_channel_changes_nothing() -> None:
+    assert merged(1, (0, Watermark(10)), (0, Watermark(3)), (0, Watermark(10))) == [[Watermark(10)], [], []]
+
+
+def test_an_idle_channel_holds_nothing_back() -> None:
+    assert merged(2, (0, Watermark(10)), (1, IDLE), (0, Watermark(11))) == [[], [Watermark(10)], [Watermark(11)]]
+
+
+def test_when_all_channels_are_idle_event_time_moves_to_the_largest_and_then_the_stream_is_idle() -> None:
+    assert merged(2, (0, Watermark(10)), (1, Watermark(4)), (0, IDLE), (1, IDLE)) == [
+        [],
+        [Watermark(4)],
+        [],
+        [Watermark(10), IDLE],
+    ]
+
+
+def test_the_stream_is_active_again_before_its_next_watermark() -> None:
+    assert merged(1, (0, Watermark(1)), (0, IDLE), (0, ACTIVE), (0, Watermark(2))) == [
+        [Watermark(1)],
+        [IDLE],
+        [ACTIVE],
+        [Watermark(2)],
+    ]
+
+
+def test_a_channel_back_from_idleness_and_behind_neither_holds_back_nor_regresses() -> None:
+    assert merged(
+        2,
+        (0, Watermark(5)),
+        (1, IDLE),
+        (0, Watermark(20)),
+        (1, ACTIVE),
+        (1, Watermark(8)),
+        (0, Watermark(30)),
+    ) == [[], [Watermark(5)], [Watermark(20)], [], [], [Watermark(30)]]
+
+
+def test_a_channel_back_from_idleness_counts_again_once_it_has_caught_up() -> None:
+    assert merged(
+        2, (1, IDLE), (0, Watermark(20)), (1, ACTIVE), (1, Watermark(25)), (0, Watermark(40)), (1, Watermark(26))
+    ) == [[], [Watermark(20)], [], [], [Watermark(25)], [Watermark(26)]]
+
+
+def test_event_time_waits_for_the_only_active_channel_although_it_is_behind() -> None:
+    arrivals = [(0, Watermark(20)), (1, IDLE), (1, ACTIVE), (1, Watermark(3)), (0, IDLE), (1, Watermark(21))]
+    assert merged(2, *arrivals) == [[], [Watermark(20)], [], [], [], [Watermark(21)]]
+
+
+def test_an_ended_channel_holds_nothing_back() -> None:
+    assert merged(2, (0, Watermark(3)), (1, END), (0, Watermark(4))) == [[], [Watermark(3)], [Watermark(4)]]
+
+
+def test_the_end_comes_once_after_all_channels_have_ended_and_behind_the_last_watermark() -> None:
+    last = Watermark(MAX_TIMESTAMP)
+    assert merged(2, (0, last), (0, END), (1, Watermark(7)), (1, last), (1, END)) == [
+        [],
+        [],
+        [Watermark(7)],
+        [last],
+        [END],
+    ]
+
+
+def test_a_stream_whose_channels_end_while_idle_ends() -> None:
+    assert merged(2, (0, IDLE), (1, Watermark(4)), (1, END), (0, END))[-1] == [END]
+
+
+class _Model:
+    """The merging rules, computed from scratch from the whole history."""
+
+    def __init__(self, channels: int) -> None:
+        self.history: list[list[Control]] = [[] for _ in range(channels)]
+        self.emitted = MIN_TIMESTAMP
+
+    def on_control(self, channel: int, element: Control) -> None:
+        self.history[channel].append(element)
+        times = [
+            max([e.timestamp for e in said if isinstance(e, Watermark)], default=MIN_TIMESTAMP)
+            for said in self.history
+        ]
+        active = [time for time, said in zip(times, self.history, strict=True) if self._active(said)]
+        aligned = [time for time in active if time >= self.emitted]
+        if not active:
+            self.emitted = max(self.emitted, *times)
+        elif aligned:
+            self.emitted = min(aligned)
+
+    @property
+    def idle(self) -> bool:
+        return not any(self._active(said) for said in self.history)
+
+    @property
+    def ended(self) -> bool:
+        return all(END in said for said in self.history)
+
+    @staticmethod
+    def _active(said: Sequence[Control]) -> bool:
+        statuses = [element for element in said if isinstance(element, WatermarkStatus)]
+        return END not in said and (not statuses or not statuses[-1].idle)
+
+
+CONTROLS = st.one_of(st.integers(-5, 12).map(Watermark), st.sampled_from([IDLE, ACTIVE]), st.just(END))
+
+
+@given(channels=st.integers(1, 4), data=st.data())
+def test_merging_agrees_with_the_rules_computed_from_scratch(channels: int, data: st.DataObject) -> None:
+    merger, model = WatermarkMerger(channels), _Model(channels)
+    event_time, idle, ends = MIN_TIMESTAMP, False, 0
+    for channel, element in data.draw(st.lists(st.tuples(st.integers(0, channels - 1), CONTROLS), max_size=30)):
+        if END in model.history[channel]:
+            continue
+        model.on_control(channel, element)
+        for out in merger.on_control(channel, element):
+            assert not ends
+            if isinstance(out, Watermark):
+                assert out.timestamp > event_time
+                event_time = out.timestamp
+            elif isinstance(out, WatermarkStatus):
+                assert out.idle != idle
+                idle = out.idle
+            else:
+                ends += 1
+        assert event_time == model.emitted
+        assert ends == model.ended
+        assert idle == model.idle or model.ended
+
+
+# Taking messages
+
+
+def test_an_empty_gate_has_nothing() -> None:
+    assert InputGate([0]).next() is None
+
+
+def test_elements_come_with_the_input_that_their_channel_feeds() -> None:
+    gate = InputGate([0, 1, 1])
+    batch = numbers([1])
+    for channel in range(3):
+        put(gate, channel, batch)
+    assert [index for index, _ in take_all(gate)] == [0, 1, 1]
+
+
+def test_a_channels_elements_stay_in_order() -> None:
+    gate = InputGate([0])
+    first, second = numbers([1]), numbers([2])
+    put(gate, 0, first, Watermark(1))
+    put(gate, 0, second)
+    assert [element for _, element in take_all(gate)] == [first, Watermark(1), second]
+
+
+def test_a_busy_channel_does_not_keep_the_others_waiting() -> None:
+    gate = InputGate([0, 1, 2])
+    batch = numbers([1])
+    for channel in (0, 0, 0, 1, 2):
+        put(gate, channel, batch)
+    assert gate.next() == (0, batch)
+    put(gate, 0, batch)
+    assert [index for index, _ in take_all(gate)] == [0, 0, 1, 2, 0]
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_no_channel_is_overtaken_by_messages_that_came_later(channels: list[int]) -> None:
+    gate = InputGate(range(4))
+    for channel in channels:
+        put(gate, channel, numbers([channel]))
+    assert [index for index, _ in take_all(gate)] == channels
+
+
+def test_credit_goes_back_when_a_message_is_taken_and_not_before() -> None:
+    gate, released = InputGate([0, 0]), Counter[int]()
+    for channel in (0, 1):
+        gate.put(channel, (numbers([channel]), Watermark(channel)), lambda c=channel: released.update([c]))
+    assert released == {}
+    gate.next()
+    assert released == {0: 1}
+    gate.next()
+    assert released == {0: 1, 1: 1}
+    take_all(gate)
+    assert released == {0: 1, 1: 1}
+
+
+def test_a_message_that_merges_into_nothing_gives_its_credit_back_too() -> None:
+    gate, released = InputGate([0, 0]), []
+    gate.put(0, (Watermark(1),), lambda: released.append(0))
+    assert gate.next() is None
+    assert released == [0]
+
+
+def test_the_choice_function_picks_among_the_channels_that_have_something() -> None:
+    offered: list[list[int]] = []
+
+    def last(channels: Sequence[int]) -> int:
+        offered.append(sorted(channels))
+        return channels[-1]
+
+    gate = InputGate(range(3), choose=last)
+    for channel in (0, 2):
+        put(gate, channel, numbers([channel]))
+    assert [index for index, _ in take_all(gate)] == [2, 0]
+    assert offered == [[0, 2], [0]]
+
+
+@given(st.lists(st.integers(0, 2), max_size=20), st.randoms(use_true_random=False))
+def test_whatever_is_chosen_each_channel_is_fifo_and_nothing_is_lost(channels: list[int], random) -> None:  # type: ignore[no-untyped-def]
+    gate = InputGate(range(3), choose=random.choice)
+    sent: dict[int, list[Element]] = {0: [], 1: [], 2: []}
+    for number, channel in enumerate(channels):
+        batch = numbers([number])
+        sent[channel].append(batch)
+        put(gate, channel, batch)
+    taken = take_all(gate)
+    assert {c: [element for index, element in taken if index == c] for c in sent} == sent
+
+
+def test_watermarks_of_all_channels_are_merged_across_inputs() -> None:
+    gate = InputGate([0, 1])
+    put(gate, 0, Watermark(5))
+    put(gate, 1, Watermark(3))
+    assert [element for _, element in take_all(gate)] == [Watermark(3)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_end_comes_out_once_and_last(order: tuple[int, int]) -> None:
+    gate = InputGate([0, 1])
+    for channel in order:
+        put(gate, channel, numbers([channel]), Watermark(MAX_TIMESTAMP))
+        put(gate, channel, END)
+    elements = [element for _, element in take_all(gate)]
+    assert elements[-2:] == [Watermark(MAX_TIMESTAMP), END]
+    assert elements.count(END) == 1
