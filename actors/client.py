@@ -33,7 +33,7 @@ def check_serializable(graph: PhysicalGraph) -> None:
             parts.insert(0, (task.source.name, (task.source.source, task.source.splits)))
         for name, part in parts:
             try:
-                cloudpickle.dumps(part)
+                cloudpickle.dumps(part)  # type: ignore[no-untyped-call]
             except Exception as error:
                 raise SerializationError(
                     f"operator {name!r} cannot be sent to the cluster: {error}; create such objects in the worker, "
@@ -55,10 +55,11 @@ class RayJob(JobHandle):
     def __init__(self, graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer]) -> None:
         super().__init__(graph.name, consumers)
         check_serializable(graph)
-        self._manager = ray.remote(JobManager).options(num_cpus=0, max_concurrency=1000).remote(graph)
-        self._running: ObjectRef | None = self._manager.run.remote()
-        self._channels: ObjectRef | None = self._manager.client_channels.remote(list(consumers)) if consumers else None
-        self._fetches: dict[ObjectRef, ClientChannel] = {}
+        manager_class: Any = ray.remote(JobManager)
+        self._manager = manager_class.options(num_cpus=0, max_concurrency=1000).remote(graph)
+        self._running: ObjectRef[Any] | None = self._manager.run.remote()
+        self._channels: ObjectRef[Any] | None = self._manager.client_channels.remote(list(consumers))
+        self._fetches: dict[ObjectRef[Any], ClientChannel] = {}
         self._report: JobReport | None = None
         self._last_metrics = report([])
 
@@ -83,7 +84,7 @@ class RayJob(JobHandle):
     def _fetch(self, channel: ClientChannel) -> None:
         self._fetches[channel.actor.fetch.remote(channel.output, _FETCH_SECONDS)] = channel
 
-    def _take_rows(self, ref: ObjectRef) -> list[tuple[int, Batch]]:
+    def _take_rows(self, ref: ObjectRef[Any]) -> list[tuple[int, Batch]]:
         channel = self._fetches.pop(ref)
         # An actor that is gone has no rows any more; the job manager tells why.
         batches, more = self._get(ref, ([], False))
@@ -91,7 +92,7 @@ class RayJob(JobHandle):
             self._fetch(channel)
         return [(channel.result, batch) for batch in batches]
 
-    def _get(self, ref: ObjectRef, otherwise: Any) -> Any:
+    def _get(self, ref: ObjectRef[Any], otherwise: Any) -> Any:
         try:
             return ray.get(ref)
         except RayActorError:

@@ -1,7 +1,7 @@
 """Which actor runs which subtask, and what it must reserve: pure functions over the physical graph.
 
-A slot is a bundle of a placement group and holds subtask i of every task; operators with resources of their own add them to
-the slots that run them.
+A slot is a bundle of a placement group and holds subtask i of every task; operators with resources of their own add
+them to the slots that run them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The job manager: one actor a job. It reserves slots, deploys the subtasks, watches them, and takes everything down.
 
-It is off the data path: rows never pass through it. It owns the subtask actors, so they die with it, and it dies with the
-driver that the job is attached to.
+It is off the data path: rows never pass through it. It owns the subtask actors, so they die with it, and it dies with
+the driver that the job is attached to.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ class JobManager:
             else:
                 running.cancel()
                 end = JobStatus.CANCELLED
+        except RayActorError as died:
+            error = WorkerLostError(f"a process of the job died while it was deployed: {died}")
+            end = JobStatus.FAILED
         except Exception as raised:
             error = located(raised, self._graph.name, 0)
             end = JobStatus.FAILED
@@ -81,37 +84,37 @@ class JobManager:
 
     async def _run(self) -> None:
         self._status = transition(self._status, JobStatus.DEPLOYING)
-        await self._reserve()
+        group = await self._reserve()
         actor_class = ray.remote(SubtaskActor)
         for place in places(self._graph):
-            self._actors[place] = actor_class.options(**self._actor_options(place)).remote()
+            self._actors[place] = actor_class.options(**self._actor_options(place, group)).remote()
         graph = ray.put(self._graph)
-        await self._all(
-            actor.deploy.remote(graph, deployment(self._graph, place, _FIRST_ATTEMPT, self._actors))
-            for place, actor in self._actors.items()
+        await asyncio.gather(
+            *(
+                actor.deploy.remote(graph, deployment(self._graph, place, _FIRST_ATTEMPT, self._actors))
+                for place, actor in self._actors.items()
+            )
         )
-        await self._all(actor.start.remote() for actor in self._actors.values())
+        await asyncio.gather(*(actor.start.remote() for actor in self._actors.values()))
         self._status = transition(self._status, JobStatus.RUNNING)
         self._deployed.set()
-        await self._all(self._watch(place) for place in self._actors)
+        await asyncio.gather(*(self._watch(place) for place in self._actors))
 
-    async def _all(self, calls: Any) -> None:
-        """Wait for all calls; the first error ends the waiting."""
-        await asyncio.gather(*calls)
-
-    async def _reserve(self) -> None:
+    async def _reserve(self) -> PlacementGroup:
         bundles = slot_bundles(self._graph)
         seconds = self._graph.config.slot_timeout_ms / 1000
-        self._group = placement_group(bundles, strategy="PACK")
+        group: PlacementGroup = placement_group(bundles, strategy="PACK")
+        self._group = group
         try:
-            await asyncio.wait_for(self._group.ready(), seconds)
+            await asyncio.wait_for(group.ready(), seconds)
         except asyncio.TimeoutError:
             raise ClusterError(
                 f"no room for {len(bundles)} slots of {bundles[0]} within {seconds:g} s; the cluster has "
-                f"{ray.cluster_resources()}; lower the parallelism or slot_cpus, add nodes, or raise slot_timeout"
+                f"{_cluster_resources()}; lower the parallelism or slot_cpus, add nodes, or raise slot_timeout"
             ) from None
+        return group
 
-    def _actor_options(self, place: Place) -> dict[str, Any]:
+    def _actor_options(self, place: Place, group: PlacementGroup) -> dict[str, Any]:
         task_id, subtask = place
         resources = self._graph.task(task_id).resources
         return {
@@ -122,7 +125,7 @@ class JobManager:
             "enable_task_events": False,
             # Pushes wait in the receiver until their message is taken, so many calls are open at once.
             "max_concurrency": 10_000,
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(self._group, subtask),
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(group, subtask),
         }
 
     async def _watch(self, place: Place) -> None:
@@ -184,3 +187,9 @@ class JobManager:
             for result in results
             for task_id, output, subtask in self._graph.client_channels(result)
         ]
+
+
+def _cluster_resources() -> dict[str, float]:
+    """What the cluster has in all, without Ray's own markers."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return {name: amount for name, amount in resources.items() if not name.startswith("node:")}

@@ -1,7 +1,8 @@
 """The actor of one subtask: a thread that steps the task, and an event loop on which messages arrive.
 
-The job manager creates it empty, deploys a subtask into it, starts it, and keeps one `watch` call pending, which returns
-when the subtask has ended or errors when the process dies. Other subtasks call `push`, the client calls `fetch`.
+The job manager creates it empty, deploys a subtask into it, starts it, and keeps one `watch` call pending, which
+returns when the subtask has ended or errors when the process dies. Other subtasks call `push`, the client calls
+`fetch`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from penstock.engine.task.build import build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel, Message
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
@@ -169,8 +171,12 @@ class SubtaskActor:
         """Take a message; returns when the task has taken it out of its inbox (that return is the credit)."""
         if attempt != self._attempt:
             return
-        taken = self._loop.create_future()
-        self._receiving[channel].receive(sequence, message, lambda: self._loop.call_soon_threadsafe(_resolve, taken))
+        taken: asyncio.Future[None] = self._loop.create_future()
+
+        def release() -> None:
+            self._loop.call_soon_threadsafe(_resolve, taken)
+
+        self._receiving[channel].receive(sequence, message, release)
         await taken
 
     async def fetch(self, output: int, seconds: float) -> tuple[list[Batch], bool]:

@@ -40,7 +40,7 @@ class Batch:
     def nbytes(self) -> int:
         """Bytes of the rows themselves (a slice counts only its own rows)."""
         beside = sum(array.nbytes for array in (self.timestamps, self.kinds) if array is not None)
-        return int(self.data.nbytes) + beside
+        return int(self.data.nbytes + beside)
 
     def slice(self, offset: int, length: int | None = None) -> Batch:
         """A zero-copy view of `length` rows from `offset`."""
@@ -100,9 +100,7 @@ def concat_record_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def table_to_record_batch(table: pa.Table) -> pa.RecordBatch:
     """The table's rows as one contiguous record batch (zero-copy where every column has one chunk)."""
-    columns = [
-        column.chunk(0) if column.num_chunks == 1 else _combine(column) for column in table.itercolumns()
-    ]
+    columns = [column.chunk(0) if column.num_chunks == 1 else _combine(column) for column in table.itercolumns()]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 

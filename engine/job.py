@@ -1,7 +1,7 @@
 """A submitted job as its user sees it: status, metrics, waiting, and the rows that come back.
 
-Each runtime subclasses `JobHandle`. The handle works when it is called and has no thread of its own: rows for the client
-move while someone waits or iterates, and stay in the job, held back by credits, while nobody does.
+Each runtime subclasses `JobHandle`. The handle works when it is called and has no thread of its own: rows for the
+client move while someone waits or iterates, and stay in the job, held back by credits, while nobody does.
 """
 
 from __future__ import annotations
@@ -222,7 +222,8 @@ class CollectResult:
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas DataFrame (needs the `pandas` extra)."""
-        return self.to_arrow().to_pandas()
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
 
 class SubmitOnce(Protocol):

@@ -1,7 +1,7 @@
 """The whole job in one process: every subtask stepped by one seeded random scheduler.
 
-For tests, for debugging (the user's functions run in the caller's thread, so pdb works) and for small data. The same seed
-and the same clock give the same order of steps. Channels have the same credits as anywhere.
+For tests, for debugging (the user's functions run in the caller's thread, so pdb works) and for small data. The same
+seed and the same clock give the same order of steps. Channels have the same credits as anywhere.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class LocalJob(JobHandle):
         deadline = time.monotonic() + seconds
         while not self._status.ended and not self._inbox and time.monotonic() < deadline:
             self._step()
-        arrived = []
+        arrived: list[tuple[int, Batch]] = []
         while self._inbox:
             result, message, release = self._inbox.popleft()
             release()

@@ -83,9 +83,7 @@ def report(subtasks: Iterable[SubtaskMetrics]) -> JobMetrics:
     by_task: dict[int, list[SubtaskMetrics]] = {}
     for subtask in subtasks:
         by_task.setdefault(subtask.task, []).append(subtask)
-    return JobMetrics(
-        tuple(line for task in sorted(by_task) for line in _report_task(task, by_task[task]))
-    )
+    return JobMetrics(tuple(line for task in sorted(by_task) for line in _report_task(task, by_task[task])))
 
 
 def _report_task(task: int, subtasks: Sequence[SubtaskMetrics]) -> Iterable[OperatorReport]:

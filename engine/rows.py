@@ -345,7 +345,7 @@ class ColumnConverter:
         for index, value in enumerate(values):
             try:
                 _, kind = self._convert(_plain_values([value]), kind)
-            except _CONVERSION_ERRORS as reason:  # noqa: PERF203 - speed does not matter here
+            except _CONVERSION_ERRORS as reason:
                 return self._error(index, value, rows, str(reason))
         return self._error(0, values[0], rows, str(error))
 

@@ -15,8 +15,6 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,7 @@ import penstock as ps
 # the flights that come later still: the summary counts them.
 OUT_OF_ORDERNESS = "23h"
 
-# A mean over a handful of departures says little.
-FEWEST_DEPARTED = 10
+FEWEST_DEPARTED = 10  # a mean over a handful says little
 SHOWN = 10
 
 
@@ -56,7 +53,7 @@ def load_departures() -> Any:
     return flights.sort_values("left", kind="stable")[["carrier", "scheduled", "delay"]]
 
 
-def write_replay(departures: Any, folder: Path) -> Path:
+def replay_file(departures: Any, folder: Path) -> Path:
     """Write the departures to a Parquet file. Each row group is a split, so that several readers share the file."""
     path = folder / "departures.parquet"
     departures.to_parquet(path, index=False, row_group_size=32_768)
@@ -97,7 +94,7 @@ def worst(windows: pa.Table) -> list[dict[str, Any]]:
     return shown
 
 
-def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
+def show(title: str, rows: list[dict[str, Any]]) -> None:
     """Print windows as a table."""
     table = Table("from", "carrier", title=f"{title}, by mean delay", title_justify="left")
     for heading in ("flights", "cancelled", "mean", "longest"):
@@ -107,11 +104,6 @@ def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
         delays = (f"{row['mean_delay']:.0f} min", f"{row['max_delay']} min")
         table.add_row(start, row["carrier"], str(row["flights"]), str(row["cancelled"]), *delays)
     Console().print(table)
-
-
-def local_time(value: datetime) -> str:
-    """A window's bound for JSON: the engine calls all times UTC, these are New York's."""
-    return value.replace(tzinfo=None).isoformat(timespec="minutes")
 
 
 def positive(text: str) -> int:
@@ -131,7 +123,7 @@ def main() -> None:
 
     env = ps.StreamEnvironment(parallelism=options.parallelism, runtime=options.runtime)
     with tempfile.TemporaryDirectory(prefix="flight-delays-") as folder:
-        path = write_replay(load_departures().head(options.limit or sys.maxsize), Path(folder))
+        path = replay_file(load_departures().head(options.limit or sys.maxsize), Path(folder))
         hourly, daily = (stream.collect() for stream in build(env, path))
         started = time.perf_counter()
         job = env.execute("flight delays")
@@ -145,12 +137,12 @@ def main() -> None:
         f"seconds={seconds:.3f} rows_per_second={events / seconds:.0f}"
     )
     if options.json:
-        print(json.dumps({"hours": worst(hours), "days": worst(days)}, indent=2, default=local_time))
-        print(summary, file=sys.stderr)
+        # The engine calls every time UTC; these are New York's, and go out without a zone.
+        print(json.dumps({"hours": worst(hours), "days": worst(days)}, indent=2, default="{:%Y-%m-%dT%H:%M}".format))
     else:
         show("The worst hours", worst(hours))
         show("The worst 24 hours", worst(days))
-        print(summary)
+    print(summary, file=sys.stderr if options.json else sys.stdout)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from penstock.connectors.collection import CollectionSource, RowSchema
-
 from penstock.connectors.files.source import FilePath, FileSource
 from penstock.connectors.schemas import SchemaLike
 from penstock.engine.api.program import Program

@@ -69,7 +69,7 @@ def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | Non
                 if reader.read_next_batch().num_rows == 0:
                     return None
                 return plain_schema(widen_inferred(reader.schema), f"files: {path}")
-        except StopIteration:  # noqa: PERF203 - a block a turn
+        except StopIteration:
             return None
         except RecordError as error:
             if not _straddles(error.__cause__) or block_bytes >= LARGEST_RECORD_BYTES:
@@ -100,7 +100,7 @@ def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...]) -> Chu
                     if rest.num_rows:
                         yield rest
                 return
-        except RecordError as error:  # noqa: PERF203 - a block size a turn
+        except RecordError as error:
             cause = error.__cause__
             if _straddles(cause) and block_bytes < LARGEST_RECORD_BYTES:
                 # A record longer than the block: Arrow cannot go on from here, so read again with larger

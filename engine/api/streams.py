@@ -200,8 +200,8 @@ class DataStream(_OperatorSettings):
 
         Args:
             function: takes a `pa.RecordBatch` and returns one, a `pa.Table`, or a dict of arrays; or a class with
-                `__call__` and optional `open(context)` and `close()`, of which each subtask creates one. How rows are cut
-                into batches must not matter to it.
+                `__call__` and optional `open(context)` and `close()`, of which each subtask creates one. How rows are
+                cut into batches must not matter to it.
             returns: the columns of the result, as for `map`.
             num_cpus, num_gpus: what each subtask reserves on the cluster; it then gets a task of its own.
 
@@ -437,8 +437,8 @@ class WindowedStream:
     def aggregate(self, **aggregates: Aggregate) -> DataStream:
         """One row for each key and window, once the watermark has passed the window's end.
 
-        The columns are the keys, `window_start`, `window_end` (timestamps, UTC; the end does not belong to the window), and one
-        for each aggregate. The rows carry the event timestamp `window_end - 1 ms`.
+        The columns are the keys, `window_start`, `window_end` (timestamps, UTC; the end does not belong to the
+        window), and one for each aggregate. The rows carry the event timestamp `window_end - 1 ms`.
 
         Args:
             aggregates: result names and aggregates.

@@ -1,7 +1,7 @@
 """The logical job graph: what the user wrote, node by node.
 
-The streams build it; `rewrite.py` transforms it; `physical.py` turns it into tasks. Nodes and edges are immutable values;
-union and the partitioning verbs are no nodes but shapes of edges.
+The streams build it; `rewrite.py` transforms it; `physical.py` turns it into tasks. Nodes and edges are immutable
+values; union and the partitioning verbs are no nodes but shapes of edges.
 """
 
 from __future__ import annotations
@@ -174,5 +174,3 @@ class GraphBuilder:
     def build(self) -> LogicalGraph:
         """The graph as it is now."""
         return LogicalGraph(dict(self._nodes))
-
-

@@ -1,7 +1,7 @@
 """The physical graph: tasks (chains of operators), their subtasks, and the exchanges between them.
 
-Made from the rewritten logical graph, once, where the job is planned. It holds no running thing: each runtime creates the
-subtasks from it through `deploy.py`.
+Made from the rewritten logical graph, once, where the job is planned. It holds no running thing: each runtime creates
+the subtasks from it through `deploy.py`.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class PhysicalGraph:
         )
 
     def output_targets(self, task: TaskPlan, output: int, subtask: int) -> range:
-        """The downstream subtasks that one subtask sends to through exchange number `output`; range(1) is the client."""
+        """The downstream subtasks that a subtask sends to through exchange number `output`; range(1) is the client."""
         exchange = task.outputs[output]
         if exchange.downstream is None:
             return range(1)
@@ -203,7 +203,8 @@ def _resolve_parallelism(node: Node, parallelism: Parallelism, config: JobConfig
 
 def _check_forward(graph: LogicalGraph, parallelism: dict[int, int]) -> None:
     for node in graph:
-        for edge in node.inputs:
+        # The client has no subtasks: it takes the rows of however many there are.
+        for edge in () if isinstance(node.role, Results) else node.inputs:
             if isinstance(edge.partitioner, Forward) and parallelism[edge.source] != parallelism[node.id]:
                 raise GraphError(
                     f"{node.where} has parallelism {parallelism[node.id]}, but forward() needs that of "
@@ -276,8 +277,9 @@ class _TaskBuilder:
 
     def _exchanges(self, head: Node, node: Node, consumer: Node) -> list[Exchange]:
         upstream = self._task_ids[head.id]
+        edges = [edge for edge in consumer.inputs if edge.source == node.id]
         if isinstance(consumer.role, Results):
-            return [Exchange(upstream, None, Forward(), 0, consumer.where, result=consumer.id)]
+            return [Exchange(upstream, None, Forward(), 0, consumer.where, result=consumer.id) for _ in edges]
         return [
             Exchange(
                 upstream,
@@ -286,8 +288,7 @@ class _TaskBuilder:
                 edge.input_index,
                 consumer.where,
             )
-            for edge in consumer.inputs
-            if edge.source == node.id
+            for edge in edges
         ]
 
     def _source(self, head: Node, chained: tuple[int, ...], outputs: tuple[int, ...]) -> SourcePlan | None:

@@ -44,9 +44,7 @@ class RunningAggregate(Operator):
             partial = self._aggregation.combine(partial)
             timestamps = None
         else:
-            partial = self._aggregation.combine(
-                partial.append_column(_TIME, batch.timestamps), also=((_TIME, "max"),)
-            )
+            partial = self._aggregation.combine(partial.append_column(_TIME, batch.timestamps), also=((_TIME, "max"),))
             timestamps = partial.column(_TIME).combine_chunks().cast(pa.int64())
             partial = partial.drop_columns(_TIME)
         updated = self._merge(partial)

@@ -1,7 +1,7 @@
 """Vectorised aggregates over event-time sessions.
 
-Each batch is reduced to one row a key and session, and appended to the state. Sessions that touch are merged by one sort
-and one scan, when the watermark may have closed one of them.
+Each batch is reduced to one row a key and session, and appended to the state. Sessions that touch are merged by one
+sort and one scan, when the watermark may have closed one of them.
 
 A row is late when the session that it belongs to, after merging with those still open, ends at or below the watermark;
 late rows are counted and dropped. Source of the rules: Flink's documentation, "Session Windows" and "Allowed Lateness".
@@ -87,7 +87,7 @@ class SessionAggregate(Operator):
         return sessions.filter(pa.array(ended))
 
     def _merge(self, table: pa.Table) -> pa.Table:
-        """One row for each group of touching sessions of a key, sorted by key and start."""
+        """One row for each group of touching sessions of a key, in order of arrival."""
         if not table.num_rows:
             return table
         keys = list(self._aggregation.keys)
@@ -99,15 +99,21 @@ class SessionAggregate(Operator):
         opens = np.ones(len(ids), np.bool_)
         opens[1:] = (ids[1:] != ids[:-1]) | (starts[1:] > reached[:-1])
         begins = np.flatnonzero(opens)
-        rows = table.column(_ROWS).to_numpy()[order]
-        plain = table.drop_columns([_START, _END, _ROWS]).take(pa.array(order))
-        merged = self._aggregation.combine(
-            plain.append_column(_SESSION, pa.array(np.cumsum(opens))), by=[_SESSION]
-        ).drop_columns(_SESSION)
+        # The rows themselves stay in order of arrival: last() and collect_list() depend on it.
+        session_of_row = np.empty(len(ids), np.int64)
+        session_of_row[order] = np.cumsum(opens) - 1
+        plain = table.drop_columns([_START, _END, _ROWS])
+        merged = self._aggregation.combine(plain.append_column(_SESSION, pa.array(session_of_row)), by=[_SESSION])
+        sessions = merged.column(_SESSION).to_numpy()
+        merged = merged.drop_columns(_SESSION)
         for index, key in enumerate(keys):
-            merged = merged.add_column(index, key, plain.column(key).take(pa.array(begins)))
+            merged = merged.add_column(index, key, plain.column(key).take(pa.array(order[begins][sessions])))
+        rows = table.column(_ROWS).to_numpy()[order]
         return _with_bounds(
-            merged, starts[begins], np.maximum.reduceat(ends, begins), np.add.reduceat(rows, begins)
+            merged,
+            starts[begins][sessions],
+            np.maximum.reduceat(ends, begins)[sessions],
+            np.add.reduceat(rows, begins)[sessions],
         )
 
 
@@ -121,4 +127,5 @@ def _running_maximum(ids: _Int64s, values: _Int64s) -> _Int64s:
     """The largest value so far among the rows of the same id; rows of one id stand together, ids ascend."""
     distinct, ranks = np.unique(values, return_inverse=True)
     running: _Int64s = np.maximum.accumulate(ids * len(distinct) + ranks)
-    return distinct[running - ids * len(distinct)]
+    reached: _Int64s = distinct[running - ids * len(distinct)]
+    return reached

@@ -73,9 +73,7 @@ class WatermarkMerger:
             for state in self._channels
             if not state.idle and not state.ended and state.watermark >= self._emitted
         ]
-        behind = any(
-            not state.idle and not state.ended and state.watermark < self._emitted for state in self._channels
-        )
+        behind = any(not state.idle and not state.ended and state.watermark < self._emitted for state in self._channels)
         if taking_part:
             merged = min(taking_part)
         elif behind:

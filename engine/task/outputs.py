@@ -6,6 +6,7 @@ has no credit its rows are coalesced, so batches grow under load and stay small 
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -114,20 +115,26 @@ class ChannelBuffer:
 
     def _take(self) -> Message:
         """The oldest rows, as many as fit one message, and the watermark if these were all."""
-        rows = min(self._rows, self._limits.rows)
-        if self._bytes > self._limits.size:
-            rows = min(rows, max(1, self._rows * self._limits.size // self._bytes))
         message: list[Element] = []
-        if rows:
+        if self._parts:
             whole = concat_batches(self._parts)
-            message.append(whole.slice(0, rows) if rows < self._rows else whole)
-            self._parts = [whole.slice(rows)] if rows < self._rows else []
-            self._bytes -= self._bytes * rows // self._rows
-            self._rows -= rows
+            rows = self._rows_that_fit(whole)
+            rest = whole.slice(rows)
+            message.append(whole.slice(0, rows) if rest.num_rows else whole)
+            self._parts = [rest] if rest.num_rows else []
+            self._rows, self._bytes = rest.num_rows, rest.nbytes
         if not self._parts:
-            self._bytes = 0
+            self._rows = self._bytes = 0
             self._since = None
             if self._watermark is not None:
                 message.append(self._watermark)
                 self._watermark = None
         return tuple(message)
+
+    def _rows_that_fit(self, whole: Batch) -> int:
+        rows = min(whole.num_rows, self._limits.rows)
+        if whole.slice(0, rows).nbytes <= self._limits.size:
+            return rows
+        # A dictionary travels whole with every part of the batch: to cut rows off does not make it smaller.
+        size = self._limits.size + whole.slice(0, 0).nbytes
+        return max(1, bisect.bisect_right(range(1, rows + 1), size, key=lambda count: whole.slice(0, count).nbytes))

@@ -1,7 +1,8 @@
 """How the rows of an exchange are spread over the downstream subtasks.
 
 A partitioner is a value of the job graph. `targets` says which downstream subtasks one upstream subtask is connected
-to (read by the planner); `splitter` gives the function that divides each batch among those channels (run by the router).
+to (read by the planner); `splitter` gives the function that divides each batch among those channels (run by the
+router).
 
 Source: Flink's documentation, "Physical Partitioning".
 """

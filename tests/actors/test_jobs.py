@@ -89,7 +89,7 @@ class _FullDiskWriter(SinkWriter):
 def test_an_error_of_the_sink_names_the_task() -> None:
     env = StreamEnvironment(parallelism=1)
     numbers(env, 10).sink_to(_FullDisk())
-    with pytest.raises(JobFailedError, match="full disk.*No space left on device") as caught:
+    with pytest.raises(JobFailedError, match=r"full disk.*No space left on device") as caught:
         env.execute("disk")
     assert isinstance(caught.value.__cause__, SubtaskError)
 
@@ -134,7 +134,7 @@ def test_what_cannot_travel_is_refused_before_anything_starts() -> None:
     lock = threading.Lock()
     env = StreamEnvironment(parallelism=1)
     env.from_collection([1]).filter(lambda row: not lock.locked()).name("guarded").collect()
-    with pytest.raises(SerializationError, match="'guarded'.*lock"):
+    with pytest.raises(SerializationError, match=r"'guarded'.*lock"):
         env.submit("lock")
 
 

@@ -1,7 +1,7 @@
 """Random programs, with an oracle in plain Python: lists, dicts and loops, one row at a time.
 
-A program is data, a few row-wise steps, and an end (rows, a running aggregate, or windows). It runs on any environment, and
-`expected` says what must come out, as a sorted list of rows.
+A program is data, a few row-wise steps, and an end (rows, a running aggregate, or windows). It runs on any
+environment, and `expected` says what must come out, as a sorted list of rows.
 """
 
 from __future__ import annotations
@@ -167,9 +167,7 @@ def _disorder(rows: list[Row]) -> int:
 
 
 def _with_sorted_list(row: Row) -> Row:
-    bounds = {
-        name: int(row[name].timestamp() * 1000) for name in ("window_start", "window_end") if name in row
-    }
+    bounds = {name: round(row[name].timestamp() * 1000) for name in ("window_start", "window_end") if name in row}
     return {**row, **bounds, "list": sorted(row["list"])}
 
 

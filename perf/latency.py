@@ -1,0 +1,183 @@
+"""Question 6 (buffer timeout 0): how long is a row under way through a keyed shuffle and a running sum?
+
+Row i is due at start + i / rate, whatever the job does, and its latency counts from then: a source that is held up
+makes its rows late instead of fewer. Measured where the sum's update arrives. Run by `perf/run.py latency`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock import DataStream, JobHandle, StreamEnvironment
+from penstock import max as max_of
+from penstock import sum as sum_of
+from penstock.engine.clock import Clock
+from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Wait
+from penstock.engine.operators.base import OperatorContext
+from perf.generators import Pool, uniform_keys, values
+from perf.harness import POLL_SECONDS, BenchmarkError, Options, Reading, Result, Sample, Sampler, reading
+
+_NAME: Final = "latency"
+_RATES: Final = (10_000, 50_000)
+_KEYS: Final = 100_000
+_LEAST_SECONDS: Final = 10.0
+"""The tail needs a while to show."""
+_TAIL_SECONDS: Final = 1.5
+"""The source goes on for so long behind the last row that counts: the probe keeps rows for up to a second."""
+_QUANTILES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+_SCHEMA: Final = pa.schema([("key", pa.int64()), ("due", pa.float64()), ("v", pa.float64())])
+_MEASURED: Final = pa.schema([("due", pa.float64()), ("latency", pa.float64())])
+
+
+@dataclass(frozen=True, slots=True)
+class PacedSplit:
+    """The rows `index`, `index + count`, ..."""
+
+    index: int
+    count: int
+
+    @property
+    def split_id(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class PacedSource(Source):
+    """Rows that carry the time at which they are due: `due`, seconds by the monotonic clock of this machine.
+
+    Args:
+        rate: rows per second, over all subtasks.
+        rows: how many.
+    """
+
+    rate: float
+    rows: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _SCHEMA
+
+    def splits(self, parallelism: int) -> Sequence[PacedSplit]:
+        return [PacedSplit(index, parallelism) for index in range(parallelism)]
+
+    def open(self, split: object, context: ConnectorContext) -> SourceReader:
+        assert isinstance(split, PacedSplit)
+        return _PacedReader(self, split, context.clock)
+
+    def describe(self) -> str:
+        return f"paced({self.rate:g}/s; {self.rows} rows)"
+
+
+class _PacedReader(SourceReader):
+    """Row i is due `i / rate` seconds after the first call."""
+
+    def __init__(self, source: PacedSource, split: PacedSplit, clock: Clock) -> None:
+        self._rate, self._rows = source.rate, source.rows
+        self._next, self._step = split.index, split.count
+        self._clock = clock
+        self._started: float | None = None
+        self._key, self._v = Pool(partial(uniform_keys, _KEYS)), Pool(values)
+
+    def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
+        if self._next >= self._rows:
+            return None
+        if self._started is None:
+            # The pools are made before the clock starts.
+            self._columns(np.arange(self._next, self._next + 2 * self._step, self._step))
+            self._started = self._clock.monotonic()
+        due, now = self._started + self._next / self._rate, self._clock.monotonic()
+        if due > now:
+            return Wait(due)
+        last = min(math.floor((now - self._started) * self._rate), self._rows - 1)
+        count = min(max_rows, max(1, (last - self._next) // self._step + 1))
+        numbers = np.arange(self._next, self._next + count * self._step, self._step)
+        self._next += count * self._step
+        key, v = self._columns(numbers)
+        return pa.RecordBatch.from_arrays([key, pa.array(self._started + numbers / self._rate), v], schema=_SCHEMA)
+
+    def _columns(self, numbers: npt.NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
+        return self._key(numbers), self._v(numbers)
+
+
+class Probe:
+    """For `map_batches`: measures the latency of each row, and gives them on about once a second, at little cost."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the subtask's clock."""
+        self._clock = context.clock
+        self._kept: list[pa.RecordBatch] = []
+        self._since = context.clock.monotonic()
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`due` of each row, and its latency in seconds; or no row, for now."""
+        now = self._clock.monotonic()
+        due = batch.column("due")
+        latency = pa.array(now - due.to_numpy())
+        self._kept.append(pa.RecordBatch.from_arrays([due, latency], schema=_MEASURED))
+        if now - self._since < 1.0:
+            return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in _MEASURED], schema=_MEASURED)
+        kept, self._kept, self._since = self._kept, [], now
+        return pa.concat_batches(kept)
+
+
+def run(options: Options, wanted: str = "") -> Iterator[Result]:
+    """Measure the variants whose name contains `wanted`, for 10 s at the least."""
+    for rate in _RATES:
+        variant = f"{rate // 1000}k/s timeout 0"
+        if wanted in variant:
+            yield Result.of(_NAME, variant, [_measure(options, rate) for _ in range(options.repetitions)])
+
+
+def _measure(options: Options, rate: int) -> Reading:
+    seconds = max(options.seconds, _LEAST_SECONDS) if options.runtime == "ray" else options.seconds
+    rows = math.ceil(rate * (options.warm_up + seconds + _TAIL_SECONDS))
+    env = options.environment(buffer_timeout="0")
+    measured = measured_rows(env, PacedSource(rate, rows)).collect()
+    job = env.submit(f"{_NAME} {rate}/s")
+    try:
+        cost = _follow(job)
+        table = measured.to_arrow()
+    finally:
+        job.cancel()
+    quantiles = latency_ms(table, rate, options.warm_up, seconds)
+    return Reading(cost.events_per_second, cost.events_per_cpu_second, cost.peak_rss_mb, quantiles)
+
+
+def measured_rows(env: StreamEnvironment, source: PacedSource) -> DataStream:
+    """The program: a running sum per key, and a probe behind it."""
+    # A batch gives one update a key. With so many keys two rows of one key meet in a batch too seldom to matter.
+    sums = env.from_source(source).key_by("key").aggregate(total=sum_of("v"), due=max_of("due")).name(_NAME)
+    return sums.map_batches(Probe, returns=_MEASURED)
+
+
+def _follow(job: JobHandle) -> Reading:
+    """The cost of the job while its rows flow, to its end."""
+    sampler = Sampler(job, _NAME)
+    samples: list[Sample] = []
+    while job.pump(POLL_SECONDS):
+        sample = sampler.sample()
+        if sample.rows and (not samples or sample.rows > samples[-1].rows):
+            samples.append(sample)
+    return reading(samples) if len(samples) > 1 else Reading()
+
+
+def latency_ms(measured: pa.Table, rate: float, warm_up: float, seconds: float) -> dict[str, float | None]:
+    """Quantiles in milliseconds over the rows due within `seconds` behind the warm-up.
+
+    Raises:
+        BenchmarkError: more than 2 % of the rows that were due are missing.
+    """
+    due, latency = (measured.column(name).to_numpy() for name in ("due", "latency"))
+    start = due.min(initial=math.inf) + warm_up
+    counted = latency[(due >= start) & (due < start + seconds)]
+    if len(counted) < 0.98 * rate * seconds:
+        raise BenchmarkError(f"latency: {len(counted)} of {rate * seconds:.0f} rows arrived in time to be counted")
+    return {name: float(np.quantile(counted, quantile)) * 1000 for name, quantile in _QUANTILES.items()}

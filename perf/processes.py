@@ -1,0 +1,83 @@
+"""What a job costs, in CPU-seconds and memory over all processes that this one started, and on which machine.
+
+The harness samples it while a job runs. On Ray that is the driver, the raylet, the GCS server and every worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+_LIBRARIES: Final = ("penstock", "ray", "pyarrow", "numpy")
+_MEGABYTE: Final = 2**20
+
+
+class ProcessTree:
+    """This process and all its descendants.
+
+    Example:
+        >>> tree = ProcessTree()
+        >>> before = tree.cpu_seconds()
+        >>> tree.cpu_seconds() >= before
+        True
+    """
+
+    def __init__(self) -> None:
+        self._psutil = _psutil()
+        self._root = self._psutil.Process()
+        self._cpu: dict[Any, float] = {}
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all processes seen so far, those that have ended since included."""
+        for process in self._processes():
+            try:
+                times = process.cpu_times()
+            except self._psutil.Error:
+                continue
+            self._cpu[process] = times.user + times.system
+        return sum(self._cpu.values())
+
+    def memory_mb(self) -> float:
+        """Resident memory in MiB. Pages that processes share (Ray's object store) count once, where the OS tells."""
+        total = 0
+        for process in self._processes():
+            try:
+                memory = process.memory_full_info()
+            except self._psutil.Error:
+                continue
+            total += getattr(memory, "pss", memory.rss)
+        return total / _MEGABYTE
+
+    def _processes(self) -> list[Any]:
+        return [self._root, *self._root.children(recursive=True)]
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(_psutil().virtual_memory().total / 2**30, 1),
+        "load_1m": round(os.getloadavg()[0], 2),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        **{library: version(library) for library in _LIBRARIES},
+    }
+
+
+def _psutil() -> Any:
+    # Ray brings a psutil of its own, which is found once Ray is imported and must not be imported before.
+    importlib.import_module("ray")
+    return importlib.import_module("psutil")
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

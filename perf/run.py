@@ -1,0 +1,141 @@
+"""Runs benchmarks: `python perf/run.py NAME...`; see perf/README.md.
+
+Called by people and by `make bench`. Prints a table, or with `--json` one object a variant on a line of its own; exits
+with 1 where an output was wrong or a job did not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PROGRAMS: Final = ("grep", "keyed", "window", "latency", "startup")
+
+if __name__ == "__main__":
+    # The programs are the package `perf` here and in Ray's workers, wherever the checkout is and however installed.
+    sys.path.insert(0, str(ROOT))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+if TYPE_CHECKING:
+    from perf.harness import Options, Result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks that the command line names."""
+    from rich.console import Console
+
+    from perf.harness import BenchmarkError
+    from perf.processes import machine
+
+    given = _parser().parse_args(arguments)
+    here = machine()
+    console, notes = Console(), Console(stderr=True)
+    for name in given.names:
+        results = []
+        try:
+            for result in _results(name, given):
+                results.append(result)
+                if given.json:
+                    print(json.dumps(result.line(here)), flush=True)
+                else:
+                    notes.print(f"{name}: {result.variant} done")
+        except BenchmarkError as error:
+            notes.print(f"{name}: {error}", style="red", markup=False)
+            return 1
+        if not given.json:
+            console.print(_table(name, results))
+        if given.save:
+            notes.print(f"{name}: raw results in {_save(name, results, here, given)}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="perf/run.py", description="Measure Penstock.")
+    parser.add_argument("names", nargs="+", choices=PROGRAMS, metavar="NAME", help=", ".join(PROGRAMS))
+    parser.add_argument("--json", action="store_true", help="one JSON object a variant instead of tables")
+    parser.add_argument("--save", action="store_true", help="keep all readings in perf/results/NAME-DATE.json")
+    parser.add_argument("--seconds", type=_positive, default=5.0, help="length of a measurement (default 5)")
+    parser.add_argument("--pairs", type=_count, default=3, help="measurements of each variant (default 3)")
+    parser.add_argument("--parallelism", type=_count, default=2, help="subtasks of each operator (default 2)")
+    parser.add_argument("--batch-rows", type=_count, default=65_536, help="most rows of a batch (default 65536)")
+    parser.add_argument("--variant", default="", help="only variants whose name contains this")
+    parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="local: one process, to profile")
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def _options(given: argparse.Namespace) -> Options:
+    from perf.harness import Options
+
+    return Options(
+        seconds=given.seconds,
+        repetitions=given.pairs,
+        parallelism=given.parallelism,
+        batch_rows=given.batch_rows,
+        runtime=given.runtime,
+    )
+
+
+def _results(name: str, given: argparse.Namespace) -> Iterator[Result]:
+    results: Iterator[Result] = importlib.import_module(f"perf.{name}").run(_options(given), given.variant)
+    return results
+
+
+def _table(name: str, results: Sequence[Result]) -> Any:
+    from rich.table import Table
+
+    table = Table(title=name)
+    table.add_column("variant")
+    for column in ("M events/s", "M events/CPU-s", "peak MB", "p50 ms", "p99 ms", "spread"):
+        table.add_column(column, justify="right")
+    for result in results:
+        ours = result.ours
+        table.add_row(
+            result.variant,
+            _number(ours.events_per_second, 1e-6, 2),
+            _number(ours.events_per_cpu_second, 1e-6, 2),
+            _number(ours.peak_rss_mb, 1, 0),
+            _number(ours.latency_ms["p50"], 1, 2),
+            _number(ours.latency_ms["p99"], 1, 2),
+            "" if result.spread is None else f"{result.spread:.0%}",
+        )
+    return table
+
+
+def _number(value: float | None, scale: float, digits: int) -> str:
+    return "" if value is None else f"{value * scale:,.{digits}f}"
+
+
+def _save(name: str, results: Sequence[Result], here: Mapping[str, Any], given: argparse.Namespace) -> Path:
+    folder = ROOT / "perf" / "results"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}.json"
+    raw = [{**result.line(here), "readings": [asdict(reading) for reading in result.readings]} for result in results]
+    path.write_text(json.dumps({"options": asdict(_options(given)), "results": raw}, indent=1) + "\n")
+    return path.relative_to(ROOT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Slots: equal keys share one, and a column gives back what was stored, of any type."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.state.slots import KeySlots, SlotColumn
+
+VALUES = [
+    (pa.int64(), [1, None, -(2**63), 2**63 - 1]),
+    (pa.int8(), [1, None, -128]),
+    (pa.uint64(), [0, None, 2**64 - 1]),
+    (pa.float64(), [0.5, None, -math.inf]),
+    (pa.float32(), [0.5, None, math.inf]),
+    (pa.bool_(), [True, None, False]),
+    (pa.string(), ["a", None, ""]),
+    (pa.binary(), [b"a", None, b""]),
+    (pa.date32(), [date(2013, 1, 1), None]),
+    (pa.timestamp("ms", "UTC"), [datetime(2013, 1, 1, tzinfo=timezone.utc), None]),
+    (pa.duration("s"), [None]),
+    (pa.decimal128(38, 2), [Decimal("1.25"), None]),
+    (pa.list_(pa.int64()), [[1, None], None, [], [2, 3]]),
+    (pa.list_(pa.list_(pa.int64())), [[[1]], [[2]]]),
+    (pa.struct([("x", pa.int64())]), [{"x": 1}, None]),
+]
+
+
+def lookup(slots: KeySlots, *columns: pa.Array) -> list[int]:
+    return slots.lookup([pa.chunked_array([column]) for column in columns]).tolist()
+
+
+def test_keys_are_numbered_in_the_order_in_which_they_come() -> None:
+    slots = KeySlots()
+    assert lookup(slots, pa.array(["b", "a", "b"])) == [0, 1, 0]
+    assert lookup(slots, pa.array(["c", "a"])) == [2, 1]
+    assert len(slots) == 3
+
+
+def test_a_key_of_several_columns_is_equal_where_all_of_them_are() -> None:
+    slots = KeySlots()
+    assert lookup(slots, pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])) == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ns", "Europe/Zurich"), pa.time64("ns")])
+def test_times_that_differ_by_a_nanosecond_are_different_keys(kind: pa.DataType) -> None:
+    assert lookup(KeySlots(), pa.array([1, 2, 1], kind)) == [0, 1, 0]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "", "ä", "c"]), max_size=8)))
+def test_equal_keys_share_a_slot_and_others_do_not(batches: list[list[str]]) -> None:
+    slots, known = KeySlots(), dict[str, int]()
+    for batch in batches:
+        for key, slot in zip(batch, lookup(slots, pa.array(batch, pa.string())), strict=True):
+            assert known.setdefault(key, slot) == slot
+    assert sorted(known.values()) == list(range(len(slots)))
+
+
+@pytest.mark.parametrize(("kind", "values"), VALUES, ids=lambda value: str(value) if isinstance(value, pa.DataType) else "")
+def test_a_column_gives_back_what_was_stored(kind: pa.DataType, values: list[Any]) -> None:
+    column, stored = SlotColumn(), pa.array(values, kind)
+    column.set(np.arange(len(values)), pa.nulls(len(values)))
+    column.set(np.arange(len(values)), stored)
+    back = column.get(np.arange(len(values)))
+    if stored.null_count < len(values):
+        assert back.type == kind
+    assert back.to_pylist() == values
+
+
+def test_not_a_number_stays_what_it_is() -> None:
+    column = SlotColumn()
+    column.set(np.array([0]), pa.array([math.nan]))
+    assert math.isnan(column.get(np.array([0]))[0].as_py())
+
+
+def test_a_slot_that_was_never_set_is_null() -> None:
+    column = SlotColumn()
+    assert column.get(np.array([5])).to_pylist() == [None]
+    column.set(np.array([0]), pa.array([1]))
+    assert column.get(np.array([0, 7])).to_pylist() == [1, None]
+
+
+def test_a_slot_set_to_null_is_null_again() -> None:
+    column = SlotColumn()
+    column.set(np.array([0, 1]), pa.array([1, 2]))
+    column.set(np.array([1]), pa.array([None], pa.int64()))
+    assert column.get(np.array([0, 1])).to_pylist() == [1, None]
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 40), st.none() | st.integers(-9, 9), min_size=1, max_size=6)))
+def test_a_column_is_a_dict_of_slots(updates: list[dict[int, int | None]]) -> None:
+    column, model = SlotColumn(), dict[int, int | None]()
+    for update in updates:
+        column.set(np.array(list(update)), pa.array(list(update.values()), pa.int64()))
+        model.update(update)
+    assert column.get(np.arange(41)).to_pylist() == [model.get(slot) for slot in range(41)]
