@@ -240,8 +240,9 @@ def _measure(job: JobHandle, counted: str, options: Options) -> Reading:
             raise BenchmarkError(f"job {job.name!r} has no rows after {FLOW_SECONDS:.0f} s")
     _go_on_until(job, time.monotonic() + options.warm_up)
     samples = [sampler.sample()]
-    end = samples[0].at + options.seconds
-    while time.monotonic() < end:
+    end = time.monotonic() + options.seconds
+    # For longer than asked, where that is too short for a single batch.
+    while time.monotonic() < end or (samples[-1].rows == samples[0].rows and time.monotonic() < end + FLOW_SECONDS):
         _go_on(job, end)
         samples.append(sampler.sample())
     return reading(samples)
@@ -253,8 +254,9 @@ def _go_on_until(job: JobHandle, end: float) -> None:
 
 
 def _go_on(job: JobHandle, end: float) -> None:
-    """Let the job work for one poll, or until `end`; a local job moves in here only."""
-    if not job.pump(min(POLL_SECONDS, max(0.0, end - time.monotonic()))):
+    """Let the job work for one poll, or until `end` where that is sooner; a local job moves in here only."""
+    left = end - time.monotonic()
+    if not job.pump(min(POLL_SECONDS, left) if left > 0 else POLL_SECONDS):
         job.raise_if_ended_badly()
         raise BenchmarkError(f"job {job.name!r} ended while it was measured")
 

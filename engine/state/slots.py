@@ -28,7 +28,8 @@ class KeySlots:
     def lookup(self, columns: Sequence[pa.ChunkedArray]) -> Slots:
         """The slot of each row's key; a key not seen before gets the next one."""
         index = self._index
-        keys = columns[0].to_pylist() if len(columns) == 1 else zip(*(c.to_pylist() for c in columns), strict=True)
+        values = [_comparable(column).to_pylist() for column in columns]
+        keys = values[0] if len(values) == 1 else zip(*values, strict=True)
         return np.fromiter((index.setdefault(key, len(index)) for key in keys), np.int64)
 
 
@@ -79,12 +80,21 @@ class SlotColumn:
             self._values = np.concatenate([self._values, fill])
 
 
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as values of which Python tells all apart: its own times have no nanoseconds."""
+    return column.cast(pa.int64()) if _is_long_time(column.type) else column
+
+
+def _is_long_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind))
+
+
 def _storage(kind: pa.DataType) -> npt.DTypeLike:
     """The numpy type that holds values of an Arrow type by slot."""
     if pa.types.is_floating(kind):
         return np.float64
     if pa.types.is_uint64(kind):
         return np.uint64
-    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+    if pa.types.is_integer(kind) or _is_long_time(kind):
         return np.int64
     return np.object_

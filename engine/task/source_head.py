@@ -52,6 +52,8 @@ class SourceHead:
                     self._open.rotate(-1)
                     if data.num_rows:
                         return 0, Batch(data)
+                    # This reader got on and may have rows next, so nothing waits as long as those counted so far.
+                    waits.clear()
 
     def close(self) -> None:
         """Close the readers that are open."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -12,7 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.aggregates import collect_list, count, first, last, max, sum
+from penstock.engine import aggregates as agg
+from penstock.engine.aggregates import collect_list, count, first, last
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.session_aggregate import SessionAggregateFactory
@@ -27,7 +27,7 @@ class Sessions(RunningOperator):
     """A session operator that counts rows and sums `n`, by `key`."""
 
     def __init__(self, gap: int, **aggregates: Any) -> None:
-        aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": sum("n")})
+        aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
         super().__init__(SessionAggregateFactory(SessionWindows(gap), aggregation)())
 
     def rows_at(self, *rows: tuple[int, str] | tuple[int, str, int]) -> None:
@@ -229,14 +229,14 @@ class _Model:
             for session in self.sessions.get(key, []):
                 if session.start <= merged.end and session.end >= merged.start:
                     merged = _Session(
-                        builtins.min(session.start, merged.start),
-                        builtins.max(session.end, merged.end),
+                        min(session.start, merged.start),
+                        max(session.end, merged.end),
                         session.values + merged.values,
                     )
                 else:
                     apart.append(session)
             self.sessions[key] = [*apart, merged]
-        self.late += builtins.sum(values for *_, values, _, _ in self._take_ended())
+        self.late += sum(values for *_, values, _, _ in self._take_ended())
 
     def advance(self, watermark: int) -> list[tuple[Any, ...]]:
         self.watermark = watermark
@@ -246,7 +246,7 @@ class _Model:
         ended = []
         for key, sessions in self.sessions.items():
             ended += [
-                (key, s.start, s.end, len(s.values), builtins.sum(s.values), builtins.max(s.values))
+                (key, s.start, s.end, len(s.values), sum(s.values), max(s.values))
                 for s in sessions
                 if s.end - 1 <= self.watermark
             ]
@@ -270,7 +270,7 @@ def steps(draw: st.DrawFn) -> list[Any]:
 
 @given(steps(), st.integers(1, 12))
 def test_each_watermark_emits_what_the_model_emits(script: list[Any], gap: int) -> None:
-    sessions, model = Sessions(gap, rows=count(), total=sum("n"), most=max("n")), _Model(gap)
+    sessions, model = Sessions(gap, rows=count(), total=agg.sum("n"), most=agg.max("n")), _Model(gap)
     for step in [*script, MAX_TIMESTAMP]:
         if isinstance(step, int):
             sessions.advance(step)
@@ -291,7 +291,7 @@ def test_how_rows_are_cut_into_batches_changes_no_result(
 ) -> None:
     results = []
     for borders in ([], sorted(cuts), list(range(len(rows)))):
-        sessions = Sessions(gap, earliest=first("n"), latest=last("n"), rows=count(), total=sum("n"))
+        sessions = Sessions(gap, earliest=first("n"), latest=last("n"), rows=count(), total=agg.sum("n"))
         for begin, end in zip([0, *borders], [*borders, len(rows)], strict=True):
             if rows[begin:end]:
                 sessions.rows_at(*rows[begin:end])

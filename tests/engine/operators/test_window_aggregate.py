@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.aggregates import collect_list, count, last, max, sum
+from penstock.engine import aggregates as agg
+from penstock.engine.aggregates import collect_list, count, last
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from penstock.engine.operators.window_aggregate import WindowAggregateFactory
 from penstock.engine.windows.assigners import AlignedWindows
-from tests.engine.helpers import Row, RunningOperator, timed
+from tests.engine.helpers import RunningOperator, timed
 
 TYPES = {"key": pa.string(), "n": pa.int64()}
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -28,7 +29,7 @@ class Windows(RunningOperator):
 
     def __init__(self, size: int, slide: int | None = None, offset: int = 0, **aggregates: Any) -> None:
         windows = AlignedWindows(size, size if slide is None else slide, offset)
-        aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": sum("n")})
+        aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
         super().__init__(WindowAggregateFactory(windows, aggregation)())
 
     def rows_at(self, *rows: tuple[int, str] | tuple[int, str, int]) -> None:
@@ -270,26 +271,15 @@ class _Model:
         self.watermark = watermark
         due = sorted(place for place in self.contents if place[0] + self.size - 1 <= watermark)
         return [
-            (key, start, start + self.size, len(values), builtin_sum(values), builtin_max(values))
+            (key, start, start + self.size, len(values), sum(values), max(values))
             for start, key in due
             for values in [self.contents.pop((start, key))]
         ]
 
 
-def builtin_sum(values: list[int]) -> int:
-    total = 0
-    for value in values:
-        total += value
-    return total
-
-
-def builtin_max(values: list[int]) -> int:
-    return sorted(values)[-1]
-
-
 @given(steps(), WINDOWS)
 def test_each_watermark_emits_what_the_model_emits(script: list[Any], shape: tuple[int, int, int]) -> None:
-    windows, model = Windows(*shape, rows=count(), total=sum("n"), most=max("n")), _Model(*shape)
+    windows, model = Windows(*shape, rows=count(), total=agg.sum("n"), most=agg.max("n")), _Model(*shape)
     for step in [*script, MAX_TIMESTAMP]:
         if isinstance(step, int):
             windows.advance(step)
@@ -306,8 +296,8 @@ def test_each_watermark_emits_what_the_model_emits(script: list[Any], shape: tup
 def test_how_rows_are_cut_into_batches_changes_no_result(
     rows: list[tuple[int, str, int]], shape: tuple[int, int, int], cuts: list[int]
 ) -> None:
-    whole = Windows(*shape, latest=last("n"), rows=count(), total=sum("n"))
-    parts = Windows(*shape, latest=last("n"), rows=count(), total=sum("n"))
+    whole = Windows(*shape, latest=last("n"), rows=count(), total=agg.sum("n"))
+    parts = Windows(*shape, latest=last("n"), rows=count(), total=agg.sum("n"))
     if rows:
         whole.rows_at(*rows)
     for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(rows)], strict=True):

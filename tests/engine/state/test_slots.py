@@ -64,7 +64,9 @@ def test_equal_keys_share_a_slot_and_others_do_not(batches: list[list[str]]) -> 
     assert sorted(known.values()) == list(range(len(slots)))
 
 
-@pytest.mark.parametrize(("kind", "values"), VALUES, ids=lambda value: str(value) if isinstance(value, pa.DataType) else "")
+@pytest.mark.parametrize(
+    ("kind", "values"), VALUES, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
 def test_a_column_gives_back_what_was_stored(kind: pa.DataType, values: list[Any]) -> None:
     column, stored = SlotColumn(), pa.array(values, kind)
     column.set(np.arange(len(values)), pa.nulls(len(values)))
@@ -79,6 +81,13 @@ def test_not_a_number_stays_what_it_is() -> None:
     column = SlotColumn()
     column.set(np.array([0]), pa.array([math.nan]))
     assert math.isnan(column.get(np.array([0]))[0].as_py())
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time64("ns"), pa.duration("ns")])
+def test_times_keep_their_nanoseconds(kind: pa.DataType) -> None:
+    column, stored = SlotColumn(), pa.array([1, None, 1_000_000_001], kind)
+    column.set(np.arange(3), stored)
+    assert column.get(np.arange(3)).equals(stored)
 
 
 def test_a_slot_that_was_never_set_is_null() -> None:

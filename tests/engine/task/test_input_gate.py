@@ -136,8 +136,7 @@ class _Model:
     def on_control(self, channel: int, element: Control) -> None:
         self.history[channel].append(element)
         times = [
-            max([e.timestamp for e in said if isinstance(e, Watermark)], default=MIN_TIMESTAMP)
-            for said in self.history
+            max([e.timestamp for e in said if isinstance(e, Watermark)], default=MIN_TIMESTAMP) for said in self.history
         ]
         active = [time for time, said in zip(times, self.history, strict=True) if self._active(said)]
         aligned = [time for time in active if time >= self.emitted]
@@ -289,3 +288,9 @@ def test_the_end_comes_out_once_and_last(order: tuple[int, int]) -> None:
     elements = [element for _, element in take_all(gate)]
     assert elements[-2:] == [Watermark(MAX_TIMESTAMP), END]
     assert elements.count(END) == 1
+
+
+def test_a_gate_without_channels_ends_at_once() -> None:
+    gate = InputGate([])
+    assert gate.next() == (0, END)
+    assert gate.next() is None

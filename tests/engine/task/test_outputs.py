@@ -16,9 +16,7 @@ ROW_BYTES = 8
 IDLE, ACTIVE, END = WatermarkStatus(True), WatermarkStatus(False), EndOfInput()
 
 
-def buffer(
-    channel: RecordingChannel, rows: int = 4, size: int = 1_000_000, timeout: float = 1.0
-) -> ChannelBuffer:
+def buffer(channel: RecordingChannel, rows: int = 4, size: int = 1_000_000, timeout: float = 1.0) -> ChannelBuffer:
     return ChannelBuffer(channel, BatchLimits(rows, size, timeout))
 
 
@@ -221,9 +219,7 @@ def test_a_row_larger_than_the_limit_travels_alone() -> None:
     st.integers(1, 8),
     st.integers(1, 120),
 )
-def test_no_message_is_over_a_limit_unless_it_is_a_single_row(
-    lengths: list[list[int]], rows: int, size: int
-) -> None:
+def test_no_message_is_over_a_limit_unless_it_is_a_single_row(lengths: list[list[int]], rows: int, size: int) -> None:
     channel = RecordingChannel()
     tested = buffer(channel, rows, size, timeout=1.0)
     for batch in lengths:

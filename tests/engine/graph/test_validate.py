@@ -1,0 +1,75 @@
+"""Programs that make no job: what is wrong, and where, before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.engine.errors import ConfigurationError, GraphError
+from tests.engine.graph.programs import rows, same
+from tests.engine.helpers import RecordingSink, local_environment
+
+
+def test_a_program_without_operators_says_how_to_start() -> None:
+    with pytest.raises(GraphError, match="no operators: start with env.from_source"):
+        local_environment().execute()
+
+
+def test_a_stream_without_a_sink_is_named() -> None:
+    env = local_environment()
+    rows(env).map(same).name("forgotten")
+    with pytest.raises(GraphError, match=r"operator 'forgotten' has no sink behind it.*sink_to"):
+        env.execute()
+
+
+def test_every_branch_needs_a_sink() -> None:
+    env = local_environment()
+    stream = rows(env)
+    stream.print()
+    stream.map(same).name("forgotten")
+    with pytest.raises(GraphError, match="'forgotten'"):
+        env.execute()
+
+
+def test_a_uid_used_twice_names_both_operators() -> None:
+    env = local_environment()
+    rows(env).map(same).name("first").uid("it").map(same).name("second").uid("it").print()
+    with pytest.raises(GraphError, match="uid 'it' is used by operator 'first' and by operator 'second'"):
+        env.execute()
+
+
+def test_a_sinks_uid_counts_too() -> None:
+    env = local_environment()
+    rows(env).map(same).uid("it").sink_to(RecordingSink()).uid("it")
+    with pytest.raises(GraphError, match="uids must be unique"):
+        env.execute()
+
+
+def test_forward_between_different_parallelisms_is_refused_with_both() -> None:
+    env = local_environment()
+    stream = rows(env).map(same).name("three").set_parallelism(3)
+    stream.forward().map(same).name("two").set_parallelism(2).print()
+    with pytest.raises(GraphError, match=r"'two' has parallelism 2, but forward\(\) needs that of .*'three', which is 3"):
+        env.execute()
+
+
+def test_forward_to_the_client_needs_no_parallelism() -> None:
+    env = local_environment()
+    result = rows(env).map(same).set_parallelism(3).forward().collect()
+    assert result.to_arrow().num_rows == 1
+
+
+def test_a_source_over_its_own_maximum_is_refused_with_a_remedy() -> None:
+    env = local_environment()
+    rows(env).set_parallelism(2).print()
+    with pytest.raises(ConfigurationError, match=r"parallelism 2 is over the 1 .* set the parallelism of the next operator"):
+        env.execute()
+
+
+def test_a_refused_program_may_be_mended_and_run() -> None:
+    env = local_environment()
+    stream = rows(env).map(same)
+    with pytest.raises(GraphError):
+        env.execute()
+    result = stream.collect()
+    env.execute()
+    assert result.to_arrow().num_rows == 1

@@ -1,0 +1,111 @@
+"""Running aggregates: one update for each key that a batch touched, and the last is right however rows are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine import aggregates as agg
+from penstock.engine.aggregates import collect_list, count, mean
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.elements import Batch
+from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from tests.engine.helpers import RunningOperator, timed
+
+TYPES = {"key": pa.string(), "n": pa.int64()}
+KeyAndValue = tuple[str, "int | None"]
+
+
+class Running(RunningOperator):
+    """The operator, by `key`; counts rows and sums `n` unless told otherwise."""
+
+    def __init__(self, **aggregates: Any) -> None:
+        aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
+        super().__init__(RunningAggregateFactory(aggregation)())
+
+    def rows(self, *rows: KeyAndValue) -> list[tuple[Any, ...]]:
+        """Process one batch; the updates that it emits."""
+        data = {"key": pa.array([key for key, _ in rows]), "n": pa.array([n for _, n in rows], pa.int64())}
+        self.process(Batch(pa.record_batch(data)))
+        return [tuple(row.values()) for row in self.take_rows()]
+
+
+def test_a_batch_emits_one_update_for_each_key_that_it_touched() -> None:
+    running = Running()
+    assert running.rows(("a", 1), ("b", 2), ("a", 3)) == [("a", 2, 4), ("b", 1, 2)]
+    assert running.rows(("b", 5)) == [("b", 2, 7)]
+    assert running.rows(("c", 1), ("a", 1)) == [("c", 1, 1), ("a", 3, 5)]
+
+
+def test_an_update_carries_the_largest_timestamp_of_the_batch_for_its_key() -> None:
+    running = Running()
+    running.process(timed([{"at": at, "key": key, "n": 1} for at, key in ((5, "a"), (9, "b"), (3, "a"))], TYPES))
+    assert running.out.timestamps == [5, 9]
+    running.process(timed([{"at": 2, "key": "a", "n": 1}], TYPES))
+    assert running.out.timestamps == [5, 9, 2]
+    assert running.out.rows[-1] == {"key": "a", "rows": 3, "total": 3}
+
+
+def test_without_timestamps_there_are_none() -> None:
+    running = Running()
+    running.process(Batch(pa.record_batch({"key": ["a"], "n": [1]})))
+    assert running.out.batches[0].timestamps is None
+
+
+def test_watermarks_pass() -> None:
+    running = Running()
+    running.advance(7)
+    assert running.out.watermarks == [7]
+
+
+def test_values_that_are_missing_at_first_are_no_sum() -> None:
+    running = Running(total=agg.sum("n"), largest=agg.max("n"), average=mean("n"))
+    assert running.rows(("a", None)) == [("a", None, None, None)]
+    assert running.rows(("a", 3)) == [("a", 3, 3, 3.0)]
+    assert running.rows(("a", None)) == [("a", 3, 3, 3.0)]
+
+
+def test_a_column_of_nulls_takes_its_type_when_the_first_value_comes() -> None:
+    running = Running(total=agg.sum("n"))
+    running.process(Batch(pa.record_batch({"key": ["a"], "n": pa.nulls(1)})))
+    running.process(Batch(pa.record_batch({"key": ["a"], "n": [2]})))
+    assert running.out.rows[-1] == {"key": "a", "total": 2}
+
+
+def test_lists_grow_in_order_of_arrival() -> None:
+    running = Running(all=collect_list("n"))
+    running.rows(("a", 3), ("a", 1))
+    assert running.rows(("a", 2)) == [("a", [3, 1, 2])]
+
+
+def test_keys_of_several_columns_are_kept_apart() -> None:
+    aggregation = GroupedAggregation(["x", "y"], {"rows": count()})
+    running = RunningOperator(RunningAggregateFactory(aggregation)())
+    for _ in range(2):
+        running.process(Batch(pa.record_batch({"x": [1, 1, 2], "y": ["a", "b", "a"]})))
+    assert [row["rows"] for row in running.out.rows] == [1, 1, 1, 2, 2, 2]
+
+
+def _model(rows: Sequence[KeyAndValue], key: str) -> list[Any]:
+    every = [n for k, n in rows if k == key]
+    values = [n for n in every if n is not None]
+    total = sum(values) if values else None
+    return [len(every), total, values]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.integers(-9, 9)), max_size=30),
+    st.lists(st.integers(0, 30), max_size=6),
+)
+def test_the_last_update_of_a_key_is_its_value_however_rows_are_cut(rows: list[KeyAndValue], cuts: list[int]) -> None:
+    running, final = Running(rows=count(), total=agg.sum("n"), all=collect_list("n")), dict[str, list[Any]]()
+    for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(rows)], strict=True):
+        if rows[begin:end]:
+            updates = running.rows(*rows[begin:end])
+            assert sorted(key for key, *_ in updates) == sorted({key for key, _ in rows[begin:end]})
+            final.update((key, rest) for key, *rest in updates)
+    assert final == {key: _model(rows, key) for key, _ in rows}

@@ -1,0 +1,102 @@
+"""Chained operators: each takes what the one before it emits, and counts its rows."""
+
+from __future__ import annotations
+
+from penstock.engine.clock import ManualClock
+from penstock.engine.elements import Batch, EndOfInput, Watermark, WatermarkStatus
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.task.chain import ChainLink, fan_out
+from tests.engine.helpers import RecordingCollector, numbers, numbers_in
+
+
+class Doubling(Operator):
+    """Emits each batch twice, holds back odd watermarks, and says goodbye with a row of -1."""
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        out.collect(batch)
+        out.collect(batch)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        return None if watermark.timestamp % 2 else watermark
+
+    def finish(self, out: Collector) -> None:
+        out.collect(numbers([-1]))
+
+
+class Inputs(Operator):
+    """Remembers on which input rows came; emits nothing but a batch without rows."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        self.seen.append(input_index)
+        out.collect(batch.slice(0, 0))
+
+
+def link(operator: Operator, behind: Collector) -> ChainLink:
+    return ChainLink(operator, OperatorContext("tested", 0, 1, ManualClock()), behind)
+
+
+def test_rows_go_through_the_whole_chain_and_are_counted() -> None:
+    out = RecordingCollector()
+    last = link(Doubling(), out)
+    first = link(Doubling(), last)
+    first.process(0, numbers([1, 2]))
+    assert numbers_in(out.elements) == [1, 2] * 4
+    assert (first.context.metrics.rows_in, first.context.metrics.rows_out) == (2, 4)
+    assert (last.context.metrics.rows_in, last.context.metrics.rows_out) == (4, 8)
+
+
+def test_an_operator_never_sees_a_batch_without_rows_nor_sends_one_on() -> None:
+    out, operator = RecordingCollector(), Inputs()
+    tested = link(operator, out)
+    tested.process(0, numbers([]))
+    assert operator.seen == []
+    tested.process(0, numbers([1]))
+    assert out.elements == []
+
+
+def test_rows_come_with_their_input() -> None:
+    operator = Inputs()
+    tested = link(operator, RecordingCollector())
+    tested.process(1, numbers([1]))
+    tested.process(0, numbers([1]))
+    assert operator.seen == [1, 0]
+
+
+def test_an_operator_may_hold_a_watermark_back() -> None:
+    out = RecordingCollector()
+    tested = link(Doubling(), out)
+    for timestamp in (1, 2):
+        tested.broadcast(Watermark(timestamp))
+    assert out.elements == [Watermark(2)]
+
+
+def test_the_end_comes_behind_the_last_words_of_each_operator() -> None:
+    out = RecordingCollector()
+    link(Doubling(), link(Doubling(), out)).broadcast(EndOfInput())
+    assert numbers_in(out.elements) == [-1, -1, -1]
+    assert out.elements[-1] == EndOfInput()
+    assert out.elements.count(EndOfInput()) == 1
+
+
+def test_a_change_of_status_passes_through() -> None:
+    out = RecordingCollector()
+    link(Doubling(), out).broadcast(WatermarkStatus(True))
+    assert out.elements == [WatermarkStatus(True)]
+
+
+def test_several_consumers_get_the_same_elements() -> None:
+    outs = [RecordingCollector(), RecordingCollector()]
+    both = fan_out(outs)
+    batch = numbers([1])
+    both.collect(batch)
+    both.broadcast(Watermark(1))
+    assert [out.elements for out in outs] == [[batch, Watermark(1)]] * 2
+
+
+def test_rows_for_several_consumers_count_once() -> None:
+    tested = link(Doubling(), fan_out([RecordingCollector(), RecordingCollector()]))
+    tested.process(0, numbers([1]))
+    assert tested.context.metrics.rows_out == 2

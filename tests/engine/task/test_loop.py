@@ -1,0 +1,182 @@
+"""The loop: what a step does, and what it says when it can do nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.engine.clock import ManualClock
+from penstock.engine.connectors import Wait
+from penstock.engine.elements import Batch, Element, EndOfInput, Watermark
+from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.task.chain import ChainLink
+from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.engine.task.outputs import BatchLimits, ChannelBuffer
+from penstock.engine.task.partitioners import Forward, SplitterContext
+from penstock.engine.task.router import Router, RouterEdge
+from tests.engine.helpers import RecordingChannel, numbers, numbers_in
+
+END = EndOfInput()
+
+
+class ScriptedHead:
+    """Gives the elements of a script, then nothing."""
+
+    def __init__(self, *script: Element | Wait) -> None:
+        self.script = list(script)
+        self.closed = 0
+
+    def next(self) -> tuple[int, Element] | Wait | None:
+        if not self.script:
+            return None
+        item = self.script.pop(0)
+        return item if isinstance(item, Wait) else (0, item)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Working(Operator):
+    """Passes rows on, and works for a second on each batch."""
+
+    def __init__(self, clock: ManualClock, events: list[str], name: str = "", fails: bool = False) -> None:
+        self.clock, self.events, self.name, self.fails = clock, events, name, fails
+
+    def open(self, context: OperatorContext) -> None:
+        self.events.append(f"open {self.name}")
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        self.clock.advance(1.0)
+        out.collect(batch)
+
+    def close(self) -> None:
+        self.events.append(f"close {self.name}")
+        if self.fails:
+            raise OSError(f"cannot close {self.name}")
+
+
+class Running:
+    """A task of one or more operators and one output channel."""
+
+    def __init__(
+        self,
+        head: ScriptedHead,
+        credit: int = 100,
+        timeout: float = 0.0,
+        rows: int = 1000,
+        operators: tuple[str, ...] = ("only",),
+        fails: bool = False,
+    ) -> None:
+        self.clock, self.events = ManualClock(), list[str]()
+        self.channel = RecordingChannel(credit)
+        buffer = ChannelBuffer(self.channel, BatchLimits(rows, 1_000_000, timeout))
+        edge = RouterEdge(Forward().splitter(SplitterContext("next", 1, 0, 128)), [buffer], self.clock)
+        links: list[ChainLink] = []
+        behind: Collector = edge
+        for name in reversed(operators):
+            context = OperatorContext(name, 0, 1, self.clock)
+            behind = ChainLink(Working(self.clock, self.events, name, fails), context, behind)
+            links.insert(0, behind)
+        self.metrics = SubtaskMetrics(1, 0)
+        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics)
+
+
+def test_a_step_takes_one_element_and_sends_what_comes_of_it() -> None:
+    running = Running(ScriptedHead(numbers([1]), numbers([2])))
+    assert running.task.step() == Progress()
+    assert numbers_in(running.channel.elements) == [1]
+    assert running.task.step() == Progress()
+    assert numbers_in(running.channel.elements) == [1, 2]
+
+
+def test_no_step_is_taken_while_an_output_is_full() -> None:
+    head = ScriptedHead(numbers([1]), numbers([2]))
+    running = Running(head, credit=0, rows=1)
+    assert running.task.step() == Progress()
+    assert running.task.step() == Blocked()
+    assert running.task.step() == Blocked()
+    assert len(head.script) == 1
+    running.channel.credits = 1
+    assert running.task.step() == Progress()
+    assert head.script == []
+
+
+def test_rows_are_taken_as_long_as_they_fit_an_unsent_batch() -> None:
+    running = Running(ScriptedHead(*(numbers([n]) for n in range(5))), credit=0, rows=3)
+    assert [running.task.step() for _ in range(4)] == [Progress(), Progress(), Progress(), Blocked()]
+
+
+def test_without_input_the_task_is_idle() -> None:
+    assert Running(ScriptedHead()).task.step() == Idle(None)
+
+
+def test_an_idle_task_wakes_when_its_rows_are_due() -> None:
+    running = Running(ScriptedHead(numbers([1])), timeout=0.5)
+    running.task.step()
+    assert running.channel.sent == []
+    assert running.task.step() == Idle(1.5)
+    running.clock.advance(0.5)
+    assert running.task.step() == Idle(None)
+    assert numbers_in(running.channel.elements) == [1]
+
+
+def test_a_waiting_source_says_until_when() -> None:
+    assert Running(ScriptedHead(Wait(7.0))).task.step() == Idle(7.0)
+
+
+@pytest.mark.parametrize(("until", "expected"), [(9.0, 1.5), (1.2, 1.2)])
+def test_a_waiting_task_wakes_for_whatever_comes_first(until: float, expected: float) -> None:
+    running = Running(ScriptedHead(numbers([1]), Wait(until)), timeout=0.5)
+    running.task.step()
+    assert running.task.step() == Idle(expected)
+
+
+def test_the_task_finishes_once_everything_was_sent() -> None:
+    running = Running(ScriptedHead(numbers([1]), END), credit=0, timeout=1000.0)
+    assert [running.task.step() for _ in range(4)] == [Progress(), Progress(), Blocked(), Blocked()]
+    running.channel.credits = 1
+    assert running.task.step() == Finished()
+    assert running.channel.elements[-1] == END
+
+
+def test_operators_are_opened_from_the_last_to_the_first() -> None:
+    running = Running(ScriptedHead(), operators=("first", "last"))
+    running.task.open()
+    assert running.events == ["open last", "open first"]
+
+
+def test_closing_closes_everything_once() -> None:
+    head = ScriptedHead()
+    running = Running(head, operators=("first", "last"))
+    running.task.close()
+    assert head.closed == 1
+    assert running.events == ["close first", "close last"]
+
+
+def test_closing_goes_on_after_an_error_and_raises_the_first() -> None:
+    running = Running(ScriptedHead(), operators=("first", "last"), fails=True)
+    with pytest.raises(OSError, match="cannot close first"):
+        running.task.close()
+    assert running.events == ["close first", "close last"]
+
+
+def test_time_is_counted_as_busy_blocked_or_idle() -> None:
+    running = Running(ScriptedHead(numbers([1]), numbers([2])), credit=0, rows=1)
+    running.clock.advance(4.0)
+    running.task.step()
+    running.task.step()
+    running.clock.advance(16.0)
+    running.channel.credits = 2
+    running.task.step()
+    running.task.step()
+    running.clock.advance(32.0)
+    running.task.step()
+    metrics = running.metrics
+    assert (metrics.busy_seconds, metrics.blocked_seconds, metrics.idle_seconds) == (2.0, 16.0, 36.0)
+
+
+def test_the_metrics_follow_event_time() -> None:
+    running = Running(ScriptedHead(Watermark(5), Watermark(8)))
+    running.task.step()
+    running.task.step()
+    assert running.metrics.watermark == 8

@@ -1,0 +1,113 @@
+"""The head of a source: the order of splits, waiting, the end, and closing what was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pytest
+
+from penstock.engine.clock import ManualClock
+from penstock.engine.connectors import ConnectorContext, Wait
+from penstock.engine.elements import MAX_TIMESTAMP, Element, EndOfInput, Watermark
+from penstock.engine.errors import RecordError
+from penstock.engine.task.source_head import SourceHead
+from tests.engine.helpers import ScriptedSource, numbers, numbers_in
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    return numbers(values).data
+
+
+class Reading:
+    """A source head over scripted splits, and what it gave."""
+
+    def __init__(
+        self, splits: Mapping[str, Sequence[pa.RecordBatch | Wait | Exception]], interleaved: bool = False
+    ) -> None:
+        self.source = ScriptedSource(splits, interleaved)
+        context = ConnectorContext("source", 0, 1, ManualClock())
+        self.head = SourceHead(self.source, self.source.splits(1), context, 100)
+
+    def take(self) -> list[Element | Wait]:
+        """Everything up to the end or the first wait."""
+        taken: list[Element | Wait] = []
+        while (item := self.head.next()) is not None:
+            if isinstance(item, Wait):
+                return [*taken, item]
+            assert item[0] == 0
+            taken.append(item[1])
+        return taken
+
+
+LAST_WORDS = [Watermark(MAX_TIMESTAMP), EndOfInput()]
+
+
+def test_splits_are_read_one_after_another_and_only_one_is_open() -> None:
+    reading = Reading({"a": [rows(1), rows(2)], "b": [rows(3)]})
+    assert numbers_in(reading.take()) == [1, 2, 3]
+    assert reading.source.events == ["open a", "close a", "open b", "close b"]
+
+
+def test_partitions_of_a_log_are_read_in_turn() -> None:
+    reading = Reading({"a": [rows(1), rows(2), rows(3)], "b": [rows(4)], "c": [rows(5), rows(6)]}, interleaved=True)
+    assert numbers_in(reading.take()) == [1, 4, 5, 2, 6, 3]
+    assert reading.source.events[:3] == ["open a", "open b", "open c"]
+    assert sorted(reading.source.events[3:]) == ["close a", "close b", "close c"]
+
+
+def test_event_time_is_complete_at_the_end_and_the_end_comes_once() -> None:
+    reading = Reading({"a": [rows(1)]})
+    assert reading.take()[1:] == LAST_WORDS
+    assert reading.head.next() is None
+
+
+def test_a_subtask_without_splits_ends_at_once() -> None:
+    assert Reading({}).take() == LAST_WORDS
+
+
+def test_nothing_is_asked_of_a_reader_before_its_time() -> None:
+    reading = Reading({"a": [rows(1), Wait(5.0), rows(2)]})
+    taken = reading.take()
+    assert numbers_in(taken[:1]) == [1]
+    assert taken[1:] == [Wait(5.0)]
+    assert numbers_in(reading.take()[:1]) == [2]
+
+
+def test_a_waiting_partition_does_not_hold_up_the_others() -> None:
+    reading = Reading({"a": [Wait(9.0), rows(1)], "b": [rows(2), Wait(4.0), rows(3)]}, interleaved=True)
+    taken = reading.take()
+    assert numbers_in(taken[:2]) == [2, 1]
+    assert taken[2:] == [Wait(4.0)]
+    assert numbers_in(reading.take()[:1]) == [3]
+
+
+def test_if_all_partitions_wait_the_first_to_be_ready_counts() -> None:
+    reading = Reading({"a": [Wait(9.0)], "b": [Wait(4.0)]}, interleaved=True)
+    assert reading.take() == [Wait(4.0)]
+
+
+def test_a_batch_without_rows_is_passed_over() -> None:
+    reading = Reading({"a": [rows(), rows(1)]})
+    assert numbers_in(reading.take()[:1]) == [1]
+
+
+def test_a_partition_that_gave_no_rows_is_asked_again_before_anyone_waits() -> None:
+    reading = Reading({"a": [Wait(9.0), Wait(9.0)], "b": [rows(), rows(1)]}, interleaved=True)
+    assert numbers_in(reading.take()[:1]) == [1]
+
+
+def test_closing_closes_the_readers_that_are_open_once() -> None:
+    reading = Reading({"a": [rows(1)], "b": [rows(2)], "c": []}, interleaved=True)
+    reading.head.next()
+    reading.head.close()
+    reading.head.close()
+    assert sorted(reading.source.events) == ["close a", "close b", "close c", "open a", "open b", "open c"]
+
+
+def test_a_reader_is_closed_after_its_error() -> None:
+    reading = Reading({"a": [RecordError("row 3 of a.csv: not a number")], "b": []})
+    with pytest.raises(RecordError, match=r"row 3 of a\.csv"):
+        reading.head.next()
+    reading.head.close()
+    assert reading.source.events == ["open a", "close a"]

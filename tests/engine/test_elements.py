@@ -1,0 +1,99 @@
+"""Batches: parts of them, and several of them put together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.elements import Batch, concat_batches, concat_record_batches, table_to_record_batch
+from tests.engine.helpers import numbers
+
+
+def full(values: list[int]) -> Batch:
+    """A batch whose timestamps are its values plus 100 and whose kinds are its values."""
+    return Batch(
+        pa.record_batch({"n": pa.array(values, pa.int64())}),
+        pa.array([n + 100 for n in values], pa.int64()),
+        pa.array(values, pa.int8()),
+    )
+
+
+def contents(batch: Batch) -> list[tuple[int, int, int]]:
+    assert batch.timestamps is not None
+    assert batch.kinds is not None
+    columns = batch.data.column("n").to_pylist(), batch.timestamps.to_pylist(), batch.kinds.to_pylist()
+    return list(zip(*columns, strict=True))
+
+
+SMALL = st.lists(st.integers(0, 100), max_size=12)
+
+
+@given(SMALL, st.integers(0, 12), st.none() | st.integers(0, 12))
+def test_a_slice_takes_timestamps_and_kinds_along(values: list[int], offset: int, length: int | None) -> None:
+    offset = min(offset, len(values))
+    end = len(values) if length is None else offset + length
+    assert contents(full(values).slice(offset, length)) == contents(full(values))[offset:end]
+
+
+def test_taken_and_filtered_rows_take_timestamps_and_kinds_along() -> None:
+    batch = full([1, 2, 3])
+    assert contents(batch.take(pa.array([2, 0, 2]))) == [(3, 103, 3), (1, 101, 1), (3, 103, 3)]
+    assert contents(batch.filter(pa.array([True, None, False]))) == [(1, 101, 1)]
+
+
+def test_other_columns_keep_timestamps_and_kinds() -> None:
+    batch = full([1, 2])
+    changed = batch.with_data(pa.record_batch({"m": [7, 8]}))
+    assert changed.data.to_pydict() == {"m": [7, 8]}
+    assert (changed.timestamps, changed.kinds) == (batch.timestamps, batch.kinds)
+
+
+def test_bytes_are_those_of_the_rows_with_their_timestamps_and_kinds() -> None:
+    assert numbers(range(10)).nbytes == 80
+    assert full(list(range(10))).nbytes == 170
+    assert full(list(range(10))).slice(2, 3).nbytes == 51
+
+
+@given(st.lists(SMALL, min_size=1, max_size=5))
+def test_batches_put_together_have_all_rows_in_order(parts: list[list[int]]) -> None:
+    batches = [full(part) for part in parts]
+    assert contents(concat_batches(batches)) == [row for batch in batches for row in contents(batch)]
+
+
+def test_a_single_batch_is_not_copied() -> None:
+    batch = numbers([1])
+    assert concat_batches([batch]) is batch
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.list_(pa.int8()), pa.timestamp("ms", "UTC")])
+def test_a_column_of_nulls_takes_the_type_that_others_give_it(kind: pa.DataType) -> None:
+    typed, untyped = pa.record_batch({"x": pa.nulls(1, kind)}), pa.record_batch({"x": pa.nulls(2)})
+    for parts in ([typed, untyped], [untyped, typed], [untyped, typed, untyped]):
+        joined = concat_record_batches(parts)
+        assert joined.schema.field("x").type == kind
+        assert joined.num_rows == sum(part.num_rows for part in parts)
+
+
+def test_dictionaries_of_several_batches_are_put_together() -> None:
+    parts = [pa.record_batch({"x": pa.array(values).dictionary_encode()}) for values in (["a", "b"], ["c", "a"])]
+    assert concat_record_batches(parts).column("x").to_pylist() == ["a", "b", "c", "a"]
+
+
+def test_columns_of_different_types_do_not_fit() -> None:
+    parts = [pa.record_batch({"x": [1]}), pa.record_batch({"x": ["a"]})]
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+        concat_record_batches(parts)
+
+
+def test_batches_with_and_without_timestamps_do_not_fit() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="some of the batches carry timestamps"):
+        concat_batches([full([1]), numbers([1])])
+
+
+def test_a_table_of_several_chunks_becomes_one_batch() -> None:
+    table = pa.concat_tables([pa.table({"x": [1], "d": pa.array(["a"]).dictionary_encode()})] * 2)
+    batch = table_to_record_batch(table)
+    assert batch.to_pydict() == {"x": [1, 1], "d": ["a", "a"]}
+    assert table_to_record_batch(pa.table({"x": pa.chunked_array([], pa.int64())})).num_rows == 0
