@@ -137,31 +137,41 @@ class WindowAggregate(Operator):
 
     def _emit_until(self, watermark: int, out: Collector) -> None:
         size = self._windows.size_ms
-        due = {
-            start
-            for slice_start in self._slices
-            for start in self._open_starts(slice_start)
-            if start + size - 1 <= watermark
-        }
-        ordered = np.array(sorted(self._slices), np.int64)
-        ready: list[tuple[int, pa.Table]] = []
-        rows = 0
-        for start in sorted(due):
-            low, high = np.searchsorted(ordered, (start, start + size)).tolist()
-            parts = [self._slices[slice_start].compact() for slice_start in ordered[low:high].tolist()]
-            merged = parts[0] if len(parts) == 1 else self._aggregation.combine(concat_tables(parts))
-            ready.append((start, merged))
-            rows += merged.num_rows
-            if rows >= _EMIT_ROWS:
-                self._emit(ready, out)
-                ready, rows = [], 0
-        if ready:
-            self._emit(ready, out)
+        due = np.array(
+            sorted(
+                {
+                    start
+                    for slice_start in self._slices
+                    for start in self._open_starts(slice_start)
+                    if start + size - 1 <= watermark
+                }
+            ),
+            np.int64,
+        )
+        ordered = np.array(sorted(start for start in self._slices if start < due[-1] + size), np.int64)
+        parts = [self._slices[start].compact() for start in ordered.tolist()]
+        # In one piece: grouping costs a call a chunk, and there are thousands of small ones.
+        rows = concat_tables(parts).combine_chunks()
+        offsets = np.cumsum([0, *(part.num_rows for part in parts)])
+        begins, ends = (offsets[np.searchsorted(ordered, bound)] for bound in (due, due + size))
+        shares = np.cumsum(ends - begins) // _EMIT_ROWS
+        for share in np.split(np.arange(len(due)), np.flatnonzero(np.diff(shares)) + 1):
+            self._emit(rows, due[share], begins[share], ends[share], out)
 
-    def _emit(self, ready: list[tuple[int, pa.Table]], out: Collector) -> None:
-        starts = np.repeat([start for start, _ in ready], [table.num_rows for _, table in ready])
-        merged = concat_tables([table for _, table in ready])
-        out.collect(window_batch(self._aggregation, merged, starts, starts + self._windows.size_ms))
+    def _emit(self, rows: pa.Table, starts: _Int64s, begins: _Int64s, ends: _Int64s, out: Collector) -> None:
+        """Emit the windows that begin at `starts`; window i is made of rows `begins[i]` to `ends[i]`."""
+        windows = np.repeat(starts, ends - begins)
+        if self._windows.slice_ms == self._windows.size_ms or len(starts) == 1:
+            table = rows.slice(begins[0], ends[-1] - begins[0])
+            if self._windows.slice_ms < self._windows.size_ms:
+                table = self._aggregation.combine(table)
+                windows = windows[: table.num_rows]
+        else:
+            indices = np.concatenate([np.arange(begin, end) for begin, end in zip(begins, ends, strict=True)])
+            keyed = rows.take(pa.array(indices)).append_column(_SLICE, pa.array(windows))
+            table = self._aggregation.combine(keyed, by=[_SLICE, *self._aggregation.keys])
+            windows, table = table.column(_SLICE).to_numpy(), table.drop_columns(_SLICE)
+        out.collect(window_batch(self._aggregation, table, windows, windows + self._windows.size_ms))
 
     def _drop_slices(self) -> None:
         """Forget the slices of which every window has been emitted, and find the next end."""
