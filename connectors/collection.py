@@ -16,9 +16,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.schemas import SchemaLike, parse_schema, plain_schema
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.schemas import SchemaLike, parse_schema, plain_schema
 
 _WHERE: Final = "collection"
 _SCALAR_COLUMN: Final = "value"
@@ -52,7 +52,7 @@ class CollectionSource(Source):
             data: an iterable of dicts, of tuples, or of single values (column `value`); a pandas DataFrame
                 (its index is left out); a `pa.Table` or `pa.RecordBatch`.
             schema: names (a list), or names and types (a mapping or `pa.Schema`; see
-                `penstock.connectors.schemas.parse_type`). Without it tuples get the names f0, f1, ..., and
+                `penstock.engine.schemas.parse_type`). Without it tuples get the names f0, f1, ..., and
                 types are inferred from all rows. With types, a key that a dict lacks is null.
 
         Raises:

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.random_words import UNIT, WEYL, Rows, Words, mix, scale, stream, weighted
-from penstock.connectors.schemas import plain_schema
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, Wait
 from penstock.engine.elements import concat_record_batches
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError, UserCodeError
+from penstock.engine.schemas import plain_schema
 
 _WHERE: Final = "datagen"
 _CHUNK_ROWS: Final = 16_384

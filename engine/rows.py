@@ -8,7 +8,6 @@ every cut.
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
@@ -17,9 +16,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.errors import RecordError
+from penstock.engine.schemas import SchemaLike, parse_schema
 
-Returns: TypeAlias = pa.Schema | Mapping[str, Any] | None
+Returns: TypeAlias = "SchemaLike | None"
 """How users declare the columns of a function's result: names with Arrow types or their text, or a schema."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)
@@ -55,11 +55,6 @@ _NATURAL: Final[dict[str, pa.DataType]] = {
     "Decimal": pa.decimal128(38, 18),
 }
 _SCALARS: Final = frozenset({*_KINDS, type(None)} - {list, tuple, dict})
-_PARAMETERS: Final = re.compile(r"\s*(\w+)\s*[\[(<]\s*(.*?)\s*[\])>]\s*")
-_EXPLICIT: Final = (
-    "int64, float64, string, bool, binary, date32, timestamp[ms], timestamp[ms, UTC], duration[ms], "
-    "decimal128(10, 2), list<int64>"
-)
 _CONVERSION_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -78,54 +73,7 @@ def declared_schema(returns: Returns, where: str) -> pa.Schema | None:
     """
     if returns is None:
         return None
-    if isinstance(returns, pa.Schema):
-        schema = returns
-    elif isinstance(returns, Mapping):
-        schema = pa.schema([_declared_field(name, kind, where) for name, kind in returns.items()])
-    else:
-        raise ConfigurationError(
-            f'{where}: returns must be a mapping such as {{"word": "string"}} or a pyarrow schema, not {returns!r}'
-        )
-    if len(schema) == 0 or len(set(schema.names)) < len(schema):
-        raise ConfigurationError(f"{where}: returns must name at least one column, and each once: {schema.names}")
-    return schema
-
-
-def _declared_field(name: object, kind: object, where: str) -> pa.Field:
-    if not isinstance(name, str):
-        raise ConfigurationError(f"{where}: a column's name in returns must be a text, not {name!r}")
-    try:
-        found = kind if isinstance(kind, pa.DataType) else _parse_type(str(kind)) if isinstance(kind, str) else None
-    except (ValueError, TypeError, KeyError):
-        found = None
-    if found is None:
-        raise ConfigurationError(
-            f"{where}: column {name!r} has no type {kind!r}; use a pyarrow type or a text such as {_EXPLICIT}"
-        )
-    return pa.field(name, found)
-
-
-def _parse_type(text: str) -> pa.DataType:
-    try:
-        return pa.type_for_alias(text.strip())
-    except ValueError:
-        match = _PARAMETERS.fullmatch(text)
-        if match is None:
-            raise
-    name, inner = match.group(1).lower(), match.group(2)
-    if name in ("list", "large_list"):
-        item = _parse_type(inner.removeprefix("item:"))
-        return pa.list_(item) if name == "list" else pa.large_list(item)
-    parts = [part.strip() for part in inner.split(",")]
-    if name == "timestamp" and len(parts) == 2:
-        zone = parts[1].removeprefix("tz=")
-        pa.lib.string_to_tzinfo(zone)
-        return pa.timestamp(parts[0], zone)
-    decimals: dict[str, Callable[..., pa.DataType]] = {
-        "decimal128": pa.decimal128,
-        "decimal256": pa.decimal256,
-    }
-    return decimals[name](*map(int, parts))
+    return parse_schema(returns, f"{where}: returns")
 
 
 # --- columns to rows ----------------------------------------------------------------------------------------

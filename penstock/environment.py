@@ -13,7 +13,6 @@ from typing import Literal
 
 from penstock.connectors.collection import CollectionSource, RowSchema
 from penstock.connectors.files.source import FilePath, FileSource
-from penstock.connectors.schemas import SchemaLike
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.clock import Clock, SystemClock
@@ -25,6 +24,7 @@ from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.engine.job import JobHandle
 from penstock.engine.local import LocalJob
+from penstock.engine.schemas import SchemaLike
 
 Runtime = Literal["ray", "local"]
 _RUNTIMES = ("ray", "local")

@@ -24,8 +24,8 @@ from penstock.connectors.files.readers import (
     reading,
     widen_inferred,
 )
-from penstock.connectors.schemas import plain_schema
 from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.schemas import plain_schema
 
 _BLOCK_GROWTH: Final = 8
 _LOCATED: Final = re.compile(

@@ -24,9 +24,9 @@ from penstock.connectors.files.readers import (
     reading,
     widen_inferred,
 )
-from penstock.connectors.schemas import plain_schema
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.schemas import plain_schema
 
 _SHOWN_BYTES: Final = 120
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"

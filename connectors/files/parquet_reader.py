@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.files.readers import Chunks, Columns, reading
-from penstock.connectors.schemas import plain_schema
 from penstock.engine.errors import RecordError
+from penstock.engine.schemas import plain_schema
 
 _CHUNK_ROWS: Final = 65_536
 

@@ -21,9 +21,9 @@ from penstock.connectors.files.formats import FileFormat, compression_of, detect
 from penstock.connectors.files.json_reader import check_json_types, infer_json_schema, json_chunks
 from penstock.connectors.files.parquet_reader import count_row_groups, infer_parquet_schema, parquet_chunks
 from penstock.connectors.files.readers import ChunkedReader, Chunks, Columns
-from penstock.connectors.schemas import SchemaLike, parse_schema
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.schemas import SchemaLike, parse_schema
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
 
@@ -70,7 +70,7 @@ class FileSource(Source):
                 (`**` for any depth); the files of each are read in the order of their names.
             format: of all files; None to tell it from their suffixes (`.parquet`, `.csv`, `.json`, `.jsonl`).
                 A second suffix tells the compression of CSV and JSON lines: `.gz`, `.bz2`, `.zst`.
-            schema: the columns to read, with their types (as in `penstock.connectors.schemas.parse_type`);
+            schema: the columns to read, with their types (as in `penstock.engine.schemas.parse_type`);
                 others are ignored. None to infer them: from the footer of the first Parquet file, or from the
                 first 2 MiB of the first CSV or JSON lines file with rows. After that, a column or value that
                 does not fit is an error.

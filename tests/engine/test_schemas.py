@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.schemas import parse_schema, parse_type
+from penstock.engine.schemas import parse_schema, parse_type
 from penstock.engine.errors import ConfigurationError
 
 
@@ -40,7 +40,7 @@ def test_schemas_are_plain() -> None:
     ("bad", "message"),
     [
         ({}, "no columns"),
-        (["a"], "must be a mapping"),
+        (["a"], "declared by a mapping"),
         ({1: "int64"}, "must be text"),
         ({"a": "x"}, "column 'a'"),
     ],

@@ -1,7 +1,7 @@
 """How users declare columns: names with types, as Arrow objects or as text.
 
-The connectors of this package call it on the `schema` argument of their users. The schemas that it gives are
-plain: every column nullable, no metadata, no column twice, so that equal columns compare as equal.
+Called on the `schema` argument of connectors and on the `returns` argument of the streams' verbs. The schemas that it
+gives are plain: every column nullable, no metadata, no column twice, so that equal columns compare as equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SchemaLike: TypeAlias = "Mapping[str, TypeLike] | pa.Schema"
 """Declared columns: a mapping from name to type, or an Arrow schema."""
 
 _TIMESTAMP: Final = re.compile(r"timestamp\[\s*(s|ms|us|ns)\s*,\s*(?:tz=)?\s*(.+?)\s*\]")
-_DECIMAL: Final = re.compile(r"decimal(?:128)?\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_DECIMAL: Final = re.compile(r"decimal(?:128)?[\[(]\s*(\d+)\s*,\s*(-?\d+)\s*[\])]")
 _LIST: Final = re.compile(r"list<(?:item:)?(.+)>")
 
 
@@ -46,13 +46,14 @@ def parse_type(value: TypeLike, where: str) -> pa.DataType:
         text = value.strip()
         try:
             if match := _TIMESTAMP.fullmatch(text):
+                pa.lib.string_to_tzinfo(match[2])
                 return pa.timestamp(match[1], tz=match[2])
             if match := _DECIMAL.fullmatch(text):
                 return pa.decimal128(int(match[1]), int(match[2]))
             if match := _LIST.fullmatch(text):
                 return pa.list_(parse_type(match[1], where))
             return pa.type_for_alias(text)
-        except ValueError:
+        except (ValueError, KeyError):
             pass
     raise ConfigurationError(
         f"{where}: {value!r} is no type; give an Arrow type, or text such as 'int64', 'float64', 'string', "
@@ -74,8 +75,8 @@ def parse_schema(declared: SchemaLike, where: str) -> pa.Schema:
         return plain_schema(declared, where)
     if not isinstance(declared, Mapping):
         raise ConfigurationError(
-            f"{where}: schema must be a mapping from column name to type or a pyarrow.Schema, "
-            f"not {type(declared).__name__}"
+            f"{where}: columns are declared by a mapping from name to type, such as {{'word': 'string'}}, or by a "
+            f"pyarrow.Schema, not by {declared!r}"
         )
     for name in declared:
         if not isinstance(name, str):
