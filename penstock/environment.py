@@ -21,6 +21,7 @@ from penstock.engine.connectors import Source
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
+from penstock.engine.graph.logical import live_part
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.engine.job import JobHandle
 from penstock.engine.local import LocalJob
@@ -180,7 +181,7 @@ class StreamEnvironment:
 
     def explain(self, parallelism: int | None = None) -> str:
         """The program and its plan, as stable text."""
-        logical = explain_logical(self._program.graph.build())
+        logical = explain_logical(live_part(self._program.graph.build()))
         return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism))}\n"
 
     def _plan(self, name: str, parallelism: int | None) -> PhysicalGraph:

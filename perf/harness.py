@@ -20,7 +20,9 @@ from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from perf.processes import ProcessTree
 
-POLL_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.2
+SAMPLE_SECONDS: Final = 2.0
+"""A sample takes 50 ms of CPU for the memory of a dozen processes: rare enough not to slow the job down."""
 FLOW_SECONDS: Final = 60.0
 """How long a job may take to its first rows."""
 NO_LATENCY: Final[Mapping[str, float | None]] = {"p50": None, "p99": None}
@@ -243,7 +245,7 @@ def _measure(job: JobHandle, counted: str, options: Options) -> Reading:
     end = time.monotonic() + options.seconds
     # For longer than asked, where that is too short for a single batch.
     while time.monotonic() < end or (samples[-1].rows == samples[0].rows and time.monotonic() < end + FLOW_SECONDS):
-        _go_on(job, end)
+        _go_on(job, min(end, time.monotonic() + SAMPLE_SECONDS), SAMPLE_SECONDS)
         samples.append(sampler.sample())
     return reading(samples)
 
@@ -253,10 +255,10 @@ def _go_on_until(job: JobHandle, end: float) -> None:
         _go_on(job, end)
 
 
-def _go_on(job: JobHandle, end: float) -> None:
-    """Let the job work for one poll, or until `end` where that is sooner; a local job moves in here only."""
+def _go_on(job: JobHandle, end: float, longest: float = POLL_SECONDS) -> None:
+    """Let the job work until `end`, for `longest` seconds at the most; a local job moves in here only."""
     left = end - time.monotonic()
-    if not job.pump(min(POLL_SECONDS, left) if left > 0 else POLL_SECONDS):
+    if not job.pump(min(longest, left) if left > 0 else POLL_SECONDS):
         job.raise_if_ended_badly()
         raise BenchmarkError(f"job {job.name!r} ended while it was measured")
 

@@ -7,6 +7,7 @@ makes its rows late instead of fewer. Measured where the sum's update arrives. R
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,17 @@ from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Wait
 from penstock.engine.operators.base import OperatorContext
 from perf.generators import Pool, uniform_keys, values
-from perf.harness import POLL_SECONDS, BenchmarkError, Options, Reading, Result, Sample, Sampler, reading
+from perf.harness import (
+    POLL_SECONDS,
+    SAMPLE_SECONDS,
+    BenchmarkError,
+    Options,
+    Reading,
+    Result,
+    Sample,
+    Sampler,
+    reading,
+)
 
 _NAME: Final = "latency"
 _RATES: Final = (10_000, 50_000)
@@ -162,9 +173,13 @@ def _follow(job: JobHandle) -> Reading:
     """The cost of the job while its rows flow, to its end."""
     sampler = Sampler(job, _NAME)
     samples: list[Sample] = []
+    due = 0.0
     while job.pump(POLL_SECONDS):
+        if time.monotonic() < due:
+            continue
+        due = time.monotonic() + SAMPLE_SECONDS
         sample = sampler.sample()
-        if sample.rows and (not samples or sample.rows > samples[-1].rows):
+        if sample.rows > (samples[-1].rows if samples else 0):
             samples.append(sample)
     return reading(samples) if len(samples) > 1 else Reading()
 

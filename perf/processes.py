@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -30,19 +31,27 @@ class ProcessTree:
         self._psutil = _psutil()
         self._root = self._psutil.Process()
         self._cpu: dict[Any, float] = {}
+        self._own = 0.0
 
     def cpu_seconds(self) -> float:
-        """User and system time of all processes seen so far, those that have ended since included."""
+        """User and system time of all processes seen so far, without what this object itself has used.
+
+        Those that have ended since are included.
+        """
+        started = time.process_time()
         for process in self._processes():
             try:
                 times = process.cpu_times()
             except self._psutil.Error:
                 continue
             self._cpu[process] = times.user + times.system
-        return sum(self._cpu.values())
+        used = sum(self._cpu.values()) - self._own
+        self._own += time.process_time() - started
+        return used
 
     def memory_mb(self) -> float:
         """Resident memory in MiB. Pages that processes share (Ray's object store) count once, where the OS tells."""
+        started = time.process_time()
         total = 0
         for process in self._processes():
             try:
@@ -50,6 +59,7 @@ class ProcessTree:
             except self._psutil.Error:
                 continue
             total += getattr(memory, "pss", memory.rss)
+        self._own += time.process_time() - started
         return total / _MEGABYTE
 
     def _processes(self) -> list[Any]:

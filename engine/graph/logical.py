@@ -115,25 +115,28 @@ class LogicalGraph:
         return LogicalGraph(dict(sorted(nodes.items())))
 
 
-def validate(graph: LogicalGraph) -> None:
-    """Check the whole program.
+def live_part(graph: LogicalGraph) -> LogicalGraph:
+    """The part of the program that leads to a sink or to the client; the rest would have no effect and does not run.
 
     Raises:
-        GraphError: nothing to run, a stream that ends without a sink, or a uid used twice.
+        GraphError: nothing leads to a sink, or a uid is used twice.
     """
-    if not graph.nodes:
-        raise GraphError("the program has no operators: start with env.from_source, from_collection or from_files")
+    live: set[int] = set()
+    for node in reversed(list(graph)):
+        if node.id in live or isinstance(node.role, SinkFactory | Results):
+            live.update((node.id, *(edge.source for edge in node.inputs)))
+    if not live:
+        raise GraphError(
+            "the program has no sink, so its rows would go nowhere; "
+            "end a stream with sink_to(...), print() or collect()"
+        )
     uids: dict[str, Node] = {}
     for node in graph:
         if node.uid is not None:
             other = uids.setdefault(node.uid, node)
             if other is not node:
                 raise GraphError(f"uid {node.uid!r} is used by {other.where} and by {node.where}; uids must be unique")
-        if not isinstance(node.role, SinkFactory | Results) and not graph.consumers(node.id):
-            raise GraphError(
-                f"{node.where} has no sink behind it, so its rows would go nowhere; "
-                "end the stream with sink_to(...), print(), collect() or a to_... sink"
-            )
+    return graph.with_nodes({node_id: graph[node_id] for node_id in live})
 
 
 class GraphBuilder:

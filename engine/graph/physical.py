@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from penstock.engine.config import JobConfig, check_parallelism
 from penstock.engine.connectors import Source, Split
 from penstock.engine.errors import ConfigurationError, GraphError
-from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, validate
+from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, live_part
 from penstock.engine.graph.rewrite import rewrite
 from penstock.engine.operators.base import OperatorFactory
 from penstock.engine.operators.sink import SinkFactory
@@ -178,8 +178,7 @@ def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: Job
     Raises:
         GraphError, ConfigurationError: the program or a setting cannot be used; nothing was started.
     """
-    validate(logical)
-    graph = rewrite(logical)
+    graph = rewrite(live_part(logical))
     resolved = {node.id: _resolve_parallelism(node, parallelism, config) for node in graph}
     _check_forward(graph, resolved)
     for node in graph:

@@ -106,7 +106,10 @@ class RecordingChannel:
 
 
 class ScriptedSplit:
-    """A split whose reader answers with `answers`, one a call; an exception among them is raised."""
+    """A split whose reader answers with `answers`, one a call.
+
+    An exception among them is raised, and a `Wait` is repeated until its time has come.
+    """
 
     def __init__(self, split_id: str, answers: Sequence[pa.RecordBatch | Wait | Exception]) -> None:
         self.split_id = split_id
@@ -114,11 +117,16 @@ class ScriptedSplit:
 
 
 class _ScriptedReader(SourceReader):
-    def __init__(self, split: ScriptedSplit, events: list[str]) -> None:
-        self._split, self._events = split, events
+    def __init__(self, split: ScriptedSplit, events: list[str], clock: Clock) -> None:
+        self._split, self._events, self._clock = split, events, clock
         self._answers = list(split.answers)
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
+        answer = self._answers[0] if self._answers else None
+        if isinstance(answer, Wait) and self._clock.monotonic() < answer.until:
+            return answer
+        if isinstance(answer, Wait):
+            self._answers.pop(0)
         answer = self._answers.pop(0) if self._answers else None
         if isinstance(answer, Exception):
             raise answer
@@ -152,7 +160,7 @@ class ScriptedSource(Source):
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         assert isinstance(split, ScriptedSplit)
         self.events.append(f"open {split.split_id}")
-        return _ScriptedReader(split, self.events)
+        return _ScriptedReader(split, self.events, context.clock)
 
     def describe(self) -> str:
         return "scripted"

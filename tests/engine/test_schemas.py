@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.engine.schemas import parse_schema, parse_type
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.schemas import parse_schema, parse_type
 
 
 @pytest.mark.parametrize(

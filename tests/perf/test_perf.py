@@ -157,7 +157,7 @@ def test_the_process_tree_counts_this_process() -> None:
     tree = ProcessTree()
     before = tree.cpu_seconds()
     assert before > 0
-    assert tree.cpu_seconds() >= before
+    assert tree.cpu_seconds() >= before - 0.1
     assert tree.memory_mb() > 10
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.connectors.datagen import DataGenSource, Sequence
+from penstock.engine.aggregates import count
 from penstock.engine.api.streams import DataStream
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ConfigurationError
@@ -60,9 +61,9 @@ def test_an_exchange_is_never_a_direct_call(verb: str) -> None:
 
 
 def test_keys_are_never_chained_even_with_one_subtask() -> None:
-    from penstock.engine.aggregates import count
+    def build(env: StreamEnvironment) -> None:
+        spread(env).key_by("n").aggregate(c=count()).name("counts").print()
 
-    build = lambda env: spread(env).key_by("n").aggregate(c=count()).name("counts").print()  # noqa: E731
     assert tasks(build, parallelism=1) == [("numbers", 1), ("counts", 1)]
 
 

@@ -10,7 +10,7 @@ from tests.engine.helpers import RecordingSink, local_environment
 
 
 def test_a_program_without_operators_says_how_to_start() -> None:
-    with pytest.raises(GraphError, match="no operators: start with env.from_source"):
+    with pytest.raises(GraphError, match=r"no operators: start with env\.from_source"):
         local_environment().execute()
 
 
@@ -48,7 +48,7 @@ def test_forward_between_different_parallelisms_is_refused_with_both() -> None:
     env = local_environment()
     stream = rows(env).map(same).name("three").set_parallelism(3)
     stream.forward().map(same).name("two").set_parallelism(2).print()
-    with pytest.raises(GraphError, match=r"'two' has parallelism 2, but forward\(\) needs that of .*'three', which is 3"):
+    with pytest.raises(GraphError, match=r"'two' has parallelism 2, but forward\(\) needs .*'three', which is 3"):
         env.execute()
 
 
@@ -61,7 +61,7 @@ def test_forward_to_the_client_needs_no_parallelism() -> None:
 def test_a_source_over_its_own_maximum_is_refused_with_a_remedy() -> None:
     env = local_environment()
     rows(env).set_parallelism(2).print()
-    with pytest.raises(ConfigurationError, match=r"parallelism 2 is over the 1 .* set the parallelism of the next operator"):
+    with pytest.raises(ConfigurationError, match=r"2 is over the 1 .* set the parallelism of the next operator"):
         env.execute()
 
 

@@ -1,0 +1,22 @@
+"""The Python blocks of the README and the guide run, from top to bottom of each page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {"__name__": "snippets"}
+    for block in blocks:
+        line = text[: text.index(block)].count("\n")
+        exec(compile("\n" * line + block, str(ROOT / page), "exec"), names)

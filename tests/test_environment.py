@@ -1,0 +1,257 @@
+"""The environment and the streams: bad programs and settings are refused while they are written, with a hint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import StreamEnvironment, col, count, session, sliding, tumbling
+from penstock.engine.api.streams import DataStream
+from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError
+from penstock.engine.job import JobStatus
+from tests.engine.helpers import RecordingSink, local_environment
+
+Build = Callable[[DataStream], Any]
+
+
+def flights(env: StreamEnvironment) -> DataStream:
+    return env.from_collection([{"carrier": "UA", "distance": 1400, "share": 0.5, "at": 0, "tags": ["x"]}])
+
+
+def timed(stream: DataStream) -> DataStream:
+    return stream.assign_timestamps("at")
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"runtime": "rey"}, r"runtime must be one of ray, local \(did you mean 'ray'\?\)"),
+        ({"parallelism": 0}, "parallelism must be a whole number of 1 or more, not 0"),
+        ({"parallelism": -1}, "parallelism must be a whole number of 1 or more, not -1"),
+        ({"parallelism": 2.0}, "parallelism must be a whole number of 1 or more, not 2.0"),
+        ({"parallelism": True}, "parallelism must be a whole number of 1 or more, not True"),
+        ({"parallelism": 129}, "parallelism 129 is over the maximum of 128; raise max_parallelism"),
+        ({"max_parallelism": 0}, "max_parallelism must be a whole number from 1 to 32768, not 0"),
+        ({"max_parallelism": 32_769}, "max_parallelism must be a whole number from 1 to 32768"),
+        ({"max_batch_rows": 0}, "max_batch_rows must be a whole number from 1"),
+        ({"max_batch_bytes": "8MB"}, "max_batch_bytes must be a whole number"),
+        ({"channel_credits": 0}, "channel_credits must be a whole number from 1"),
+        ({"slot_cpus": 0}, "slot_cpus must be from"),
+        ({"buffer_timeout": "50"}, "buffer_timeout: '50' is no duration"),
+        ({"buffer_timeout": 50}, "buffer_timeout: 50 is no duration"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused_by_name(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        StreamEnvironment(**{"runtime": "local", **settings})
+
+
+def test_all_settings_that_cannot_be_used_are_named_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"max_batch_rows.*channel_credits"):
+        StreamEnvironment(runtime="local", max_batch_rows=0, channel_credits=0)
+
+
+# Parallelism
+
+
+def parallelism_of(env: StreamEnvironment, **arguments: Any) -> int:
+    sink = RecordingSink()
+    flights(env).rebalance().sink_to(sink)
+    env.execute(**arguments)
+    return len([event for event in sink.events if event.startswith("open")])
+
+
+def test_the_environments_parallelism_goes_before_that_of_execute_and_of_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_PARALLELISM", "4")
+    assert parallelism_of(local_environment(2), parallelism=3) == 2
+    assert parallelism_of(local_environment(None), parallelism=3) == 3
+    assert parallelism_of(local_environment(None)) == 4
+
+
+def test_without_a_word_there_is_a_subtask_for_each_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_PARALLELISM", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert parallelism_of(local_environment(None)) == 3
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-1", ""])
+def test_a_variable_that_is_no_parallelism_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("PENSTOCK_PARALLELISM", text)
+    with pytest.raises(ConfigurationError, match=r"PENSTOCK_PARALLELISM.*whole number of 1 or more"):
+        parallelism_of(local_environment(None))
+
+
+@pytest.mark.parametrize("parallelism", [0, -1, "2", 129])
+def test_a_parallelism_of_execute_that_cannot_be_used_is_refused(parallelism: Any) -> None:
+    with pytest.raises(ConfigurationError, match="execute: parallelism"):
+        parallelism_of(local_environment(None), parallelism=parallelism)
+
+
+@pytest.mark.parametrize("parallelism", [0, -1, 1.5, True, 40_000])
+def test_an_operators_parallelism_that_cannot_be_used_is_refused_with_its_name(parallelism: Any) -> None:
+    stream = flights(local_environment()).map(lambda row: row).name("same")
+    with pytest.raises(ConfigurationError, match="operator 'same': parallelism"):
+        stream.set_parallelism(parallelism)
+
+
+@pytest.mark.parametrize(
+    ("verb", "view"),
+    [
+        ("set_parallelism", lambda s: s.union(s).set_parallelism(2)),
+        ("name", lambda s: s.rebalance().name("x")),
+        ("uid", lambda s: s.union(s).uid("x")),
+        ("disable_chaining", lambda s: s.broadcast().disable_chaining()),
+        ("start_new_chain", lambda s: s.forward().start_new_chain()),
+    ],
+)
+def test_what_is_no_operator_has_no_settings(verb: str, view: Build) -> None:
+    with pytest.raises(GraphError, match=rf"{verb}\(\) sets something of an operator; call it right behind the verb"):
+        view(flights(local_environment()))
+
+
+# Programs
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: s.select("carier"),
+        lambda s: s.filter(col("carier") == "UA"),
+        lambda s: s.with_columns(x=col("carier")),
+        lambda s: s.key_by("carier"),
+        lambda s: s.assign_timestamps("carier"),
+        lambda s: s.key_by("distance").aggregate(n=count("carier")),
+        lambda s: timed(s).key_by("distance").window(tumbling("1h")).aggregate(n=count("carier")),
+    ],
+)
+def test_a_missing_column_is_refused_with_its_nearest_name(build: Build) -> None:
+    with pytest.raises(MissingColumnError, match=r"no column 'carier' \(did you mean 'carrier'\?\); the stream has"):
+        build(flights(local_environment()))
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda s: s.key_by("share"), ColumnTypeError, "key_by: column 'share' is double.*cast it"),
+        (lambda s: s.key_by("tags"), ColumnTypeError, "key_by: column 'tags' is list.*cannot be a key"),
+        (lambda s: s.key_by(), GraphError, "key_by: give at least one column"),
+        (lambda s: s.key_by("carrier", "carrier"), GraphError, "a column is given twice"),
+        (lambda s: s.key_by(col("carrier")), GraphError, "key_by takes column names"),
+        (lambda s: s.key_by(lambda row: row["carrier"]), GraphError, "key_by takes column names"),
+        (lambda s: s.filter(), GraphError, "filter: give at least one predicate"),
+        (lambda s: s.assign_timestamps("share"), ColumnTypeError, "holds no event time"),
+        (
+            lambda s: s.key_by("carrier").window(tumbling("1h")),
+            GraphError,
+            "the stream has no timestamps; call assign_timestamps before key_by",
+        ),
+        (lambda s: timed(s).key_by("carrier").window("1h"), GraphError, r"window takes tumbling\(...\)"),
+        (lambda s: s.key_by("carrier").aggregate(), GraphError, "give at least one aggregate"),
+        (
+            lambda s: s.key_by("carrier").aggregate(carrier=count()),
+            GraphError,
+            "two result columns are named 'carrier'",
+        ),
+        (
+            lambda s: timed(s).key_by("carrier").window(session("1h")).aggregate(window_end=count()),
+            GraphError,
+            "window_end is the name of a window column",
+        ),
+        (
+            lambda s: (
+                s.with_columns(window_start=1)
+                .assign_timestamps("at")
+                .key_by("window_start")
+                .window(sliding("2h", "1h"))
+                .aggregate(n=count())
+            ),
+            GraphError,
+            "window_start is the name of a window column",
+        ),
+        (lambda s: s.union(s.select("carrier")), GraphError, r"union: the columns differ: \(carrier: string, .*select"),
+        (lambda s: s.union(timed(s)), GraphError, "some streams have timestamps and others not"),
+        (lambda s: s.union(flights(local_environment())), GraphError, "belong to different programs"),
+        (lambda s: s.map_batches(lambda b: b, num_gpus=-1), ConfigurationError, "must not be negative"),
+        (lambda s: s.sink_to("out.csv"), GraphError, "sink_to takes a Sink, not 'out.csv'"),
+        (lambda s: s.map(lambda row: row).uid(""), ConfigurationError, "uid must not be empty"),
+    ],
+)
+def test_a_program_that_makes_no_sense_is_refused_where_it_is_written(
+    build: Build, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        build(flights(local_environment()))
+
+
+def test_what_is_no_source_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"from_source takes a Source, not 'flights\.csv'"):
+        local_environment().from_source("flights.csv")  # type: ignore[arg-type]
+
+
+def test_windows_keep_their_timestamps_for_the_next_windows() -> None:
+    env = local_environment(2)
+    hourly = timed(flights(env)).key_by("carrier").window(tumbling("1h")).aggregate(n=count())
+    daily = hourly.key_by("carrier").window(tumbling("1d")).aggregate(hours=count()).collect()
+    assert daily.to_arrow().column("hours").to_pylist() == [1]
+
+
+def test_a_running_aggregate_keeps_the_timestamps_of_its_stream() -> None:
+    env = local_environment()
+    updates = timed(flights(env)).key_by("carrier").aggregate(n=count())
+    assert updates.key_by("carrier").window(tumbling("1d")).aggregate(k=count()).collect().to_arrow().num_rows == 1
+
+
+def test_columns_are_known_behind_each_verb() -> None:
+    stream = flights(local_environment())
+    assert stream.select("carrier", km=col("distance") * 2).schema == pa.schema(
+        [("carrier", pa.string()), ("km", pa.int64())]
+    )
+    assert stream.map(lambda row: row).schema is None
+    assert stream.map(lambda row: row, returns={"x": "int64"}).schema == pa.schema([("x", pa.int64())])
+
+
+# Several programs
+
+
+def test_a_submitted_program_takes_no_more_operators() -> None:
+    env = local_environment()
+    stream = flights(env)
+    stream.collect()
+    env.execute("first")
+    for build in (lambda: stream.select("carrier"), lambda: stream.name("late"), stream.collect):
+        with pytest.raises(GraphError, match="was submitted as job 'first' and takes no more operators"):
+            build()
+
+
+def test_an_environment_runs_one_program_after_another() -> None:
+    env = local_environment()
+    for distance in (1, 2):
+        result = env.from_collection([{"distance": distance}]).collect()
+        assert env.execute(f"job {distance}").status() is JobStatus.FINISHED
+        assert result.to_arrow().to_pydict() == {"distance": [distance]}
+
+
+def test_streams_of_a_finished_program_do_not_mix_with_the_next() -> None:
+    env = local_environment()
+    old = flights(env)
+    old.collect()
+    env.execute()
+    with pytest.raises(GraphError):
+        flights(env).union(old)
+
+
+def test_print_shows_each_row_behind_its_label(capsys: pytest.CaptureFixture[str]) -> None:
+    env = local_environment()
+    stream = env.from_collection([{"x": 1}, {"x": 2}])
+    stream.print("label")
+    env.execute()
+    assert capsys.readouterr().out == "label> {'x': 1}\nlabel> {'x': 2}\n"
