@@ -10,11 +10,9 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock import DataStream, JobHandle, StreamEnvironment
@@ -23,7 +21,6 @@ from penstock import sum as sum_of
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Wait
 from penstock.engine.operators.base import OperatorContext
-from perf.generators import Pool, uniform_keys, values
 from perf.harness import (
     POLL_SECONDS,
     SAMPLE_SECONDS,
@@ -39,10 +36,13 @@ from perf.harness import (
 _NAME: Final = "latency"
 _RATES: Final = (10_000, 50_000)
 _KEYS: Final = 100_000
+_KEY_STEP: Final = 61_803
+"""Has no divisor in common with the number of keys: a key comes back after all others, and never twice in a batch."""
 _LEAST_SECONDS: Final = 10.0
 """The tail needs a while to show."""
-_TAIL_SECONDS: Final = 1.5
-"""The source goes on for so long behind the last row that counts: the probe keeps rows for up to a second."""
+_KEEP_SECONDS: Final = 1.0
+_TAIL_SECONDS: Final = 2.5
+"""The source goes on for so long behind the last row that counts: what the probes keep in the end is lost."""
 _QUANTILES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _SCHEMA: Final = pa.schema([("key", pa.int64()), ("due", pa.float64()), ("v", pa.float64())])
 _MEASURED: Final = pa.schema([("due", pa.float64()), ("latency", pa.float64())])
@@ -95,14 +95,11 @@ class _PacedReader(SourceReader):
         self._next, self._step = split.index, split.count
         self._clock = clock
         self._started: float | None = None
-        self._key, self._v = Pool(partial(uniform_keys, _KEYS)), Pool(values)
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
         if self._next >= self._rows:
             return None
         if self._started is None:
-            # The pools are made before the clock starts.
-            self._columns(np.arange(self._next, self._next + 2 * self._step, self._step))
             self._started = self._clock.monotonic()
         due, now = self._started + self._next / self._rate, self._clock.monotonic()
         if due > now:
@@ -111,11 +108,8 @@ class _PacedReader(SourceReader):
         count = min(max_rows, max(1, (last - self._next) // self._step + 1))
         numbers = np.arange(self._next, self._next + count * self._step, self._step)
         self._next += count * self._step
-        key, v = self._columns(numbers)
-        return pa.RecordBatch.from_arrays([key, pa.array(self._started + numbers / self._rate), v], schema=_SCHEMA)
-
-    def _columns(self, numbers: npt.NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
-        return self._key(numbers), self._v(numbers)
+        columns = (numbers * _KEY_STEP % _KEYS, self._started + numbers / self._rate, numbers % 1000.0)
+        return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=_SCHEMA)
 
 
 class Probe:
@@ -125,17 +119,17 @@ class Probe:
         """Take the subtask's clock."""
         self._clock = context.clock
         self._kept: list[pa.RecordBatch] = []
-        self._since = context.clock.monotonic()
+        self._given_until = -math.inf
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`due` of each row, and its latency in seconds; or no row, for now."""
-        now = self._clock.monotonic()
-        due = batch.column("due")
-        latency = pa.array(now - due.to_numpy())
-        self._kept.append(pa.RecordBatch.from_arrays([due, latency], schema=_MEASURED))
-        if now - self._since < 1.0:
-            return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in _MEASURED], schema=_MEASURED)
-        kept, self._kept, self._since = self._kept, [], now
+        due = batch.column("due").to_numpy()
+        latency = self._clock.monotonic() - due
+        self._kept.append(pa.RecordBatch.from_arrays([pa.array(due), pa.array(latency)], schema=_MEASURED))
+        latest = float(due.max())
+        if latest < self._given_until + _KEEP_SECONDS:
+            return self._kept[-1].slice(0, 0)
+        kept, self._kept, self._given_until = self._kept, [], latest
         return pa.concat_batches(kept)
 
 
@@ -164,7 +158,7 @@ def _measure(options: Options, rate: int) -> Reading:
 
 def measured_rows(env: StreamEnvironment, source: PacedSource) -> DataStream:
     """The program: a running sum per key, and a probe behind it."""
-    # A batch gives one update a key. With so many keys two rows of one key meet in a batch too seldom to matter.
+    # A batch gives one update a key, so each row needs a key that no other row of its batch has.
     sums = env.from_source(source).key_by("key").aggregate(total=sum_of("v"), due=max_of("due")).name(_NAME)
     return sums.map_batches(Probe, returns=_MEASURED)
 

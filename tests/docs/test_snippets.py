@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch
     text = (ROOT / page).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     assert blocks
-    names: dict[str, object] = {"__name__": "snippets"}
+    module = types.ModuleType("snippets")
+    monkeypatch.setitem(sys.modules, "snippets", module)
     for block in blocks:
         line = text[: text.index(block)].count("\n")
-        exec(compile("\n" * line + block, str(ROOT / page), "exec"), names)
+        exec(compile("\n" * line + block, str(ROOT / page), "exec"), module.__dict__)

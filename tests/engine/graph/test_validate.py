@@ -5,29 +5,43 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.expressions import col
 from tests.engine.graph.programs import rows, same
 from tests.engine.helpers import RecordingSink, local_environment
 
 
-def test_a_program_without_operators_says_how_to_start() -> None:
-    with pytest.raises(GraphError, match=r"no operators: start with env\.from_source"):
+def test_a_program_without_operators_has_no_sink() -> None:
+    with pytest.raises(GraphError, match="the program has no sink"):
         local_environment().execute()
 
 
-def test_a_stream_without_a_sink_is_named() -> None:
+def test_a_program_without_a_sink_is_refused_with_a_remedy() -> None:
     env = local_environment()
-    rows(env).map(same).name("forgotten")
-    with pytest.raises(GraphError, match=r"operator 'forgotten' has no sink behind it.*sink_to"):
+    rows(env).map(same)
+    with pytest.raises(
+        GraphError, match=r"has no sink, .*; end a stream with sink_to\(\.\.\.\), print\(\) or collect\(\)"
+    ):
         env.execute()
 
 
-def test_every_branch_needs_a_sink() -> None:
+def test_a_branch_without_a_sink_does_not_run() -> None:
+    def never(row: dict[str, object]) -> dict[str, object]:
+        raise AssertionError("this branch leads nowhere")
+
     env = local_environment()
     stream = rows(env)
-    stream.print()
-    stream.map(same).name("forgotten")
-    with pytest.raises(GraphError, match="'forgotten'"):
-        env.execute()
+    result = stream.collect()
+    stream.map(never).rebalance().map(same).name("forgotten")
+    assert "forgotten" not in env.explain().split("== Plan ==")[1]
+    assert result.to_arrow().num_rows == 1
+
+
+def test_an_operator_with_one_branch_to_nowhere_fuses_with_the_other() -> None:
+    env = local_environment()
+    far = rows(env).filter(col("distance") > 1)
+    far.select("distance")
+    far.select("carrier").print()
+    assert "  filter(col(distance) > 1) -> select(carrier)\n" in env.explain()
 
 
 def test_a_uid_used_twice_names_both_operators() -> None:
