@@ -9,16 +9,17 @@ import time
 from datetime import datetime, timezone
 from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job import JobHandle, JobStatus
 from penstock.engine.metrics import JobMetrics, OperatorReport
 
 _PERIOD_SECONDS: Final = 0.5
-_NAME_WIDTH: Final = 60
 
 
 def wait_with_view(job: JobHandle) -> None:
@@ -55,29 +56,40 @@ class Rates:
 
 
 def job_table(name: str, status: JobStatus, metrics: JobMetrics, rates: Rates, now: float) -> Table:
-    """The view: one row an operator.
+    """The view: one row an operator, with rows per second while the job runs and rows in all once it has ended.
 
     Args:
         now: monotonic seconds of this reading, for the rates.
     """
-    table = Table(title=f"{name}: {status.value}", title_justify="left", expand=False)
-    table.add_column("operator", max_width=_NAME_WIDTH, no_wrap=True)
-    for heading in ("subtasks", "rows in", "in/s", "rows out", "out/s", "late", "busy", "backpressured", "watermark"):
+    table = Table(title=f"{name}: {status.value}", title_justify="left", box=SIMPLE_HEAD)
+    per = "" if status.ended else "/s"
+    table.add_column("operator", overflow="ellipsis")
+    for heading in ("x", f"in{per}", f"out{per}", "late", "busy", "backpr.", "watermark"):
         table.add_column(heading, justify="right", no_wrap=True)
     for operator in metrics.operators:
+        rows_in = rates.update(operator, "in", operator.rows_in, now)
+        rows_out = rates.update(operator, "out", operator.rows_out, now)
         table.add_row(
-            operator.name,
+            # The column may shrink; its text is cut and not wrapped.
+            Text(operator.name, no_wrap=True, overflow="ellipsis"),
             str(operator.parallelism),
-            f"{operator.rows_in:,}",
-            f"{rates.update(operator, 'in', operator.rows_in, now):,.0f}",
-            f"{operator.rows_out:,}",
-            f"{rates.update(operator, 'out', operator.rows_out, now):,.0f}",
-            f"{operator.late_rows:,}" if operator.late_rows else "",
+            number_text(operator.rows_in if status.ended else rows_in),
+            number_text(operator.rows_out if status.ended else rows_out),
+            number_text(operator.late_rows) if operator.late_rows else "",
             f"{operator.busy:.0%}",
             f"{operator.backpressured:.0%}",
             watermark_text(operator.current_watermark),
         )
     return table
+
+
+def number_text(number: float) -> str:
+    """A count or rate in at most six characters: 950, 12.3k, 4.56M, 1.20G."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= limit:
+            scaled = number / (1e3 if unit == "k" else limit)
+            return f"{scaled:.{2 if scaled < 10 else 1}f}{unit}"
+    return f"{number:.0f}"
 
 
 def watermark_text(watermark: int | None) -> str:
@@ -87,6 +99,6 @@ def watermark_text(watermark: int | None) -> str:
     if watermark == MAX_TIMESTAMP:
         return "end"
     try:
-        return datetime.fromtimestamp(watermark / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(watermark / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError, OSError):
         return f"{watermark} ms"

@@ -35,9 +35,10 @@ from perf.harness import (
 
 _NAME: Final = "latency"
 _RATES: Final = (10_000, 50_000)
-_KEYS: Final = 100_000
-_KEY_STEP: Final = 61_803
-"""Has no divisor in common with the number of keys: a key comes back after all others, and never twice in a batch."""
+_KEY_SECONDS: Final = 10
+"""Each key has a row in so many seconds, so that none comes twice in a batch, even when the job is held up."""
+_KEY_STEP: Final = 1_000_003
+"""A prime: by steps of it a key comes back after all others."""
 _LEAST_SECONDS: Final = 10.0
 """The tail needs a while to show."""
 _KEEP_SECONDS: Final = 1.0
@@ -108,7 +109,8 @@ class _PacedReader(SourceReader):
         count = min(max_rows, max(1, (last - self._next) // self._step + 1))
         numbers = np.arange(self._next, self._next + count * self._step, self._step)
         self._next += count * self._step
-        columns = (numbers * _KEY_STEP % _KEYS, self._started + numbers / self._rate, numbers % 1000.0)
+        key = numbers * _KEY_STEP % math.ceil(self._rate * _KEY_SECONDS)
+        columns = (key, self._started + numbers / self._rate, numbers % 1000.0)
         return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=_SCHEMA)
 
 

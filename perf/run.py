@@ -107,25 +107,29 @@ def _table(name: str, results: Sequence[Result]) -> Any:
     from rich.table import Table
 
     table = Table(title=name)
-    table.add_column("variant")
-    for column in ("M events/s", "M events/CPU-s", "peak MB", "p50 ms", "p99 ms", "spread"):
+    table.add_column("variant", no_wrap=True)
+    for column in ("events/s", "events/CPU-s", "peak MB", "p50 ms", "p99 ms", "spread"):
         table.add_column(column, justify="right")
     for result in results:
         ours = result.ours
         table.add_row(
             result.variant,
-            _number(ours.events_per_second, 1e-6, 2),
-            _number(ours.events_per_cpu_second, 1e-6, 2),
-            _number(ours.peak_rss_mb, 1, 0),
-            _number(ours.latency_ms["p50"], 1, 2),
-            _number(ours.latency_ms["p99"], 1, 2),
+            _rate(ours.events_per_second),
+            _rate(ours.events_per_cpu_second),
+            _number(ours.peak_rss_mb, 0),
+            _number(ours.latency_ms["p50"], 1),
+            _number(ours.latency_ms["p99"], 1),
             "" if result.spread is None else f"{result.spread:.0%}",
         )
     return table
 
 
-def _number(value: float | None, scale: float, digits: int) -> str:
-    return "" if value is None else f"{value * scale:,.{digits}f}"
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value / 1e6:.2f} M" if value >= 1e5 else f"{value / 1e3:.1f} k"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
 
 
 def _save(name: str, results: Sequence[Result], here: Mapping[str, Any], given: argparse.Namespace) -> Path:

@@ -109,7 +109,7 @@ def test_the_command_runs_several_programs_and_shows_tables(
     assert run.main(["keyed", "window"]) == 0
     shown = capsys.readouterr().out
     assert shown.index(" keyed ") < shown.index(" window ")
-    assert shown.count("2.50") == 2
+    assert shown.count("2.50 M") == 2
 
 
 def test_a_wrong_output_ends_the_command_with_1_and_gives_no_figure(
