@@ -76,6 +76,7 @@ class LocalJob(JobHandle):
         self._ready: list[int] = []
         self._is_ready = [False] * len(places)
         self._deadlines: list[tuple[float, int]] = []
+        self._waits_until: list[float | None] = [None] * len(places)
         self._unfinished = len(places)
         for task_id, subtask in places:
             self._tasks.append(self._build(task_id, subtask))
@@ -138,7 +139,9 @@ class LocalJob(JobHandle):
     def _step(self) -> None:
         """Step one ready task, or let time pass until one is."""
         while self._deadlines and self._deadlines[0][0] <= self._clock.monotonic():
-            self._wake(heapq.heappop(self._deadlines)[1])
+            number = heapq.heappop(self._deadlines)[1]
+            self._waits_until[number] = None
+            self._wake(number)
         if not self._ready:
             assert self._deadlines, "no subtask can go on, and none waits for time: a deadlock of the engine"
             self._clock.wait_until(self._deadlines[0][0])
@@ -156,7 +159,8 @@ class LocalJob(JobHandle):
             case Progress():
                 self._wake(number)
             case Idle(until):
-                if until is not None:
+                if until is not None and until != self._waits_until[number]:
+                    self._waits_until[number] = until
                     heapq.heappush(self._deadlines, (until, number))
             case Blocked():
                 pass

@@ -1,7 +1,7 @@
 """Runs benchmarks: `python perf/run.py NAME...`; see perf/README.md.
 
 Called by people and by `make bench`. Prints a table, or with `--json` one object a variant on a line of its own; exits
-with 1 where an output was wrong or a job did not run.
+with 1 where an output was wrong or a job did not run, with 2 where an argument is wrong.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BenchmarkError as error:
             notes.print(f"{name}: {error}", style="red", markup=False)
             return 1
+        if not results:
+            notes.print(f"{name}: no variant's name contains {given.variant!r}", style="red", markup=False)
+            return 2
         if not given.json:
             console.print(_table(name, results))
         if given.save:

@@ -62,7 +62,10 @@ class _OperatorSettings:
 
     def _set_parallelism(self, parallelism: int) -> None:
         node = self._own_node("set_parallelism")
-        check_parallelism(parallelism, LARGEST_MAX_PARALLELISM, self._program.graph[node].where)
+        where = self._program.graph[node].where
+        if isinstance(self._program.graph[node].role, Results):
+            raise GraphError(f"{where}: rows for the client are read by one process; set the parallelism before it")
+        check_parallelism(parallelism, LARGEST_MAX_PARALLELISM, where)
         self._program.graph.parallelism(node, parallelism)
 
 

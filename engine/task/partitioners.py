@@ -147,13 +147,14 @@ def _round_robin(channels: int, first: int) -> Splitter:
 
     def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
         nonlocal turn
-        rows = batch.num_rows
-        runs = min(rows, channels)
-        parts = []
-        for run in range(runs):
-            begin, end = rows * run // runs, rows * (run + 1) // runs
-            parts.append(((turn + run) % channels, batch.slice(begin, end - begin)))
-        turn = (turn + runs) % channels
+        share, rest = divmod(batch.num_rows, channels)
+        parts, begin = [], 0
+        for run in range(channels if share else rest):
+            rows = share + (run < rest)
+            parts.append(((turn + run) % channels, batch.slice(begin, rows)))
+            begin += rows
+        # The next batch goes on where the rows left over ended.
+        turn = (turn + rest) % channels
         return parts
 
     return split

@@ -91,9 +91,7 @@ def check_tree(folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    return subprocess.run(
-        [str(CHECK_TREE)], cwd=folder, env=environment, check=False, capture_output=True, text=True
-    )
+    return subprocess.run([str(CHECK_TREE)], cwd=folder, env=environment, check=False, capture_output=True, text=True)
 
 
 # The lines are put together here so that this file passes the rule it tests.

@@ -135,6 +135,11 @@ def test_wrong_arguments_are_usage_errors(arguments: str) -> None:
     assert ended.value.code == 2
 
 
+def test_a_variant_that_no_program_has_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["keyed", "--variant", "nothing", "--runtime", "local"]) == 2
+    assert "no variant's name contains 'nothing'" in capsys.readouterr().err
+
+
 def test_a_job_without_rows_gives_no_figure() -> None:
     still = [Sample(1.0, 5, 1.0, 10.0), Sample(2.0, 5, 1.5, 10.0)]
     with pytest.raises(BenchmarkError, match="stands still"):
