@@ -43,7 +43,7 @@ class SendingEnd:
 
     def __init__(self, push: Push, credit: int, wake: Callable[[], None]) -> None:
         self._push = push
-        self._credits = credit
+        self._credit = self._credits = credit
         self._wake = wake
         self._sequence = 0
         self._returned: deque[None] = deque()
@@ -54,6 +54,10 @@ class SendingEnd:
             self._returned.popleft()
             self._credits += 1
         return self._credits
+
+    @property
+    def under_way(self) -> int:
+        return self._credit - self.credits
 
     def send(self, message: Message) -> None:
         self._credits -= 1

@@ -26,6 +26,8 @@ def connect(address: str | None, cpus: float) -> None:
         return
     # Ray asks for a decision about a change of defaults that concerns accelerators only.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray runs workers at a low priority, which costs latency where anything else runs on the machine.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if address is not None:
         try:
             ray.init(address=address, logging_level=logging.WARNING)

@@ -77,6 +77,7 @@ class JobManager:
         except Exception as raised:
             error = located(raised, self._graph.name, 0)
             end = JobStatus.FAILED
+        cancelled.cancel()
         await self._take_down()
         self._status = transition(self._status, end)
         self._deployed.set()
@@ -124,7 +125,7 @@ class JobManager:
             "max_task_retries": 0,
             "enable_task_events": False,
             # Pushes wait in the receiver until their message is taken, so many calls are open at once.
-            "max_concurrency": 10_000,
+            "max_concurrency": 1000,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(group, subtask),
         }
 

@@ -14,7 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from penstock.actors.channels import Push, ReceivingEnd, SendingEnd
 from penstock.engine.clock import SystemClock
@@ -26,6 +29,9 @@ from penstock.engine.task.build import build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel, Message
+
+
+_GATHER_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,8 @@ class ResultBuffer:
         return self._credit - len(self._messages)
 
     @property
-    def empty(self) -> bool:
-        return not self._messages
+    def under_way(self) -> int:
+        return len(self._messages)
 
     def send(self, message: Message) -> None:
         self._messages.append(message)
@@ -87,6 +93,8 @@ class SubtaskActor:
 
     def __init__(self) -> None:
         self._attempt = -1
+        # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
+        pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
 
     async def deploy(self, graph: PhysicalGraph, deployment: Deployment) -> None:
         """Become a subtask of `graph`. Messages are accepted from now on."""
@@ -160,7 +168,7 @@ class SubtaskActor:
         self._stepped = True
         for buffer in self._results.values():
             buffer.arrived.set()
-        if error is not None or self._stopping or all(buffer.empty for buffer in self._results.values()):
+        if error is not None or self._stopping or all(not buffer.under_way for buffer in self._results.values()):
             self._end(error)
 
     def _end(self, error: PenstockError | None) -> None:
@@ -187,10 +195,13 @@ class SubtaskActor:
                 await asyncio.wait_for(buffer.arrived.wait(), seconds)
             except asyncio.TimeoutError:
                 return [], True
+            if buffer.credits and not self._stepped:
+                # A call for every few rows would cost more than the rows: let some gather.
+                await asyncio.sleep(_GATHER_SECONDS)
         batches = buffer.take()
-        if self._stepped and all(result.empty for result in self._results.values()):
+        if self._stepped and all(not result.under_way for result in self._results.values()):
             self._end(None)
-        return batches, not (self._stepped and buffer.empty)
+        return batches, not (self._stepped and not buffer.under_way)
 
     async def watch(self) -> PenstockError | None:
         """Return when the subtask has ended, with its error if it has one; errors when the process dies."""
@@ -216,8 +227,10 @@ def _resolve(taken: asyncio.Future[None]) -> None:
 
 
 def _pusher(peer: Any, attempt: int, channel: int) -> Push:
+    method = peer.push
+
     def push(sequence: int, message: Message) -> Future[None]:
-        call: Future[None] = peer.push.remote(attempt, channel, sequence, message).future()
+        call: Future[None] = method.remote(attempt, channel, sequence, message).future()
         return call
 
     return push

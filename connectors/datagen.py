@@ -25,6 +25,8 @@ from penstock.engine.elements import concat_record_batches
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError, UserCodeError
 from penstock.engine.schemas import plain_schema
 
+_STEP_SECONDS: Final = 0.008
+"""A source with a rate gives its rows in steps of about this length: a batch for every row would cost too much."""
 _WHERE: Final = "datagen"
 _CHUNK_ROWS: Final = 16_384
 """Rows generated at once: their columns stay in the processor's cache."""
@@ -242,7 +244,8 @@ class DataGenSource(Source):
             array-like of the same length. It is called with at most 16,384 rows at a time, and once without
             rows when the source is built, for the type.
         rows: how many; None for a stream without end.
-        rate: rows per second by the clock, over all subtasks together; None for as fast as possible.
+        rate: rows per second by the clock, over all subtasks together, in steps of about 8 ms; None for as fast as
+            possible.
         seed: another seed gives other values.
 
     Raises:
@@ -355,7 +358,7 @@ class _DataGenReader(SourceReader):
             if count <= 0:
                 return None
         if self._rate is not None:
-            due = self._due(self._rate)
+            due = self._due(self._rate, count)
             if isinstance(due, Wait):
                 return due
             count = min(count, due)
@@ -363,13 +366,14 @@ class _DataGenReader(SourceReader):
         self._next += count * self._step
         return batch
 
-    def _due(self, rate: float) -> int | Wait:
-        """How many rows are due, or when the next one is."""
+    def _due(self, rate: float, wanted: int) -> int | Wait:
+        """How many rows are due, or when enough of them are for a step of the clock (at the most `wanted`)."""
         now = self._clock.monotonic()
+        together = min(wanted, max(1, math.floor(rate * _STEP_SECONDS / self._step)))
         if self._started is None:
             self._started = now
         # The very expression that is waited for decides, so that rounding never asks for a wait of no time.
-        deadline = self._started + self._next / rate
+        deadline = self._started + (self._next + (together - 1) * self._step) / rate
         if deadline > now:
             return Wait(deadline)
         return max(1, (math.floor((now - self._started) * rate) - self._next) // self._step + 1)

@@ -33,7 +33,7 @@ class JobConfig:
 
     max_parallelism: int = 128
     buffer_timeout_ms: int = 50
-    max_batch_rows: int = 65_536
+    max_batch_rows: int = 131_072
     max_batch_bytes: int = 8 * 1024 * 1024
     channel_credits: int = 4
     slot_cpus: float = 1.0

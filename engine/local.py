@@ -35,17 +35,20 @@ class _LocalChannel:
         wake_sender: Callable[[], None],
     ) -> None:
         self.credits = credit
+        self.under_way = 0
         self._deliver = deliver
         self._wake_receiver = wake_receiver
         self._wake_sender = wake_sender
 
     def send(self, message: Message) -> None:
         self.credits -= 1
+        self.under_way += 1
         self._deliver(message, self._give_back)
         self._wake_receiver()
 
     def _give_back(self) -> None:
         self.credits += 1
+        self.under_way -= 1
         self._wake_sender()
 
 

@@ -23,7 +23,6 @@ from penstock.engine.connectors import ConnectorContext, Source, SourceReader, W
 from penstock.engine.operators.base import OperatorContext
 from perf.harness import (
     POLL_SECONDS,
-    SAMPLE_SECONDS,
     BenchmarkError,
     Options,
     Reading,
@@ -41,6 +40,8 @@ _KEY_STEP: Final = 1_000_003
 """A prime: by steps of it a key comes back after all others."""
 _LEAST_SECONDS: Final = 10.0
 """The tail needs a while to show."""
+_STEP_SECONDS: Final = 0.008
+"""Rows come in steps of this length, as they do from a poll of a log; the wait for the step counts as latency."""
 _KEEP_SECONDS: Final = 1.0
 _TAIL_SECONDS: Final = 2.5
 """The source goes on for so long behind the last row that counts: what the probes keep in the end is lost."""
@@ -102,7 +103,9 @@ class _PacedReader(SourceReader):
             return None
         if self._started is None:
             self._started = self._clock.monotonic()
-        due, now = self._started + self._next / self._rate, self._clock.monotonic()
+        now = self._clock.monotonic()
+        together = max(1, math.floor(self._rate * _STEP_SECONDS / self._step))
+        due = self._started + min(self._next + (together - 1) * self._step, self._rows - 1) / self._rate
         if due > now:
             return Wait(due)
         last = min(math.floor((now - self._started) * self._rate), self._rows - 1)
@@ -150,7 +153,7 @@ def _measure(options: Options, rate: int) -> Reading:
     measured = measured_rows(env, PacedSource(rate, rows)).collect()
     job = env.submit(f"{_NAME} {rate}/s")
     try:
-        cost = _follow(job)
+        cost = _follow(job, options.warm_up + seconds)
         table = measured.to_arrow()
     finally:
         job.cancel()
@@ -165,18 +168,19 @@ def measured_rows(env: StreamEnvironment, source: PacedSource) -> DataStream:
     return sums.map_batches(Probe, returns=_MEASURED)
 
 
-def _follow(job: JobHandle) -> Reading:
-    """The cost of the job while its rows flow, to its end."""
+def _follow(job: JobHandle, seconds: float) -> Reading:
+    """The cost of the job over `seconds` while its rows flow; goes on to its end."""
     sampler = Sampler(job, _NAME)
     samples: list[Sample] = []
     due = 0.0
     while job.pump(POLL_SECONDS):
-        if time.monotonic() < due:
+        # A sample holds the machine up for as long as a row may take: none while rows are timed.
+        if len(samples) == 2 or time.monotonic() < due:
             continue
-        due = time.monotonic() + SAMPLE_SECONDS
         sample = sampler.sample()
         if sample.rows > (samples[-1].rows if samples else 0):
             samples.append(sample)
+            due = time.monotonic() + seconds
     return reading(samples) if len(samples) > 1 else Reading()
 
 

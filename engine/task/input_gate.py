@@ -105,6 +105,11 @@ class InputGate:
             # No upstream subtask sends here, as behind a global exchange.
             self._taken.append((0, EndOfInput()))
 
+    @property
+    def keeps_input(self) -> bool:
+        """Messages wait here at the cost of their senders' credit."""
+        return False
+
     def put(self, channel: int, message: Message, release: Callable[[], None]) -> None:
         """Deliver a message; `release` is called when it is taken and gives its credit back.
 

@@ -51,6 +51,11 @@ class Head(Protocol):
         """The next element and the input that it came on; `Wait` or None if there is none now."""
         ...
 
+    @property
+    def keeps_input(self) -> bool:
+        """Whether input that is not taken now costs nobody anything, so that the task may let it gather."""
+        ...
+
     def close(self) -> None:
         """Release readers."""
         ...
@@ -105,16 +110,16 @@ class Task:
         started = self._clock.monotonic()
         self._account(started)
         self._router.flush(started)
-        self._last_result = self._step()
+        self._last_result = self._step(started)
         ended = self._clock.monotonic()
         self.metrics.busy_seconds += ended - started
         self._last_step = ended
         return self._last_result
 
-    def _step(self) -> StepResult:
+    def _step(self, now: float) -> StepResult:
         if self._ended:
             return Finished() if self._router.drained else Blocked()
-        if not self._router.has_capacity:
+        if not self._router.has_capacity or (self._head.keeps_input and self._router.congested(now)):
             return Blocked()
         taken = self._head.next()
         match taken:

@@ -25,6 +25,11 @@ class Channel(Protocol):
         """How many messages may be sent now."""
         ...
 
+    @property
+    def under_way(self) -> int:
+        """How many messages have been sent and not been taken by the receiver."""
+        ...
+
     def send(self, message: Message) -> None:
         """Send one message; uses up one credit until the receiver has taken it."""
         ...
@@ -67,14 +72,18 @@ class ChannelBuffer:
         """Whether more rows should wait upstream until this channel has had credit."""
         return bool(self._sealed) or self._rows >= self._limits.rows or self._bytes >= self._limits.size
 
+    def congested(self, now: float) -> bool:
+        """Whether rows are due and the message before them has not been taken."""
+        return self._is_due(now) and self._channel.under_way > 0
+
     @property
     def empty(self) -> bool:
         return not self._sealed and self._since is None
 
     @property
     def deadline(self) -> float | None:
-        """When what waits must be sent (seconds, monotonic), or None if nothing waits for time to pass."""
-        if self._since is None or self._sealed or self._channel.credits == 0:
+        """When what waits is due (seconds, monotonic), or None if nothing waits for time to pass."""
+        if self._since is None or self._sealed or self._channel.under_way:
             return None
         return self._since + self._limits.timeout
 
@@ -96,14 +105,21 @@ class ChannelBuffer:
             self._seal(element)
 
     def flush(self, now: float) -> None:
-        """Send what is full or due, as far as the credit goes."""
+        """Send what is full, as far as the credit goes, and what is due, if nothing is under way.
+
+        A part of a batch waits for the message before it, as in Nagle's algorithm (RFC 896): a receiver that cannot keep
+        up with small messages gets larger ones, and one that can gets each row at once.
+        """
         while self._channel.credits > 0:
             if self._sealed:
                 self._channel.send(self._sealed.popleft())
-            elif self.full or (self._since is not None and now >= self._since + self._limits.timeout):
+            elif self.full or (self._is_due(now) and not self._channel.under_way):
                 self._channel.send(self._take())
             else:
                 return
+
+    def _is_due(self, now: float) -> bool:
+        return self._since is not None and now >= self._since + self._limits.timeout
 
     def _seal(self, element: Control) -> None:
         message: Message = ()

@@ -43,6 +43,10 @@ class Router:
         """Whether every channel can take the output of another step."""
         return not any(buffer.full for buffer in self._buffers)
 
+    def congested(self, now: float) -> bool:
+        """Whether rows that are due wait for a receiver to take what was sent before them."""
+        return any(buffer.congested(now) for buffer in self._buffers)
+
     @property
     def drained(self) -> bool:
         """Whether everything emitted has been sent."""

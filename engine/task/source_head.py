@@ -5,8 +5,10 @@ Gives the loop batches, waits, and at the end of bounded input the last watermar
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, SplitOrder, Wait
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
@@ -28,34 +30,51 @@ class SourceHead:
         self._context = context
         self._max_rows = max_rows
         self._most_open = len(splits) if source.split_order is SplitOrder.INTERLEAVED else 1
-        self._open: deque[SourceReader] = deque()
+        self._open: deque[_OpenSplit] = deque()
         self._last_words: deque[Element] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
+
+    @property
+    def keeps_input(self) -> bool:
+        """Rows that are not read wait in the source, and are read in larger batches later."""
+        return True
 
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next batch or control element, `Wait` where no reader has anything yet, None behind the end."""
-        waits: list[float] = []
         while True:
             while self._pending and len(self._open) < self._most_open:
-                self._open.append(self._source.open(self._pending.popleft(), self._context))
+                self._open.append(_OpenSplit(self._source.open(self._pending.popleft(), self._context)))
             if not self._open:
                 return (0, self._last_words.popleft()) if self._last_words else None
-            if len(waits) == len(self._open):
-                return Wait(min(waits))
-            reader = self._open[0]
-            match reader.next_batch(self._max_rows):
-                case None:
-                    self._open.popleft().close()
-                case Wait(until):
-                    waits.append(until)
-                    self._open.rotate(-1)
-                case data:
-                    self._open.rotate(-1)
-                    if data.num_rows:
-                        return 0, Batch(data)
-                    # This reader got on and may have rows next, so nothing waits as long as those counted so far.
-                    waits.clear()
+            now = self._context.clock.monotonic()
+            awake = next((split for split in self._open if split.asleep_until <= now), None)
+            if awake is None:
+                return Wait(min(split.asleep_until for split in self._open))
+            data = self._read(awake)
+            if data is not None:
+                return 0, data
+
+    def _read(self, split: _OpenSplit) -> Batch | None:
+        """Ask one reader, and put its split behind the others."""
+        self._open.remove(split)
+        answer = split.reader.next_batch(self._max_rows)
+        if answer is None:
+            split.reader.close()
+            return None
+        self._open.append(split)
+        if isinstance(answer, Wait):
+            split.asleep_until = answer.until
+            return None
+        return Batch(answer) if answer.num_rows else None
 
     def close(self) -> None:
         """Close the readers that are open."""
         while self._open:
-            self._open.popleft().close()
+            self._open.popleft().reader.close()
+
+
+@dataclass(slots=True, eq=False)
+class _OpenSplit:
+    """A reader, and when (seconds, monotonic) to ask it again."""
+
+    reader: SourceReader
+    asleep_until: float = -math.inf

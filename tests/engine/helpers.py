@@ -93,6 +93,7 @@ class RecordingChannel:
 
     def __init__(self, credit: int = 1_000_000) -> None:
         self.credits = credit
+        self.under_way = 0
         self.sent: list[Message] = []
 
     def send(self, message: Message) -> None:
