@@ -55,8 +55,8 @@ class SourceHead:
 
     def _read(self, split: _OpenSplit) -> Batch | None:
         """Ask one reader, and put its split behind the others."""
-        self._open.remove(split)
         answer = split.reader.next_batch(self._max_rows)
+        self._open.remove(split)
         if answer is None:
             split.reader.close()
             return None

@@ -22,7 +22,7 @@ from penstock.connectors.datagen import (
 )
 from penstock.connectors.random_words import stream
 from penstock.engine.clock import ManualClock
-from penstock.engine.connectors import SplitOrder, Wait
+from penstock.engine.connectors import ConnectorContext, SplitOrder, Wait
 from penstock.engine.errors import ConfigurationError, RecordError, UserCodeError
 from tests.connectors.reading import context, read_rows, read_table
 
@@ -298,3 +298,19 @@ def test_functions_cannot_change_the_row_numbers_of_others() -> None:
 def test_arguments_are_checked(build: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         build()  # type: ignore[operator]
+
+
+def test_a_high_rate_comes_in_steps_and_a_low_one_row_by_row() -> None:
+    def first_batch(rate: float) -> tuple[int, float]:
+        clock = ManualClock()
+        source = DataGenSource({"n": Sequence()}, rate=rate)
+        reader = source.open(source.splits(1)[0], ConnectorContext("source", 0, 1, clock))
+        while isinstance(answer := reader.next_batch(1000), Wait):
+            clock.wait_until(answer.until)
+        assert answer is not None
+        return answer.num_rows, clock.monotonic()
+
+    assert first_batch(10.0) == (1, 0.0)
+    rows, seconds = first_batch(10_000.0)
+    assert rows == 80
+    assert seconds == pytest.approx(0.0079)

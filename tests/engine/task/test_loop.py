@@ -10,7 +10,7 @@ from penstock.engine.elements import Batch, Element, EndOfInput, Watermark
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.task.chain import ChainLink
-from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, StepResult, Task
 from penstock.engine.task.outputs import BatchLimits, ChannelBuffer
 from penstock.engine.task.partitioners import Forward, SplitterContext
 from penstock.engine.task.router import Router, RouterEdge
@@ -25,6 +25,7 @@ class ScriptedHead:
     def __init__(self, *script: Element | Wait) -> None:
         self.script = list(script)
         self.closed = 0
+        self.keeps_input = False
 
     def next(self) -> tuple[int, Element] | Wait | None:
         if not self.script:
@@ -99,6 +100,21 @@ def test_no_step_is_taken_while_an_output_is_full() -> None:
     running.channel.credits = 1
     assert running.task.step() == Progress()
     assert head.script == []
+
+
+@pytest.mark.parametrize(("keeps_input", "result"), [(True, Blocked()), (False, Progress())])
+def test_a_source_gathers_its_input_while_due_rows_wait_for_the_message_before_them(
+    keeps_input: bool, result: StepResult
+) -> None:
+    head = ScriptedHead(numbers([1]), numbers([2]))
+    head.keeps_input = keeps_input
+    running = Running(head)
+    running.channel.under_way = 1
+    assert running.task.step() == Progress()
+    assert running.task.step() == result
+    running.channel.under_way = 0
+    running.task.step()
+    assert numbers_in(running.channel.elements)[:1] == [1]
 
 
 def test_rows_are_taken_as_long_as_they_fit_an_unsent_batch() -> None:

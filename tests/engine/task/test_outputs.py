@@ -129,6 +129,7 @@ def test_more_rows_than_a_message_holds_leave_in_several() -> None:
 
 def test_nothing_is_sent_without_credit_and_no_time_is_waited_for() -> None:
     channel = RecordingChannel(credit=0)
+    channel.under_way = 1
     tested = buffer(channel, rows=1)
     tested.add(numbers([1]), 0.0)
     tested.flush(100.0)

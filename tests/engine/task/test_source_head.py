@@ -113,3 +113,11 @@ def test_a_reader_is_closed_after_its_error() -> None:
         reading.head.next()
     reading.head.close()
     assert reading.source.events == ["open a", "close a"]
+
+
+def test_a_reader_that_waits_is_left_alone_until_then_whoever_steps_the_task() -> None:
+    reading = Reading({"a": [Wait(5.0), rows(1)]})
+    assert reading.head.next() == Wait(5.0)
+    assert reading.head.next() == Wait(5.0)
+    reading.clock.wait_until(5.0)
+    assert numbers_in(reading.take()) == [1]
