@@ -30,7 +30,6 @@ from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel, Message
 
-
 _GATHER_SECONDS: Final = 0.02
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from penstock import DataStream, JobHandle, JobMetrics, StreamEnvironment
+from penstock.engine.config import DEFAULTS
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from perf.processes import ProcessTree
@@ -46,7 +47,7 @@ class Options:
     seconds: float = 5.0
     repetitions: int = 3
     parallelism: int = 2
-    batch_rows: int = 65_536
+    batch_rows: int = DEFAULTS.max_batch_rows
     runtime: Literal["ray", "local"] = "ray"
     warm_up: float = 2.0
     check_rows: int = 20_000

@@ -62,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from penstock.engine.config import DEFAULTS
+
     parser = argparse.ArgumentParser(prog="perf/run.py", description="Measure Penstock.")
     parser.add_argument("names", nargs="+", choices=PROGRAMS, metavar="NAME", help=", ".join(PROGRAMS))
     parser.add_argument("--json", action="store_true", help="one JSON object a variant instead of tables")
@@ -69,7 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=_positive, default=5.0, help="length of a measurement (default 5)")
     parser.add_argument("--pairs", type=_count, default=3, help="measurements of each variant (default 3)")
     parser.add_argument("--parallelism", type=_count, default=2, help="subtasks of each operator (default 2)")
-    parser.add_argument("--batch-rows", type=_count, default=65_536, help="most rows of a batch (default 65536)")
+    parser.add_argument(
+        "--batch-rows",
+        type=_count,
+        default=DEFAULTS.max_batch_rows,
+        help="most rows of a batch (default: the engine's)",
+    )
     parser.add_argument("--variant", default="", help="only variants whose name contains this")
     parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="local: one process, to profile")
     return parser

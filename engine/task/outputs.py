@@ -107,8 +107,8 @@ class ChannelBuffer:
     def flush(self, now: float) -> None:
         """Send what is full, as far as the credit goes, and what is due, if nothing is under way.
 
-        A part of a batch waits for the message before it, as in Nagle's algorithm (RFC 896): a receiver that cannot keep
-        up with small messages gets larger ones, and one that can gets each row at once.
+        A part of a batch waits for the message before it, as in Nagle's algorithm (RFC 896): a receiver that cannot
+        keep up with small messages gets larger ones, and one that can gets each row at once.
         """
         while self._channel.credits > 0:
             if self._sealed:
