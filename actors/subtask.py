@@ -100,6 +100,7 @@ class SubtaskActor:
         self._loop = asyncio.get_running_loop()
         self._wakeup = threading.Event()
         self._stopping = False
+        self._started = False
         self._stepped = False
         self._ended: asyncio.Future[PenstockError | None] = self._loop.create_future()
         self._results: dict[int, ResultBuffer] = {}
@@ -133,6 +134,7 @@ class SubtaskActor:
 
     async def start(self) -> None:
         """Begin to step the task."""
+        self._started = True
         threading.Thread(target=self._run, name="task-loop", daemon=True).start()
 
     def _run(self) -> None:
@@ -216,6 +218,9 @@ class SubtaskActor:
         self._wakeup.set()
         for buffer in self._results.values():
             buffer.take()
+        if self._stepped or not self._started:
+            # The thread has ended, or never began: nobody else says that the subtask has.
+            self._end(None)
         await asyncio.shield(self._ended)
         return self._task.metrics
 

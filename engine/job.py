@@ -108,6 +108,11 @@ class JobHandle(ABC):
     def _error(self) -> PenstockError | None:
         """Why the job failed, if it did."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended, as far as this handle has seen; asks nobody."""
+        return self._drained
+
     def pump(self, seconds: float = 1.0) -> bool:
         """Hand rows that came to their consumers; waits up to `seconds` for some. False once no more can come."""
         for result, batch in self._poll(seconds):

@@ -92,6 +92,7 @@ class StreamEnvironment:
         self._seed = seed
         self._clock = clock
         self._program = Program(self.submit)
+        self._jobs: list[JobHandle] = []
 
     # Sources
 
@@ -177,6 +178,8 @@ class StreamEnvironment:
         graph = self._plan(name, parallelism)
         program, self._program = self._program, Program(self.submit)
         program.job = self._start(graph, program)
+        # A job ends with its handle, and callers need not keep theirs.
+        self._jobs = [*(job for job in self._jobs if not job.ended), program.job]
         return program.job
 
     def explain(self, parallelism: int | None = None) -> str:
