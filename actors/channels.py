@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 import pyarrow as pa
+from ray.exceptions import ActorDiedError
 
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
@@ -39,12 +40,16 @@ class SendingEnd:
         push: calls the receiver.
         credit: how many calls may be unresolved.
         wake: called from any thread when credit came back.
+        fail: called from any thread when a message was lost although its receiver lives.
     """
 
-    def __init__(self, push: Push, credit: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, push: Push, credit: int, wake: Callable[[], None], fail: Callable[[PenstockError], None]
+    ) -> None:
         self._push = push
         self._credit = self._credits = credit
         self._wake = wake
+        self._fail = fail
         self._sequence = 0
         self._returned: deque[None] = deque()
 
@@ -66,10 +71,13 @@ class SendingEnd:
         call.add_done_callback(self._on_done)
 
     def _on_done(self, call: Future[None]) -> None:
-        # A call that failed gives no credit: its receiver is gone, and the job manager ends the attempt.
-        if call.exception() is None:
+        error = call.exception()
+        if error is None:
             self._returned.append(None)
             self._wake()
+        elif not isinstance(error, ActorDiedError):
+            # Of a dead receiver the job manager knows, and says which it was.
+            self._fail(WorkerLostError(f"a message of a channel was lost: {type(error).__name__}: {error}"))
 
 
 def _compacted(element: Element) -> Element:

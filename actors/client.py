@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 from ray import ObjectRef, cloudpickle
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import RayError
 
 from penstock.actors.job_manager import ClientChannel, JobManager, JobReport
 from penstock.engine.elements import Batch
@@ -47,14 +47,10 @@ class RayJob(JobHandle):
     Args:
         graph: the job.
         consumers: takes the rows of each results node, by node id.
-
-    Raises:
-        SerializationError: a part of the job cannot travel; nothing was started.
     """
 
     def __init__(self, graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer]) -> None:
         super().__init__(graph.name, consumers)
-        check_serializable(graph)
         manager_class: Any = ray.remote(JobManager)
         self._manager = manager_class.options(num_cpus=0, max_concurrency=1000).remote(graph)
         self._running: ObjectRef[Any] | None = self._manager.run.remote()
@@ -95,7 +91,7 @@ class RayJob(JobHandle):
     def _get(self, ref: ObjectRef[Any], otherwise: Any) -> Any:
         try:
             return ray.get(ref)
-        except RayActorError:
+        except RayError:
             return otherwise
 
     def _lost_manager(self) -> JobReport:
@@ -123,7 +119,7 @@ class RayJob(JobHandle):
             if not ready:
                 try:
                     return JobStatus(ray.get(self._manager.status.remote()))
-                except RayActorError:
+                except RayError:
                     pass
             ref, self._running = self._running, None
             self._end(self._get(ref, self._lost_manager()))
@@ -135,7 +131,7 @@ class RayJob(JobHandle):
             try:
                 subtasks = ray.get(self._manager.metrics.remote(), timeout=_CANCEL_SECONDS)
                 self._last_metrics = report(subtasks)
-            except (RayActorError, GetTimeoutError):
+            except RayError:
                 # The last counters are better than none.
                 return self._last_metrics
         return self._last_metrics
@@ -143,13 +139,13 @@ class RayJob(JobHandle):
     def cancel(self) -> None:
         if self._running is None:
             return
-        with contextlib.suppress(RayActorError):
+        with contextlib.suppress(RayError):
             self._manager.cancel.remote()
         running, self._running = self._running, None
         cancelled = JobReport(JobStatus.CANCELLED, None, [])
         try:
             ended = ray.get(running, timeout=_CANCEL_SECONDS)
-        except (RayActorError, GetTimeoutError):
+        except RayError:
             ended = cancelled
         self._fetches.clear()
         self._channels = None

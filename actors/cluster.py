@@ -20,9 +20,15 @@ def connect(address: str | None, cpus: float) -> None:
         cpus: how many (logical) CPUs the job's slots need; a new cluster gets at least that many.
 
     Raises:
-        ClusterError: there is no cluster at the address.
+        ClusterError: there is no cluster at the address, or the process is connected to another one.
     """
     if ray.is_initialized():
+        connected = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", connected):
+            raise ClusterError(
+                f"this process is connected to the Ray cluster at {connected}, not to {address!r}; call ray.shutdown() "
+                "first, or leave the address out"
+            )
         return
     # Ray asks for a decision about a change of defaults that concerns accelerators only.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -26,6 +26,7 @@ from penstock.engine.metrics import SubtaskMetrics
 _STOP_SECONDS: Final = 5.0
 _METRICS_SECONDS: Final = 2.0
 _FIRST_ATTEMPT: Final = 1
+_OTHER_CALLS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +112,23 @@ class JobManager:
         except asyncio.TimeoutError:
             raise ClusterError(
                 f"no room for {len(bundles)} slots of {bundles[0]} within {seconds:g} s; the cluster has "
-                f"{_cluster_resources()}; lower the parallelism or slot_cpus, add nodes, or raise slot_timeout"
+                f"{_cluster_resources()}; lower the parallelism or slot_cpus, or add nodes (a cluster "
+                "embedded by an earlier job keeps its size until ray.shutdown())"
             ) from None
         return group
 
     def _actor_options(self, place: Place, group: PlacementGroup) -> dict[str, Any]:
         task_id, subtask = place
         resources = self._graph.task(task_id).resources
+        open_pushes = len(self._graph.input_channels(*place)) * self._graph.config.channel_credits
         return {
             "num_cpus": resources.num_cpus if resources else 0,
             "num_gpus": resources.num_gpus if resources else 0,
             "max_restarts": 0,
             "max_task_retries": 0,
             "enable_task_events": False,
-            # Pushes wait in the receiver until their message is taken, so many calls are open at once.
-            "max_concurrency": 1000,
+            # Pushes wait in the receiver until their message is taken: as many calls are open as there is credit.
+            "max_concurrency": open_pushes + _OTHER_CALLS,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(group, subtask),
         }
 

@@ -60,6 +60,7 @@ class ResultBuffer:
 
     def __init__(self, credit: int, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self.arrived = asyncio.Event()
+        self.exhausted = False
         self._credit = credit
         self._loop = loop
         self._wake = wake
@@ -101,6 +102,7 @@ class SubtaskActor:
         self._wakeup = threading.Event()
         self._stopping = False
         self._started = False
+        self._aborted: PenstockError | None = None
         self._stepped = False
         self._ended: asyncio.Future[PenstockError | None] = self._loop.create_future()
         self._results: dict[int, ResultBuffer] = {}
@@ -117,7 +119,7 @@ class SubtaskActor:
             gate.put(channel, message, release)
             self._wakeup.set()
 
-        return ReceivingEnd(deliver, self._end)
+        return ReceivingEnd(deliver, self._abort)
 
     def _build(self, graph: PhysicalGraph, deployment: Deployment, gate: InputGate) -> Task:
         plan = graph.task(deployment.task)
@@ -128,7 +130,8 @@ class SubtaskActor:
                 self._results[output] = ResultBuffer(credit, self._loop, self._wakeup.set)
                 return self._results[output]
             peer, channel = deployment.targets[output][index]
-            return SendingEnd(_pusher(peer, deployment.attempt, channel), credit, self._wakeup.set)
+            push = _pusher(peer, deployment.attempt, channel)
+            return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread)
 
         return build_task(graph, plan, deployment.subtask, gate, open_channel, SystemClock())
 
@@ -138,14 +141,15 @@ class SubtaskActor:
         threading.Thread(target=self._run, name="task-loop", daemon=True).start()
 
     def _run(self) -> None:
-        error: Exception | None = None
+        error: BaseException | None = None
+        # Whatever a user's function raises, SystemExit too, must end the subtask and not only its thread.
         try:
             self._step_to_the_end()
-        except Exception as raised:
+        except BaseException as raised:
             error = raised
         try:
             self._task.close()
-        except Exception as raised:
+        except BaseException as raised:
             error = error or raised
         located_error = located(error, self._task_name, self._subtask) if error is not None else None
         self._loop.call_soon_threadsafe(self._on_stepped, located_error)
@@ -158,10 +162,8 @@ class SubtaskActor:
             match self._task.step():
                 case Progress():
                     continue
-                case Idle(until):
+                case Idle(until) | Blocked(until):
                     self._wakeup.wait(None if until is None else max(0.0, until - time.monotonic()))
-                case Blocked():
-                    self._wakeup.wait()
                 case Finished():
                     return
 
@@ -169,8 +171,18 @@ class SubtaskActor:
         self._stepped = True
         for buffer in self._results.values():
             buffer.arrived.set()
-        if error is not None or self._stopping or all(not buffer.under_way for buffer in self._results.values()):
-            self._end(error)
+        # Rows for the client are safe only once the client has asked for more and been told that there is none.
+        if error is not None or self._stopping or not self._results:
+            self._end(self._aborted or error)
+
+    def _abort(self, error: PenstockError) -> None:
+        """Stop stepping, and end with the error once the task has been closed."""
+        self._aborted = self._aborted or error
+        self._stopping = True
+        self._wakeup.set()
+
+    def _abort_from_any_thread(self, error: PenstockError) -> None:
+        self._loop.call_soon_threadsafe(self._abort, error)
 
     def _end(self, error: PenstockError | None) -> None:
         if not self._ended.done():
@@ -200,9 +212,10 @@ class SubtaskActor:
                 # A call for every few rows would cost more than the rows: let some gather.
                 await asyncio.sleep(_GATHER_SECONDS)
         batches = buffer.take()
-        if self._stepped and all(not result.under_way for result in self._results.values()):
+        buffer.exhausted = self._stepped and not batches
+        if all(result.exhausted for result in self._results.values()):
             self._end(None)
-        return batches, not (self._stepped and not buffer.under_way)
+        return batches, not buffer.exhausted
 
     async def watch(self) -> PenstockError | None:
         """Return when the subtask has ended, with its error if it has one; errors when the process dies."""

@@ -52,8 +52,9 @@ class JobConfig:
             )
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high
         ]
-        if not 0.001 <= self.slot_cpus <= 1024:
-            problems.append(f"slot_cpus must be from 0.001 to 1024, not {self.slot_cpus!r}")
+        cpus = self.slot_cpus
+        if not isinstance(cpus, int | float) or isinstance(cpus, bool) or not 0.001 <= cpus <= 1024:
+            problems.append(f"slot_cpus must be a number from 0.001 to 1024, not {cpus!r}")
         if problems:
             raise ConfigurationError("; ".join(problems))
 

@@ -132,16 +132,28 @@ class SinkWriter(ABC):
 class Sink(ABC):
     """Describes where rows go. Must be picklable.
 
-    Its docstring says which guarantee it gives. The sinks of this package write as rows arrive and publish at the end
-    of the input; a failed job publishes nothing of the subtasks that had not finished.
+    Its docstring says which guarantee it gives. The sinks of this package write as rows arrive, and each subtask
+    publishes when its own input ends; a failed job publishes nothing of the subtasks that had not finished.
     """
 
-    def prepare(self, schema: pa.Schema | None) -> None:  # noqa: B027 - most sinks take any schema
-        """Check the sink before anything starts, where the job is planned; `schema` is None where it is not known.
+    def check(self, schema: pa.Schema | None) -> None:  # noqa: B027 - most sinks take any schema
+        """Check the sink where the job is planned, also for `explain()`; changes nothing.
+
+        Args:
+            schema: the columns of the rows, or None where they are not known.
 
         Raises:
             ConfigurationError: the target cannot be used as it is.
             ColumnTypeError: the sink cannot store a column's type.
+        """
+
+    def prepare(self) -> None:  # noqa: B027 - most sinks need no preparation
+        """Make the target ready, such as by creating or emptying it. Called once a job, on the client.
+
+        All sinks of the job passed `check` before, and no writer is open yet.
+
+        Raises:
+            ConfigurationError: the target cannot be made ready.
         """
 
     @abstractmethod

@@ -102,7 +102,7 @@ class SubtaskError(PenstockError):
         return f"task {self.task!r}, subtask {self.subtask}: {self.error}\n{self.traceback.rstrip()}"
 
 
-def located(error: Exception, task: str, subtask: int) -> PenstockError:
+def located(error: BaseException, task: str, subtask: int) -> PenstockError:
     """The error as one that names its place: ours do already, any other is wrapped."""
     if isinstance(error, PenstockError):
         return error

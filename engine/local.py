@@ -139,15 +139,15 @@ class LocalJob(JobHandle):
             self._is_ready[number] = True
             self._ready.append(number)
 
-    def _step(self) -> None:
-        """Step one ready task, or let time pass until one is."""
+    def _step(self, patience: float) -> None:
+        """Step one ready task, or let time pass until one is, for `patience` seconds at the most."""
         while self._deadlines and self._deadlines[0][0] <= self._clock.monotonic():
             number = heapq.heappop(self._deadlines)[1]
             self._waits_until[number] = None
             self._wake(number)
         if not self._ready:
             assert self._deadlines, "no subtask can go on, and none waits for time: a deadlock of the engine"
-            self._clock.wait_until(self._deadlines[0][0])
+            self._clock.wait_until(min(self._deadlines[0][0], self._clock.monotonic() + patience))
             return
         position = self._random.randrange(len(self._ready))
         self._ready[position], self._ready[-1] = self._ready[-1], self._ready[position]
@@ -155,18 +155,16 @@ class LocalJob(JobHandle):
         self._is_ready[number] = False
         try:
             result = self._tasks[number].step()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._fail(error, number)
             return
         match result:
             case Progress():
                 self._wake(number)
-            case Idle(until):
+            case Idle(until) | Blocked(until):
                 if until is not None and until != self._waits_until[number]:
                     self._waits_until[number] = until
                     heapq.heappush(self._deadlines, (until, number))
-            case Blocked():
-                pass
             case Finished():
                 # Credit that comes back later must not wake it again.
                 self._is_ready[number] = True
@@ -176,8 +174,8 @@ class LocalJob(JobHandle):
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         deadline = time.monotonic() + seconds
-        while not self._status.ended and not self._inbox and time.monotonic() < deadline:
-            self._step()
+        while not self._status.ended and not self._inbox and (patience := deadline - time.monotonic()) > 0:
+            self._step(patience)
         arrived: list[tuple[int, Batch]] = []
         while self._inbox:
             result, message, release = self._inbox.popleft()
@@ -185,11 +183,11 @@ class LocalJob(JobHandle):
             arrived.extend((result, element) for element in message if isinstance(element, Batch))
         return arrived
 
-    def _fail(self, error: Exception, number: int) -> None:
+    def _fail(self, error: BaseException, number: int) -> None:
         self._failure = self._located(error, number)
         self._end(JobStatus.FAILED)
 
-    def _located(self, error: Exception, number: int) -> PenstockError:
+    def _located(self, error: BaseException, number: int) -> PenstockError:
         task_id, subtask = self._places[number]
         return located(error, self._graph.task(task_id).name, subtask)
 

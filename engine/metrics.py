@@ -13,11 +13,12 @@ from penstock.engine.elements import MIN_TIMESTAMP
 
 @dataclass(slots=True)
 class OperatorMetrics:
-    """Counters of one operator in one subtask."""
+    """Counters of one operator in one subtask, and the event time (int64 ms) that it has passed on."""
 
     rows_in: int = 0
     rows_out: int = 0
     late_rows: int = 0
+    watermark: int = MIN_TIMESTAMP
 
 
 @dataclass(slots=True)
@@ -29,7 +30,6 @@ class SubtaskMetrics:
         subtask: index of the subtask, from 0.
         operators: name and counters of each operator of the chain, source first.
         busy_seconds, blocked_seconds, idle_seconds: where the time went: working, waiting for credit, for input.
-        watermark: event time (int64 ms) that has reached the subtask.
     """
 
     task: int
@@ -38,7 +38,6 @@ class SubtaskMetrics:
     busy_seconds: float = 0.0
     blocked_seconds: float = 0.0
     idle_seconds: float = 0.0
-    watermark: int = MIN_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,17 @@ class OperatorReport:
 
     Args:
         task: id of the task that runs it.
+        number: its place in the task, from 0; names may repeat.
         name: the operator's name.
         parallelism: how many subtasks were counted.
         rows_in, rows_out: rows taken and emitted so far (a source takes none).
         late_rows: rows dropped because their windows had been emitted.
         busy, backpressured: share of the task's time, from 0 to 1.
-        current_watermark: the lowest watermark of its subtasks, int64 ms; None before the first.
+        current_watermark: the lowest watermark that its subtasks have passed on, int64 ms; None before the first.
     """
 
     task: int
+    number: int
     name: str
     parallelism: int
     rows_in: int
@@ -90,11 +91,12 @@ def _report_task(task: int, subtasks: Sequence[SubtaskMetrics]) -> Iterable[Oper
     busy = sum(subtask.busy_seconds for subtask in subtasks)
     blocked = sum(subtask.blocked_seconds for subtask in subtasks)
     total = busy + blocked + sum(subtask.idle_seconds for subtask in subtasks) or 1.0
-    watermark = min(subtask.watermark for subtask in subtasks)
     for number, (name, _) in enumerate(subtasks[0].operators):
         counters = [subtask.operators[number][1] for subtask in subtasks]
+        watermark = min(counter.watermark for counter in counters)
         yield OperatorReport(
             task=task,
+            number=number,
             name=name,
             parallelism=len(subtasks),
             rows_in=sum(counter.rows_in for counter in counters),

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 from penstock.connectors.collection import CollectionSource, RowSchema
 from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.clock import Clock, SystemClock
-from penstock.engine.config import DEFAULTS, JobConfig, check_parallelism
+from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
 from penstock.engine.connectors import Source
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
@@ -28,6 +28,7 @@ from penstock.engine.local import LocalJob
 from penstock.engine.schemas import SchemaLike
 
 Runtime = Literal["ray", "local"]
+_T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
 
@@ -37,7 +38,8 @@ class StreamEnvironment:
 
     Args:
         parallelism: subtasks of each operator that sets no number itself. The first of these that is given counts:
-            the operator's, this, that of `execute`, the variable PENSTOCK_PARALLELISM, the number of CPUs here.
+            the operator's, this, that of `execute`, the variable PENSTOCK_PARALLELISM, the number of CPUs here
+            (at most `max_parallelism`).
         runtime: `"ray"`: one Ray actor a subtask; `"local"`: all in this process, for tests and debugging.
         max_parallelism: number of key groups, the largest parallelism that keyed operators can ever have.
         buffer_timeout: the longest time that rows wait for a batch to fill; 0 is fastest for a single row.
@@ -73,25 +75,34 @@ class StreamEnvironment:
         seed: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        if runtime not in _RUNTIMES:
-            raise ConfigurationError(f"runtime must be one of {', '.join(_RUNTIMES)}{nearest(str(runtime), _RUNTIMES)}")
-        self._config = JobConfig(
-            max_parallelism=max_parallelism,
-            buffer_timeout_ms=parse_duration(buffer_timeout, "buffer_timeout"),
-            max_batch_rows=max_batch_rows,
-            max_batch_bytes=max_batch_bytes,
-            channel_credits=channel_credits,
-            slot_cpus=slot_cpus,
-            slot_timeout_ms=parse_duration(slot_timeout, "slot_timeout"),
+        problems = _Problems()
+        problems.check(lambda: _check_runtime(runtime), None)
+        buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
+        slot_ms = problems.check(lambda: parse_duration(slot_timeout, "slot_timeout"), DEFAULTS.slot_timeout_ms)
+        self._config = problems.check(
+            lambda: JobConfig(
+                max_parallelism=max_parallelism,
+                buffer_timeout_ms=buffer_ms,
+                max_batch_rows=max_batch_rows,
+                max_batch_bytes=max_batch_bytes,
+                channel_credits=channel_credits,
+                slot_cpus=slot_cpus,
+                slot_timeout_ms=slot_ms,
+            ),
+            DEFAULTS,
         )
         if parallelism is not None:
-            check_parallelism(parallelism, max_parallelism, "StreamEnvironment")
+            # A maximum that cannot be used was reported already, and says nothing about the parallelism.
+            usable = isinstance(max_parallelism, int) and max_parallelism >= 1
+            most = max_parallelism if usable else LARGEST_MAX_PARALLELISM
+            problems.check(lambda: check_parallelism(parallelism, most, "StreamEnvironment"), 1)
+        problems.raise_all()
         self._parallelism = parallelism
         self._runtime = runtime
         self._address = address
         self._seed = seed
         self._clock = clock
-        self._program = Program(self.submit)
+        self._program = Program(self._submit)
         self._jobs: list[JobHandle] = []
 
     # Sources
@@ -173,28 +184,33 @@ class StreamEnvironment:
     def submit(self, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
-        The environment is then empty again, for the next program. A local job moves only while someone waits for it.
+        The environment is then empty again, for the next program; a program that could not be started stays, to be
+        mended and submitted again. A local job moves only while someone waits for it.
         """
-        graph = self._plan(name, parallelism)
-        program, self._program = self._program, Program(self.submit)
-        program.job = self._start(graph, program)
-        # A job ends with its handle, and callers need not keep theirs.
-        self._jobs = [*(job for job in self._jobs if not job.ended), program.job]
-        return program.job
+        return self._submit(self._program, name, parallelism)
 
     def explain(self, parallelism: int | None = None) -> str:
         """The program and its plan, as stable text."""
         logical = explain_logical(live_part(self._program.graph.build()))
         return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism))}\n"
 
-    def _plan(self, name: str, parallelism: int | None) -> PhysicalGraph:
+    def _submit(self, program: Program, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
+        job = program.job = self._start(self._plan(name, parallelism, program), program)
+        if program is self._program:
+            self._program = Program(self._submit)
+        # A job ends with its handle, and callers need not keep theirs.
+        self._jobs = [*(other for other in self._jobs if not other.ended), job]
+        return job
+
+    def _plan(self, name: str, parallelism: int | None, program: Program | None = None) -> PhysicalGraph:
         if parallelism is not None:
             check_parallelism(parallelism, self._config.max_parallelism, "execute")
-        chosen = Parallelism(self._parallelism, parallelism, _system_parallelism())
-        return plan(name, self._program.graph.build(), chosen, self._config)
+        chosen = Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))
+        return plan(name, (program or self._program).graph.build(), chosen, self._config)
 
     def _start(self, graph: PhysicalGraph, program: Program) -> JobHandle:
         if self._runtime == "local":
+            _prepare_sinks(graph)
             return LocalJob(graph, program.consumers, self._clock or SystemClock(), self._seed)
         # Ray takes a second to import, and the local runtime does without it.
         from penstock.actors.client import RayJob, check_serializable
@@ -203,13 +219,44 @@ class StreamEnvironment:
 
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
+        _prepare_sinks(graph)
         return RayJob(graph, program.consumers)
 
 
-def _system_parallelism() -> int:
+class _Problems:
+    """Gathers what is wrong with the settings, so that one error names all of it."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+
+    def check(self, make: Callable[[], _T], instead: _T) -> _T:
+        """What `make` gives; `instead` where it refuses, to go on with until `raise_all`."""
+        try:
+            return make()
+        except ConfigurationError as error:
+            self._messages.append(str(error))
+            return instead
+
+    def raise_all(self) -> None:
+        if self._messages:
+            raise ConfigurationError("; ".join(self._messages))
+
+
+def _check_runtime(runtime: str) -> None:
+    if runtime not in _RUNTIMES:
+        raise ConfigurationError(f"runtime must be one of {', '.join(_RUNTIMES)}{nearest(str(runtime), _RUNTIMES)}")
+
+
+def _prepare_sinks(graph: PhysicalGraph) -> None:
+    """Called last before a job starts: from here on, a sink's old rows may be gone."""
+    for sink in graph.sinks:
+        sink.prepare()
+
+
+def _system_parallelism(max_parallelism: int) -> int:
     text = os.environ.get(_SYSTEM_PARALLELISM)
     if text is None:
-        return os.cpu_count() or 1
+        return min(os.cpu_count() or 1, max_parallelism)
     if not text.isdigit():
         raise ConfigurationError(f"{_SYSTEM_PARALLELISM} must be a whole number of 1 or more, not {text!r}")
     return check_parallelism(int(text), sys.maxsize, _SYSTEM_PARALLELISM)

@@ -45,11 +45,11 @@ class Rates:
     """Rows per second between two readings of a counter."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int, str, str], tuple[float, int]] = {}
+        self._last: dict[tuple[int, int, str], tuple[float, int]] = {}
 
     def update(self, operator: OperatorReport, counter: str, rows: int, now: float) -> float:
         """The rate since the last reading of this counter; 0 at the first."""
-        key = (operator.task, operator.name, counter)
+        key = (operator.task, operator.number, counter)
         before, count = self._last.get(key, (now, rows))
         self._last[key] = (now, rows)
         return (rows - count) / (now - before) if now > before else 0.0

@@ -14,8 +14,8 @@ from penstock.live_view import Rates, job_table, number_text, watermark_text
 
 
 def metrics(rows: int) -> JobMetrics:
-    operators = [("a filter with a long name, much longer than fits", OperatorMetrics(rows, rows // 2, rows // 100))]
-    return report([SubtaskMetrics(1, 0, operators, busy_seconds=3.0, blocked_seconds=1.0, watermark=0)])
+    operators = [("a filter with a long name, much longer than fits", OperatorMetrics(rows, rows // 2, rows // 100, 0))]
+    return report([SubtaskMetrics(1, 0, operators, busy_seconds=3.0, blocked_seconds=1.0)])
 
 
 def drawn(status: JobStatus, rates: Rates, rows: int, now: float) -> str:
@@ -58,7 +58,7 @@ def test_watermarks_are_times_in_utc(watermark: int | None, text: str) -> None:
 
 def test_no_watermark_yet_is_none_in_the_report() -> None:
     assert (
-        report([SubtaskMetrics(1, 0, [("x", OperatorMetrics())], watermark=MIN_TIMESTAMP)])
+        report([SubtaskMetrics(1, 0, [("x", OperatorMetrics(watermark=MIN_TIMESTAMP))])])
         .operators[0]
         .current_watermark
         is None

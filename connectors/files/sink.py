@@ -1,8 +1,8 @@
-"""The file sink: each subtask writes one file in a directory and shows it when its input has ended.
+"""The file sink: each subtask writes one file in a directory and shows it when its own input has ended.
 
-Programs build a `FileSink`; the engine prepares it once and opens a writer in each subtask. Files appear
-whole or not at
-all: a job that fails leaves nothing of the subtasks that had not finished.
+Programs build a `FileSink`; the engine checks and prepares it once and opens a writer in each subtask. Files appear
+whole or not at all: a job that fails may leave the files of the subtasks that had finished, and nothing of the others.
+A process that is killed leaves its hidden in-progress file.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from penstock.engine.errors import ColumnTypeError, ConfigurationError, RecordEr
 
 _MODES: Final = ("error", "overwrite", "append")
 _PART_PREFIX: Final = "part-"
+_HIDDEN_SUFFIX: Final = ".inprogress"
 _ROW_GROUP_ROWS: Final = 1_048_576
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 
@@ -37,9 +38,10 @@ _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 class FileSink(Sink):
     """Writes `part-<subtask>-<unique>.<format>` files into a directory; a subtask without rows writes none.
 
-    Guarantee: rows are published at the end of the input, file by file. A job that runs again after a failure
-    may find files of the subtasks that had finished; `mode="overwrite"` removes them. Rows are written as
-    they come: changelog row kinds and event timestamps are not stored.
+    Guarantee: each subtask publishes its file, whole, when its own input ends. A failed job may leave the files of
+    the subtasks that had finished, and a killed process its hidden `.part-*.inprogress` file, which readers of the
+    directory skip; `mode="overwrite"` removes both when the job runs again. Rows are written as they come: changelog
+    row kinds and event timestamps are not stored.
 
     JSON lines hold times as ISO-8601 text (timestamps with a zone in UTC), bytes as base64, decimals as text,
     durations as numbers in the column's unit, maps as lists of pairs, and NaN and infinities as null. CSV
@@ -48,8 +50,8 @@ class FileSink(Sink):
     Args:
         path: the directory; it is created if it does not exist. Every node must see the same one.
         format: "parquet", "csv" or "json" (lines).
-        mode: "error" refuses a directory that has visible files; "overwrite" removes its `part-*` files
-            before the job starts and leaves others alone; "append" adds files.
+        mode: "error" refuses a directory that has visible files; "overwrite" removes its `part-*` and
+            `.part-*.inprogress` files before the job starts and leaves others alone; "append" adds files.
 
     Raises:
         ConfigurationError: no such format or mode.
@@ -68,18 +70,20 @@ class FileSink(Sink):
             raise ConfigurationError(f"file sink: no mode {self.mode!r}; choose {', '.join(map(repr, _MODES))}")
         object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(os.fspath(self.path))))
 
-    def prepare(self, schema: pa.Schema | None) -> None:
+    def check(self, schema: pa.Schema | None) -> None:
         if schema is not None:
             _check_types(schema, FileFormat(self.format))
-        _make_directory(self._directory)
-        visible = sorted(name for name in os.listdir(self._directory) if not name.startswith("."))
+        visible = sorted(name for name in _names_in(self._directory) if not name.startswith("."))
         if self.mode == "error" and visible:
             raise ConfigurationError(
                 f"file sink: {self._directory} is not empty (it has {visible[0]!r}); choose another "
                 "directory, or mode='overwrite' to remove its part-* files, or mode='append' to add to them"
             )
+
+    def prepare(self) -> None:
+        _make_directory(self._directory)
         if self.mode == "overwrite":
-            _remove_parts(self._directory, visible)
+            _remove_parts(self._directory)
 
     def open(self, context: ConnectorContext) -> SinkWriter:
         return _FileWriter(self._directory, FileFormat(self.format), context)
@@ -99,7 +103,7 @@ class _FileWriter(SinkWriter):
         unique = uuid.uuid4().hex[:12]
         self._operator, self._subtask = context.operator, context.subtask
         self._format = file_format
-        self._hidden = os.path.join(directory, f".{_PART_PREFIX}{context.subtask}.{unique}.inprogress")
+        self._hidden = os.path.join(directory, f".{_PART_PREFIX}{context.subtask}.{unique}{_HIDDEN_SUFFIX}")
         self._visible = os.path.join(directory, f"{_PART_PREFIX}{context.subtask:05d}-{unique}.{file_format.value}")
         self._schema: pa.Schema | None = None
         self._file: BinaryIO | None = None
@@ -258,23 +262,46 @@ def _refusal(field: pa.Field, file_format: FileFormat) -> str | None:
     return None
 
 
+def _names_in(directory: str) -> list[str]:
+    """The names in the directory, none if it does not exist and could be made."""
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unusable(directory, error) from error
+
+
 def _make_directory(directory: str) -> None:
     try:
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
-        raise ConfigurationError(
-            f"file sink: {directory} cannot be written to ({error.strerror}); give a directory that every "
-            "node can write to"
-        ) from error
+        raise _unusable(directory, error) from error
 
 
-def _remove_parts(directory: str, names: list[str]) -> None:
-    for name in names:
-        path = os.path.join(directory, name)
-        if name.startswith(_PART_PREFIX) and os.path.isfile(path):
-            os.unlink(path)
+def _unusable(directory: str, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"file sink: {directory} cannot be written to ({error.strerror}); give a directory that every "
+        "node can write to"
+    )
+
+
+def _remove_parts(directory: str) -> None:
+    try:
+        for name in os.listdir(directory):
+            path = os.path.join(directory, name)
+            if _is_part(name) and os.path.isfile(path):
+                os.unlink(path)
+    except OSError as error:
+        raise _unusable(directory, error) from error
+
+
+def _is_part(name: str) -> bool:
+    """Whether a writer made the file, finished or not."""
+    in_progress = name.startswith(f".{_PART_PREFIX}") and name.endswith(_HIDDEN_SUFFIX)
+    return in_progress or name.startswith(_PART_PREFIX)
 
 
 def _difference(first: pa.Schema | None, other: pa.Schema) -> str:

@@ -13,10 +13,10 @@ class Program:
     """What the verbs of the streams add to, until it is submitted.
 
     Args:
-        submit: starts the program, where a `collect()` is read before anyone has submitted it.
+        submit: starts the program that it is called with, where a `collect()` is read before anyone has submitted it.
     """
 
-    def __init__(self, submit: Callable[[], JobHandle]) -> None:
+    def __init__(self, submit: Callable[[Program], JobHandle]) -> None:
         self.graph = GraphBuilder()
         self.consumers: dict[int, ResultConsumer] = {}
         self.job: JobHandle | None = None
@@ -24,7 +24,7 @@ class Program:
 
     def submit_once(self) -> JobHandle:
         """The program's job; submits the program unless that has happened."""
-        return self.job or self._submit()
+        return self.job or self._submit(self)
 
     def check_open(self) -> None:
         """Raise unless operators can still be added."""

@@ -1,7 +1,7 @@
 """The physical graph: tasks (chains of operators), their subtasks, and the exchanges between them.
 
 Made from the rewritten logical graph, once, where the job is planned. It holds no running thing: each runtime creates
-the subtasks from it through `deploy.py`.
+the subtasks from it through `task/build.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from penstock.engine.config import JobConfig, check_parallelism
-from penstock.engine.connectors import Source, Split
+from penstock.engine.connectors import Sink, Source, Split
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, live_part
 from penstock.engine.graph.rewrite import rewrite
@@ -106,6 +108,12 @@ class PhysicalGraph:
     config: JobConfig
     tasks: tuple[TaskPlan, ...]
 
+    @property
+    def sinks(self) -> list[Sink]:
+        """The sinks that the job writes to, to be prepared before it starts."""
+        factories = [operator.factory for task in self.tasks for operator in task.operators]
+        return [factory.sink for factory in factories if isinstance(factory, SinkFactory)]
+
     def task(self, task_id: int) -> TaskPlan:
         return self.tasks[task_id - 1]
 
@@ -167,7 +175,7 @@ class Parallelism:
 
 
 def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: JobConfig) -> PhysicalGraph:
-    """The physical graph of a program.
+    """The physical graph of a program. Checks its sinks, and changes nothing: `explain()` plans too.
 
     Args:
         name: the job's name.
@@ -183,8 +191,14 @@ def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: Job
     _check_forward(graph, resolved)
     for node in graph:
         if isinstance(node.role, SinkFactory):
-            node.role.sink.prepare(graph[node.inputs[0].source].schema)
+            node.role.sink.check(_known_schema(graph, node))
     return PhysicalGraph(name, config, _TaskBuilder(graph, resolved).tasks())
+
+
+def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:
+    """The columns that reach the node, by the first of its inputs whose columns are known."""
+    schemas = [graph[edge.source].schema for edge in node.inputs]
+    return next((schema for schema in schemas if schema is not None), None)
 
 
 def _resolve_parallelism(node: Node, parallelism: Parallelism, config: JobConfig) -> int:
@@ -239,7 +253,8 @@ class _TaskBuilder:
             isinstance(self._partitioner(node, edge), Forward)
             and self._parallelism[below.id] == self._parallelism[node.id]
             and below.chaining is not Chaining.NEVER
-            and below.resources == node.resources
+            and below.resources is None
+            and node.resources is None
         )
 
     def _task(self, head: Node) -> TaskPlan:

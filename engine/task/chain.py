@@ -58,6 +58,8 @@ class CountingCollector:
             self._behind.collect(batch)
 
     def broadcast(self, element: Control) -> None:
+        if isinstance(element, Watermark):
+            self._metrics.watermark = element.timestamp
         self._behind.broadcast(element)
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
-from penstock.engine.elements import Element, EndOfInput, Watermark
+from penstock.engine.elements import Element, EndOfInput
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.router import Router
@@ -33,7 +33,12 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """An output has no capacity: step again when a channel has got credit back."""
+    """An output has no capacity: step again when a channel has got credit back.
+
+    Rows for other channels may be due before that, at `until` (seconds, monotonic) where it is not None.
+    """
+
+    until: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +123,9 @@ class Task:
 
     def _step(self, now: float) -> StepResult:
         if self._ended:
-            return Finished() if self._router.drained else Blocked()
+            return Finished() if self._router.drained else Blocked(self._router.deadline)
         if not self._router.has_capacity or (self._head.keeps_input and self._router.congested(now)):
-            return Blocked()
+            return Blocked(self._router.deadline)
         taken = self._head.next()
         match taken:
             case None:
@@ -134,9 +139,7 @@ class Task:
                 return Progress()
 
     def _process(self, input_index: int, element: Element) -> None:
-        if isinstance(element, Watermark):
-            self.metrics.watermark = element.timestamp
-        elif isinstance(element, EndOfInput):
+        if isinstance(element, EndOfInput):
             self._ended = True
         self._entry.process(input_index, element)
 

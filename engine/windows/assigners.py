@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError
+
+LARGEST_SPAN_MS: Final = 2**60
+"""The longest span of event time, in milliseconds: with timestamps below 2**62, window arithmetic fits int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,11 @@ class AlignedWindows:
     Rows are kept once a *slice* (the greatest common divisor of size and slide), and each window adds up its slices.
 
     Args:
-        size_ms, slide_ms: milliseconds, more than 0. Where the slide is larger, rows between windows belong to none.
-        offset_ms: moves every window start.
+        size_ms, slide_ms: milliseconds, from 1 to 2**60. Where the slide is larger, rows between windows belong to none.
+        offset_ms: moves every window start, by at most 2**60 in either direction.
+
+    Raises:
+        ConfigurationError: a number that is out of its range.
     """
 
     size_ms: int
@@ -33,8 +40,9 @@ class AlignedWindows:
 
     def __post_init__(self) -> None:
         for option, value in (("size", self.size_ms), ("slide", self.slide_ms)):
-            if value <= 0:
-                raise ConfigurationError(f"window {option} must be more than 0, not {value} ms")
+            _check_length(f"window {option}", value)
+        if abs(self.offset_ms) > LARGEST_SPAN_MS:
+            raise ConfigurationError(f"window offset must be at most 2**60 ms, not {self.offset_ms} ms")
 
     @property
     def slice_ms(self) -> int:
@@ -64,17 +72,26 @@ class SessionWindows:
     As in Flink, a row exactly at the end of a session still belongs to it.
 
     Args:
-        gap_ms: milliseconds without a row that end a session, more than 0.
+        gap_ms: milliseconds without a row that end a session, from 1 to 2**60.
+
+    Raises:
+        ConfigurationError: a gap that is out of its range.
     """
 
     gap_ms: int
 
     def __post_init__(self) -> None:
-        if self.gap_ms <= 0:
-            raise ConfigurationError(f"session gap must be more than 0, not {self.gap_ms} ms")
+        _check_length("session gap", self.gap_ms)
 
     def describe(self) -> str:
         return f"session gap {format_duration(self.gap_ms)}"
+
+
+def _check_length(option: str, milliseconds: int) -> None:
+    if milliseconds <= 0:
+        raise ConfigurationError(f"{option} must be more than 0, not {milliseconds} ms")
+    if milliseconds > LARGEST_SPAN_MS:
+        raise ConfigurationError(f"{option} must be at most 2**60 ms, not {milliseconds} ms")
 
 
 WindowAssigner = AlignedWindows | SessionWindows

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.errors import ConfigurationError
+from penstock.engine.windows.assigners import LARGEST_SPAN_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,10 @@ class WatermarkStrategy:
     """Watermarks that stay a fixed time behind the largest timestamp seen.
 
     Args:
-        out_of_orderness_ms: how many milliseconds a row may come after a row with a later timestamp.
+        out_of_orderness_ms: how many milliseconds a row may come after a row with a later timestamp; 0 to 2**60.
+
+    Raises:
+        ConfigurationError: a number that is out of its range.
 
     Example:
         >>> WatermarkStrategy.for_bounded_out_of_orderness("5s").out_of_orderness_ms
@@ -27,6 +32,10 @@ class WatermarkStrategy:
     """
 
     out_of_orderness_ms: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.out_of_orderness_ms <= LARGEST_SPAN_MS:
+            raise ConfigurationError(f"out_of_orderness_ms must be from 0 to 2**60, not {self.out_of_orderness_ms}")
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
@@ -38,7 +47,7 @@ class WatermarkStrategy:
         """A row comes at most `delay` after a row with a later timestamp; rows that come later still are late.
 
         Raises:
-            ConfigurationError: `delay` is no duration.
+            ConfigurationError: `delay` is no duration, or longer than 2**60 ms.
         """
         return WatermarkStrategy(parse_duration(delay, "for_bounded_out_of_orderness"))
 

@@ -79,6 +79,7 @@ class Running:
             behind = ChainLink(Working(self.clock, self.events, name, fails), context, behind)
             links.insert(0, behind)
         self.metrics = SubtaskMetrics(1, 0)
+        self.links = links
         self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics)
 
 
@@ -94,32 +95,32 @@ def test_no_step_is_taken_while_an_output_is_full() -> None:
     head = ScriptedHead(numbers([1]), numbers([2]))
     running = Running(head, credit=0, rows=1)
     assert running.task.step() == Progress()
-    assert running.task.step() == Blocked()
-    assert running.task.step() == Blocked()
+    assert running.task.step() == Blocked(None)
+    assert running.task.step() == Blocked(None)
     assert len(head.script) == 1
     running.channel.credits = 1
     assert running.task.step() == Progress()
     assert head.script == []
 
 
-@pytest.mark.parametrize(("keeps_input", "result"), [(True, Blocked()), (False, Progress())])
+@pytest.mark.parametrize(("keeps_input", "result"), [(True, Blocked(None)), (False, Progress())])
 def test_a_source_gathers_its_input_while_due_rows_wait_for_the_message_before_them(
     keeps_input: bool, result: StepResult
 ) -> None:
     head = ScriptedHead(numbers([1]), numbers([2]))
     head.keeps_input = keeps_input
     running = Running(head)
-    running.channel.under_way = 1
+    running.channel.waiting = 1
     assert running.task.step() == Progress()
     assert running.task.step() == result
-    running.channel.under_way = 0
+    running.channel.waiting = 0
     running.task.step()
     assert numbers_in(running.channel.elements)[:1] == [1]
 
 
 def test_rows_are_taken_as_long_as_they_fit_an_unsent_batch() -> None:
     running = Running(ScriptedHead(*(numbers([n]) for n in range(5))), credit=0, rows=3)
-    assert [running.task.step() for _ in range(4)] == [Progress(), Progress(), Progress(), Blocked()]
+    assert [running.task.step() for _ in range(4)] == [Progress(), Progress(), Progress(), Blocked(None)]
 
 
 def test_without_input_the_task_is_idle() -> None:
@@ -149,7 +150,7 @@ def test_a_waiting_task_wakes_for_whatever_comes_first(until: float, expected: f
 
 def test_the_task_finishes_once_everything_was_sent() -> None:
     running = Running(ScriptedHead(numbers([1]), END), credit=0, timeout=1000.0)
-    assert [running.task.step() for _ in range(4)] == [Progress(), Progress(), Blocked(), Blocked()]
+    assert [running.task.step() for _ in range(4)] == [Progress(), Progress(), Blocked(None), Blocked(None)]
     running.channel.credits = 1
     assert running.task.step() == Finished()
     assert running.channel.elements[-1] == END
@@ -195,4 +196,20 @@ def test_the_metrics_follow_event_time() -> None:
     running = Running(ScriptedHead(Watermark(5), Watermark(8)))
     running.task.step()
     running.task.step()
-    assert running.metrics.watermark == 8
+    assert running.links[0].context.metrics.watermark == 8
+
+
+def test_a_blocked_channel_does_not_hold_the_rows_of_another_back_beyond_the_timeout() -> None:
+    clock, metrics = ManualClock(), SubtaskMetrics(1, 0)
+    stuck, free = RecordingChannel(credit=0), RecordingChannel()
+    buffers = [ChannelBuffer(channel, BatchLimits(1, 1_000_000, 0.05)) for channel in (stuck, free)]
+    buffers[1] = ChannelBuffer(free, BatchLimits(10, 1_000_000, 0.05))
+    edge = RouterEdge(lambda batch: [(0, batch), (1, batch)], buffers, clock)
+    link = ChainLink(Working(clock, []), OperatorContext("both", 0, 1, clock), edge)
+    task = Task(ScriptedHead(numbers([1]), numbers([2])), link, [link], Router([edge]), clock, metrics)
+    assert task.step() == Progress()
+    blocked = task.step()
+    assert blocked == Blocked(clock.monotonic() + 0.05)
+    clock.advance(0.05)
+    assert task.step() == Blocked(None)
+    assert numbers_in(free.elements) == [1]

@@ -53,14 +53,14 @@ def test_the_oldest_row_says_when_the_batch_is_due() -> None:
 def test_a_part_of_a_batch_waits_for_the_message_before_it_and_grows_meanwhile() -> None:
     channel = RecordingChannel()
     tested = buffer(channel, rows=4, timeout=0.0)
-    channel.under_way = 1
+    channel.waiting = 1
     tested.add(numbers([1]), now=0.0)
     tested.flush(5.0)
     tested.add(numbers([2]), now=5.0)
     tested.flush(9.0)
     assert channel.sent == []
     assert tested.deadline is None
-    channel.under_way = 0
+    channel.waiting = 0
     tested.flush(9.0)
     assert [shape(message) for message in channel.sent] == [[[1, 2]]]
 
@@ -68,7 +68,7 @@ def test_a_part_of_a_batch_waits_for_the_message_before_it_and_grows_meanwhile()
 def test_a_full_batch_does_not_wait_for_the_message_before_it() -> None:
     channel = RecordingChannel()
     tested = buffer(channel, rows=2)
-    channel.under_way = 1
+    channel.waiting = 1
     tested.add(numbers([1, 2]), now=0.0)
     tested.flush(0.0)
     assert [shape(message) for message in channel.sent] == [[[1, 2]]]
@@ -129,7 +129,7 @@ def test_more_rows_than_a_message_holds_leave_in_several() -> None:
 
 def test_nothing_is_sent_without_credit_and_no_time_is_waited_for() -> None:
     channel = RecordingChannel(credit=0)
-    channel.under_way = 1
+    channel.waiting = 1
     tested = buffer(channel, rows=1)
     tested.add(numbers([1]), 0.0)
     tested.flush(100.0)

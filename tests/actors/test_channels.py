@@ -1,0 +1,99 @@
+"""Both ends of a channel, without actors: order, duplicates, gaps, credit, and what is sent of a slice."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from concurrent.futures import Future
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+from penstock.actors import channels
+from penstock.actors.channels import ReceivingEnd, SendingEnd
+from penstock.engine.elements import Batch, Watermark
+from penstock.engine.errors import PenstockError, WorkerLostError
+from penstock.engine.task.outputs import Message
+
+
+class Sent:
+    """A sending end whose calls the test answers."""
+
+    def __init__(self, credit: int = 2) -> None:
+        self.calls: list[tuple[int, Message, Future[None]]] = []
+        self.failures: list[PenstockError] = []
+        self.woken = 0
+        self.end = SendingEnd(self._push, credit, self._wake, self.failures.append)
+
+    def _push(self, sequence: int, message: Message) -> Future[None]:
+        call: Future[None] = Future()
+        self.calls.append((sequence, message, call))
+        return call
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def test_credit_comes_back_when_the_receiver_has_taken_the_message() -> None:
+    sent = Sent(credit=2)
+    sent.end.send((Watermark(1),))
+    sent.end.send((Watermark(2),))
+    assert (sent.end.credits, sent.end.under_way) == (0, 2)
+    assert [sequence for sequence, _, _ in sent.calls] == [0, 1]
+    sent.calls[0][2].set_result(None)
+    assert (sent.end.credits, sent.end.under_way, sent.woken) == (1, 1, 1)
+
+
+def test_a_lost_message_fails_the_subtask_unless_the_receiver_is_dead() -> None:
+    sent = Sent()
+    sent.end.send((Watermark(1),))
+    sent.calls[0][2].set_exception(ActorDiedError())
+    assert sent.failures == []
+    sent.end.send((Watermark(2),))
+    sent.calls[1][2].set_exception(ActorUnavailableError("away", None))
+    assert [type(failure) for failure in sent.failures] == [WorkerLostError]
+
+
+def test_a_slice_is_sent_without_its_parent() -> None:
+    sent = Sent()
+    whole = Batch(pa.record_batch({"n": list(range(100_000))}), pa.array(range(100_000)))
+    sent.end.send((whole.slice(50_000, 100),))
+    (message,) = [message for _, message, _ in sent.calls]
+    assert len(pickle.dumps(message)) < 10_000
+    assert message[0] == whole.slice(50_000, 100)
+
+
+def received(sequences: list[int]) -> tuple[list[int], list[int]]:
+    """Numbers delivered, and numbers released undelivered, when messages arrive in this order."""
+    delivered: list[int] = []
+    released: list[int] = []
+
+    async def run() -> None:
+        end = ReceivingEnd(lambda message, release: delivered.append(message[0].timestamp), lambda error: None)
+        for sequence in sequences:
+            end.receive(sequence, (Watermark(sequence),), lambda sequence=sequence: released.append(sequence))
+
+    asyncio.run(run())
+    return delivered, released
+
+
+@given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=5))
+def test_messages_are_delivered_in_order_and_duplicates_are_dropped(order: list[int], again: list[int]) -> None:
+    delivered, released = received([*order, *again])
+    assert delivered == list(range(8))
+    assert released == again
+
+
+def test_a_message_that_stays_missing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "GAP_SECONDS", 0.0)
+
+    async def run() -> PenstockError:
+        given_up: asyncio.Future[PenstockError] = asyncio.get_running_loop().create_future()
+        end = ReceivingEnd(lambda message, release: None, given_up.set_result)
+        end.receive(1, (Watermark(1),), lambda: None)
+        return await asyncio.wait_for(given_up, 10)
+
+    assert "message 0" in str(asyncio.run(run()))

@@ -1,0 +1,95 @@
+"""The shell of one subtask, on an event loop of this process: no cluster needed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock import DataStream, StreamEnvironment
+from penstock.actors.subtask import Deployment, SubtaskActor
+from penstock.engine.config import JobConfig
+from penstock.engine.elements import Batch
+from penstock.engine.errors import PenstockError, SubtaskError
+from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
+
+
+def graph_of(build: Callable[[DataStream], DataStream] = lambda stream: stream) -> PhysicalGraph:
+    """One task: the numbers 0 to 9, what `build` adds, and the client behind it."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    build(env.from_collection(list(range(10)))).collect()
+    return plan("one task", env._program.graph.build(), Parallelism(1, None, 1), JobConfig(buffer_timeout_ms=0))
+
+
+def with_actor(graph: PhysicalGraph, use: Callable[[SubtaskActor], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        actor = SubtaskActor()
+        await actor.deploy(graph, Deployment(1, 0, 1, [[]]))
+        return await asyncio.wait_for(use(actor), 30)
+
+    return asyncio.run(run())
+
+
+async def fetch_all(actor: SubtaskActor) -> list[Batch]:
+    batches, more = [], True
+    while more:
+        fetched, more = await actor.fetch(0, 1.0)
+        batches.extend(fetched)
+    return batches
+
+
+def test_the_subtask_ends_only_when_the_client_knows_that_it_has_all_rows() -> None:
+    async def use(actor: SubtaskActor) -> list[int]:
+        await actor.start()
+        watched = asyncio.ensure_future(actor.watch())
+        values: list[int] = []
+        more = True
+        while more:
+            batches, more = await actor.fetch(0, 1.0)
+            values.extend(value for batch in batches for value in batch.data.column("value").to_pylist())
+            # An answer with rows may be lost on its way: the process must outlive it.
+            assert not (batches and watched.done())
+        assert await watched is None
+        return values
+
+    assert with_actor(graph_of(), use) == list(range(10))
+
+
+def test_a_function_that_exits_ends_the_subtask_with_an_error() -> None:
+    async def use(actor: SubtaskActor) -> PenstockError | None:
+        await actor.start()
+        return await actor.watch()
+
+    error = with_actor(graph_of(lambda stream: stream.map(lambda row: sys.exit(3))), use)
+    assert isinstance(error, SubtaskError)
+    assert "SystemExit" in str(error)
+
+
+def test_a_subtask_that_never_started_stops_at_once() -> None:
+    async def use(actor: SubtaskActor) -> PenstockError | None:
+        await actor.stop()
+        return await actor.watch()
+
+    assert with_actor(graph_of(), use) is None
+
+
+def test_a_subtask_whose_rows_nobody_fetches_can_be_stopped() -> None:
+    async def use(actor: SubtaskActor) -> PenstockError | None:
+        await actor.start()
+        await actor._results[0].arrived.wait()
+        await actor.stop()
+        return await actor.watch()
+
+    assert with_actor(graph_of(), use) is None
+
+
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_messages_of_another_attempt_are_dropped(attempt: int) -> None:
+    async def use(actor: SubtaskActor) -> None:
+        await actor.push(attempt, 0, 0, ())
+        await actor.stop()
+
+    with_actor(graph_of(), use)
