@@ -7,6 +7,7 @@ combined (but for the rounding of floats).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -28,7 +29,10 @@ from penstock.engine.aggregates import Aggregate
 from penstock.engine.errors import GraphError
 from penstock.engine.state.key_groups import check_key_column
 
+_INTERNAL: Final = "__"
 _ROW: Final = "__row"
+_EXPRESSION: Final = re.compile(r"col\((.+?)\)\.(count|first|last|max|mean|min|sum)\(\)")
+"""How an expression that looks like an aggregate is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class GroupedAggregation:
     Args:
         keys: the columns whose values make a group; none for a single group of all rows.
         aggregates: what to compute, by the name of the result.
+
+    Raises:
+        GraphError: no aggregate, or what is none; a key or result whose name is taken or begins with `__`.
 
     Example:
         >>> flights = pa.record_batch({"carrier": ["UA", "AA", "UA"], "distance": [1400, 1089, 719]})
@@ -57,6 +64,10 @@ class GroupedAggregation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(self.keys))
         object.__setattr__(self, "aggregates", dict(self.aggregates))
+        self._check_names()
+        for name, aggregate in self.aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise GraphError(_no_aggregate(name, aggregate))
         folds: dict[str, FoldAccumulator] = {}
         grouped: dict[tuple[str, ...], GroupAccumulator] = {}
         for accumulator in self._accumulators():
@@ -66,6 +77,19 @@ class GroupedAggregation:
                 folds[accumulator.name] = accumulator
         object.__setattr__(self, "_folds", tuple(folds.values()))
         object.__setattr__(self, "_grouped", tuple(grouped.values()))
+
+    def _check_names(self) -> None:
+        if not self.aggregates:
+            raise GraphError("aggregate: give at least one aggregate, such as flights=penstock.count()")
+        taken: set[str] = set()
+        for name in (*self.keys, *self.aggregates):
+            if name in taken:
+                raise GraphError(f"aggregate: two result columns are named {name!r}; rename one of them")
+            if name.startswith(_INTERNAL):
+                raise GraphError(
+                    f"aggregate: the name {name!r} begins with {_INTERNAL!r}, as only internal columns may; rename it"
+                )
+            taken.add(name)
 
     def _accumulators(self) -> list[Accumulator]:
         return [part for aggregate in self.aggregates.values() for part in aggregate.accumulators]
@@ -80,15 +104,7 @@ class GroupedAggregation:
         Raises:
             MissingColumnError: a column that `schema` does not have.
             ColumnTypeError: a column of a type that cannot be a key, or that an aggregate does not take.
-            GraphError: no aggregate, a key given twice, or a result with the name of a key.
         """
-        if not self.aggregates:
-            raise GraphError(f"{where}: give at least one aggregate, such as flights=penstock.count()")
-        taken: set[str] = set()
-        for name in (*self.keys, *self.aggregates):
-            if name in taken:
-                raise GraphError(f"{where}: two result columns are named {name!r}; rename one of them")
-            taken.add(name)
         fields = [check_key_column(schema, key, where) for key in self.keys]
         keys = [pa.field(key.name, plain_type(key.type), key.nullable) for key in fields]
         results = [(name, aggregate.result_type(schema, where)) for name, aggregate in self.aggregates.items()]
@@ -158,6 +174,14 @@ class GroupedAggregation:
         lowered = {key: table.column(key) for key in self.keys if key in table.column_names}
         lowered.update((name, aggregate.lower(table)) for name, aggregate in self.aggregates.items())
         return pa.table(lowered)
+
+
+def _no_aggregate(name: str, given: object) -> str:
+    called = _EXPRESSION.fullmatch(repr(given))
+    remedy = (
+        f"penstock.{called[2]}({called[1]!r})" if called else "one such as penstock.count() or penstock.sum('column')"
+    )
+    return f"aggregate: {name}={given!r:.200} is no aggregate; give {remedy}"
 
 
 def _fold(table: pa.Table, by: Sequence[str], folds: Sequence[tuple[str, str]]) -> dict[str, pa.ChunkedArray]:

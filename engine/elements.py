@@ -12,6 +12,8 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from penstock.engine.errors import RecordError
+
 MIN_TIMESTAMP: Final = -(2**63)
 """The watermark before any was seen."""
 MAX_TIMESTAMP: Final = 2**63 - 1
@@ -74,10 +76,10 @@ class Batch:
 def concat_batches(batches: Sequence[Batch]) -> Batch:
     """One batch with the rows of all `batches`, in order; a column of nulls takes the type that others give it.
 
-    All must have the same column names, and either all or none must carry timestamps (likewise kinds).
+    Either all or none must carry timestamps (likewise kinds).
 
     Raises:
-        pyarrow.ArrowInvalid, pyarrow.ArrowTypeError: the columns do not fit each other.
+        RecordError: the columns differ in names, order or types.
     """
     if len(batches) == 1:
         return batches[0]
@@ -89,13 +91,84 @@ def concat_batches(batches: Sequence[Batch]) -> Batch:
 
 
 def concat_record_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One contiguous record batch with the rows of all `batches`, in order (null columns are promoted)."""
+    """One contiguous record batch with the rows of all `batches`, in order (null columns are promoted).
+
+    Raises:
+        RecordError: the columns differ in names, order or types.
+    """
     schema = batches[0].schema
     if all(batch.schema.equals(schema) for batch in batches):
         return pa.concat_batches(batches)
-    return table_to_record_batch(
-        pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
+    for batch in batches[1:]:
+        schema = join_schemas(schema, batch.schema, "rows of one stream")
+    return pa.concat_batches([_with_types(batch, schema) for batch in batches])
+
+
+def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        pa.nulls(len(column), kind) if pa.types.is_null(column.type) else column.cast(kind)
+        for column, kind in zip(batch.columns, schema.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def join_schemas(held: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
+    """The columns of a stream that has had batches with both schemas; null takes the type that the other gives it.
+
+    Args:
+        held, other: the columns so far, and those of the batch that came now.
+        where: who takes the rows, for messages.
+
+    Raises:
+        RecordError: they differ in names, order or types.
+
+    Example:
+        >>> join_schemas(pa.schema({"n": pa.null()}), pa.schema({"n": pa.int64()}), "operator 'map'").types
+        [DataType(int64)]
+    """
+    if held.names != other.names:
+        raise RecordError(_unlike_names(held.names, other.names, where))
+    fields = []
+    for field, came in zip(held, other, strict=True):
+        kind = _joined_type(field.type, came.type)
+        if kind is None:
+            raise RecordError(
+                f"{where}: column {field.name!r} is {field.type} in some batches and {came.type} in others; declare "
+                f"its type where it is made, returns={{{field.name!r}: {str(field.type)!r}, ...}} for example, or make "
+                "the streams equal with select(...) and cast(...) before they meet"
+            )
+        fields.append(field.with_type(kind).with_nullable(field.nullable or came.nullable))
+    return pa.schema(fields, held.metadata)
+
+
+def _unlike_names(held: Sequence[str], other: Sequence[str], where: str) -> str:
+    place = next((i for i, (one, two) in enumerate(zip(held, other, strict=False)) if one != two), None)
+    if place is None:
+        place = min(len(held), len(other))
+    column = held[place] if place < len(held) else other[place]
+    return (
+        f"{where}: column {column!r} is not in the same place in every batch: some have the columns "
+        f"{', '.join(held)}, others {', '.join(other)}; make the streams equal with select(...) before they meet, or "
+        "declare the same columns in the same order with returns={...}"
     )
+
+
+def _joined_type(one: pa.DataType, two: pa.DataType) -> pa.DataType | None:
+    """The type that holds both, where they differ in nothing but nulls that have no type yet; else None."""
+    if one.equals(two) or pa.types.is_null(two):
+        return one
+    if pa.types.is_null(one):
+        return two
+    for is_list, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_list(one) and is_list(two):
+            item = _joined_type(one.value_type, two.value_type)
+            return None if item is None else make(one.value_field.with_type(item))
+    if pa.types.is_struct(one) and pa.types.is_struct(two):
+        if [field.name for field in one] != [field.name for field in two]:
+            return None
+        parts = [(field, _joined_type(field.type, other.type)) for field, other in zip(one, two, strict=True)]
+        return None if any(kind is None for _, kind in parts) else pa.struct([f.with_type(kind) for f, kind in parts])
+    return None
 
 
 def table_to_record_batch(table: pa.Table) -> pa.RecordBatch:

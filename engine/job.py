@@ -18,6 +18,8 @@ import pyarrow as pa
 from penstock.engine.elements import Batch, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.engine.metrics import JobMetrics
+from penstock.engine.rows import batch_rows
+from penstock.engine.task.schema_guard import SchemaGuard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,8 +117,13 @@ class JobHandle(ABC):
 
     def pump(self, seconds: float = 1.0) -> bool:
         """Hand rows that came to their consumers; waits up to `seconds` for some. False once no more can come."""
-        for result, batch in self._poll(seconds):
-            self._consumers[result].accept(batch)
+        try:
+            for result, batch in self._poll(seconds):
+                self._consumers[result].accept(batch)
+        except PenstockError:
+            # The client cannot take the rows, so the job that makes them has no use any more.
+            self.cancel()
+            raise
         return not self._drained
 
     def wait(self, timeout: float | None = None) -> None:
@@ -169,14 +176,25 @@ class CollectedRows:
     def __init__(self, schema: pa.Schema | None) -> None:
         self._schema = schema
         self._batches: deque[Batch] = deque()
+        self._guard = SchemaGuard("collect()")
 
     def accept(self, batch: Batch) -> None:
+        """Keep the rows.
+
+        Raises:
+            RecordError: their columns are not those of the rows before.
+        """
+        self._guard.check(batch)
         self._batches.append(batch)
 
     def take_rows(self) -> Iterator[dict[str, Any]]:
-        """Take the rows that are here, as dicts."""
+        """Take the rows that are here, as dicts.
+
+        Raises:
+            RecordError: a time that Python cannot hold; `to_arrow` can.
+        """
         while self._batches:
-            yield from self._batches.popleft().data.to_pylist()
+            yield from batch_rows(self._batches.popleft().data, "collect(), rows as dicts (to_arrow() takes any)")
 
     def take_table(self) -> pa.Table:
         """Take the rows that are here, as one table."""

@@ -8,7 +8,7 @@ every cut.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -98,10 +98,23 @@ def batch_rows(batch: pa.RecordBatch, where: str = "rows") -> list[dict[str, Any
 def shown_row(batch: pa.RecordBatch, index: int) -> str:
     """Row `index` for a message: as a dict, or as Arrow prints it where Python cannot hold its values."""
     row = batch.slice(index, 1)
+    return _shortened(next(row_texts(row)))
+
+
+def row_texts(batch: pa.RecordBatch) -> Iterator[str]:
+    """The rows as texts: dicts, or as Arrow prints them where Python cannot hold their values.
+
+    Example:
+        `list(row_texts(pa.RecordBatch.from_pydict({"a": [1]}))) == ["{'a': 1}"]`
+    """
     try:
-        return _shown(batch_rows(row)[0])
+        yield from map(str, batch_rows(batch))
     except RecordError:
-        return " ".join(str(row).split())
+        if batch.num_rows == 1:
+            yield " ".join(str(batch).split())
+        else:
+            for index in range(batch.num_rows):
+                yield from row_texts(batch.slice(index, 1))
 
 
 def _values(array: pa.Array, where: str) -> list[Any]:
@@ -109,11 +122,9 @@ def _values(array: pa.Array, where: str) -> list[Any]:
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _values(array.dictionary_decode(), where)
-    if not pa.types.is_temporal(kind):
-        values: list[Any] = array.to_pylist()
-        return values
     try:
-        return _temporal_values(array)
+        values: list[Any] = _temporal_values(array) if pa.types.is_temporal(kind) else array.to_pylist()
+        return values
     except (ValueError, OverflowError) as error:
         raise RecordError(
             f"{where} is {kind} and has a value that Python cannot hold, which knows microseconds and the "
@@ -310,7 +321,10 @@ class ColumnConverter:
 
 
 def _shown(value: object) -> str:
-    shown = repr(value)
+    return _shortened(repr(value))
+
+
+def _shortened(shown: str) -> str:
     return shown if len(shown) <= 300 else f"{shown[:300]}... ({len(shown)} characters)"
 
 

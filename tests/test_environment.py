@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock import StreamEnvironment, col, count, session, sliding, tumbling
+from penstock import FileSink, StreamEnvironment, col, count, session, sliding, tumbling
+from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError
 from penstock.engine.job import JobStatus
@@ -43,7 +47,8 @@ def timed(stream: DataStream) -> DataStream:
         ({"max_batch_rows": 0}, "max_batch_rows must be a whole number from 1"),
         ({"max_batch_bytes": "8MB"}, "max_batch_bytes must be a whole number"),
         ({"channel_credits": 0}, "channel_credits must be a whole number from 1"),
-        ({"slot_cpus": 0}, "slot_cpus must be from"),
+        ({"slot_cpus": 0}, "slot_cpus must be a number from"),
+        ({"slot_cpus": "1"}, "slot_cpus must be a number from 0.001 to 1024, not '1'"),
         ({"buffer_timeout": "50"}, "buffer_timeout: '50' is no duration"),
         ({"buffer_timeout": 50}, "buffer_timeout: 50 is no duration"),
     ],
@@ -56,6 +61,31 @@ def test_a_setting_that_cannot_be_used_is_refused_by_name(settings: dict[str, An
 def test_all_settings_that_cannot_be_used_are_named_at_once() -> None:
     with pytest.raises(ConfigurationError, match=r"max_batch_rows.*channel_credits"):
         StreamEnvironment(runtime="local", max_batch_rows=0, channel_credits=0)
+    with pytest.raises(ConfigurationError) as raised:
+        StreamEnvironment(
+            runtime="rey",  # type: ignore[arg-type]
+            buffer_timeout="5x",
+            slot_timeout="60",
+            max_batch_rows=0,
+            max_parallelism=0,
+            parallelism=0,
+        )
+    messages = str(raised.value).split("; ")
+    for start in (
+        "runtime must be",
+        "buffer_timeout: '5x' is no duration",
+        "slot_timeout: '60' is no duration",
+        "max_parallelism must be",
+        "max_batch_rows must be",
+        "StreamEnvironment: parallelism must be",
+    ):
+        assert len([message for message in messages if message.startswith(start)]) == 1, start
+
+
+def test_a_parallelism_is_compared_with_the_maximum_that_was_asked_for() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        StreamEnvironment(runtime="local", parallelism=200, max_parallelism=256, max_batch_rows=0)
+    assert "; " not in str(raised.value)
 
 
 # Parallelism
@@ -81,6 +111,13 @@ def test_without_a_word_there_is_a_subtask_for_each_cpu(monkeypatch: pytest.Monk
     monkeypatch.delenv("PENSTOCK_PARALLELISM", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     assert parallelism_of(local_environment(None)) == 3
+
+
+def test_more_cpus_than_the_maximum_parallelism_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_PARALLELISM", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 192)
+    env = StreamEnvironment(runtime="local", max_parallelism=3)
+    assert parallelism_of(env) == 3
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-1", ""])
@@ -180,7 +217,31 @@ def test_a_missing_column_is_refused_with_its_nearest_name(build: Build) -> None
         (lambda s: s.union(s.select("carrier")), GraphError, r"union: the columns differ: \(carrier: string, .*select"),
         (lambda s: s.union(timed(s)), GraphError, "some streams have timestamps and others not"),
         (lambda s: s.union(flights(local_environment())), GraphError, "belong to different programs"),
-        (lambda s: s.map_batches(lambda b: b, num_gpus=-1), ConfigurationError, "must not be negative"),
+        (
+            lambda s: s.map_batches(lambda b: b, num_gpus=-1),
+            ConfigurationError,
+            "num_gpus must be .* 0 or more, not -1",
+        ),
+        (
+            lambda s: s.map_batches(lambda b: b, num_cpus="2"),
+            ConfigurationError,
+            "num_cpus must be a number .* not '2'",
+        ),
+        (lambda s: s.map_batches(lambda b: b, num_cpus=float("nan")), ConfigurationError, "num_cpus must be a number"),
+        (lambda s: s.map(5), GraphError, r"map: needs a function that takes a row .*, not 5"),
+        (lambda s: s.flat_map("x"), GraphError, r"flat_map: needs a function that takes a row .*, not 'x'"),
+        (lambda s: s.union(5), GraphError, "union takes streams, not 5"),
+        (
+            lambda s: s.assign_timestamps("at", "5s"),
+            GraphError,
+            "'5s' is no WatermarkStrategy; .*for_bounded_out_of_or",
+        ),
+        (lambda s: s.assign_timestamps(col("at")), GraphError, r"takes the name of a column, not .*with_columns"),
+        (
+            lambda s: s.map(lambda row: row).union(s.select("carrier"), s.select("distance")),
+            GraphError,
+            r"the columns differ: \(carrier: string\) and \(distance: int64\)",
+        ),
         (lambda s: s.sink_to("out.csv"), GraphError, "sink_to takes a Sink, not 'out.csv'"),
         (lambda s: s.map(lambda row: row).uid(""), ConfigurationError, "uid must not be empty"),
     ],
@@ -190,6 +251,29 @@ def test_a_program_that_makes_no_sense_is_refused_where_it_is_written(
 ) -> None:
     with pytest.raises(error, match=message):
         build(flights(local_environment()))
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    ("keys", "aggregates", "message"),
+    [
+        (["carrier"], {"n": 5}, r"n=5 is no aggregate; give one such as penstock\.count\(\)"),
+        (["carrier"], {"n": count}, r"n=.* is no aggregate; give one such as penstock\.count\(\)"),
+        (["carrier"], {"n": col("distance").sum()}, r"is no aggregate; give penstock\.sum\('distance'\)"),
+        (["carrier"], {}, "give at least one aggregate"),
+        (["carrier"], {"carrier": count()}, "two result columns are named 'carrier'"),
+        (["carrier"], {"__n": count()}, "the name '__n' begins with '__'"),
+        (["__slice"], {"n": count()}, "the name '__slice' begins with '__'"),
+    ],
+)
+def test_aggregates_are_checked_also_where_the_columns_are_not_known(
+    known: bool, windowed: bool, keys: list[str], aggregates: dict[str, Any], message: str
+) -> None:
+    stream = timed(flights(local_environment()).with_columns(__slice=1))
+    keyed = (stream if known else stream.map(lambda row: row)).key_by(*keys)
+    with pytest.raises(GraphError, match=message):
+        (keyed.window(tumbling("1h")) if windowed else keyed).aggregate(**aggregates)
 
 
 def test_what_is_no_source_is_refused() -> None:
@@ -238,6 +322,108 @@ def test_an_environment_runs_one_program_after_another() -> None:
         result = env.from_collection([{"distance": distance}]).collect()
         assert env.execute(f"job {distance}").status() is JobStatus.FINISHED
         assert result.to_arrow().to_pydict() == {"distance": [distance]}
+
+
+class Unready(RecordingSink):
+    """Refuses the first preparation."""
+
+    def prepare(self) -> None:
+        self.events.append("prepare")
+        if self.events == ["prepare"]:
+            raise ConfigurationError("the disk is full")
+
+
+def test_a_program_that_could_not_start_stays_and_may_be_submitted_again() -> None:
+    env = local_environment()
+    stream = flights(env)
+    stream.sink_to(Unready())
+    distances = stream.select("distance").collect()
+    with pytest.raises(ConfigurationError, match="the disk is full"):
+        env.execute()
+    carriers = stream.select("carrier").collect()
+    job = env.submit("second")
+    assert distances.to_arrow().to_pydict() == {"distance": [1400]}
+    assert carriers.to_arrow().to_pydict() == {"carrier": ["UA"]}
+    assert job.status() is JobStatus.FINISHED
+
+
+def test_a_result_submits_its_own_program() -> None:
+    env = local_environment()
+    old = flights(env).select("distance").collect()
+    env._program, program = Program(env._submit), env._program
+    new = flights(env).select("carrier").collect()
+    assert old.to_arrow().to_pydict() == {"distance": [1400]}
+    assert program.job is not None
+    assert env._program.job is None
+    assert new.to_arrow().to_pydict() == {"carrier": ["UA"]}
+
+
+def test_explaining_prepares_no_sink_and_a_job_prepares_each_once_before_its_writers(tmp_path: Path) -> None:
+    (tmp_path / "part-1.csv").write_text("a\n1\n")
+    env = local_environment()
+    recording = RecordingSink()
+    recording.prepare = lambda: recording.events.append("prepare")  # type: ignore[method-assign]
+    stream = flights(env).select("distance")
+    stream.sink_to(FileSink(tmp_path, "csv", mode="overwrite"))
+    stream.sink_to(FileSink(tmp_path / "new", "csv"))
+    stream.sink_to(recording)
+    env.explain()
+    assert os.listdir(tmp_path) == ["part-1.csv"]
+    assert recording.events == []
+    env.execute()
+    assert recording.events == ["prepare", "open 0", "finish 0", "close 0"]
+    assert (tmp_path / "part-1.csv").exists() is False
+    assert len(list(tmp_path.glob("part-*.csv"))) == len(list(tmp_path.glob("new/part-*.csv"))) == 1
+
+
+def test_a_program_that_cannot_be_planned_prepares_no_sink() -> None:
+    class Picky(RecordingSink):
+        def check(self, schema: object) -> None:
+            raise ConfigurationError("not this")
+
+    env = local_environment()
+    first = RecordingSink()
+    first.prepare = lambda: first.events.append("prepare")  # type: ignore[method-assign]
+    flights(env).sink_to(first)
+    flights(env).sink_to(Picky())
+    with pytest.raises(ConfigurationError, match="not this"):
+        env.execute()
+    assert first.events == []
+
+
+@pytest.mark.parametrize("fails", ["check_serializable", "connect", None])
+def test_sinks_of_a_ray_job_are_prepared_when_all_else_is_ready(
+    monkeypatch: pytest.MonkeyPatch, fails: str | None
+) -> None:
+    events: list[str] = []
+
+    def step(name: str) -> Callable[..., Any]:
+        def happen(*_: object) -> Any:
+            if name == fails:
+                raise GraphError(f"{name} failed")
+            events.append(name)
+            return SimpleNamespace(ended=False)
+
+        return happen
+
+    client = SimpleNamespace(check_serializable=step("check_serializable"), RayJob=step("RayJob"))
+    for module, content in (
+        ("client", client),
+        ("cluster", SimpleNamespace(connect=step("connect"))),
+        ("deployment", SimpleNamespace(slot_bundles=lambda graph: [{"CPU": 1.0}])),
+    ):
+        monkeypatch.setitem(sys.modules, f"penstock.actors.{module}", content)
+    env = StreamEnvironment(runtime="ray", parallelism=1)
+    sink = RecordingSink()
+    sink.prepare = step("prepare")  # type: ignore[method-assign]
+    flights(env).sink_to(sink)
+    if fails is None:
+        env.submit()
+        assert events == ["check_serializable", "connect", "prepare", "RayJob"]
+    else:
+        with pytest.raises(GraphError, match=f"{fails} failed"):
+            env.submit()
+        assert "prepare" not in events
 
 
 def test_streams_of_a_finished_program_do_not_mix_with_the_next() -> None:

@@ -58,8 +58,6 @@ def test_watermarks_are_times_in_utc(watermark: int | None, text: str) -> None:
 
 def test_no_watermark_yet_is_none_in_the_report() -> None:
     assert (
-        report([SubtaskMetrics(1, 0, [("x", OperatorMetrics(watermark=MIN_TIMESTAMP))])])
-        .operators[0]
-        .current_watermark
+        report([SubtaskMetrics(1, 0, [("x", OperatorMetrics(watermark=MIN_TIMESTAMP))])]).operators[0].current_watermark
         is None
     )

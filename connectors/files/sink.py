@@ -283,8 +283,7 @@ def _make_directory(directory: str) -> None:
 
 def _unusable(directory: str, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"file sink: {directory} cannot be written to ({error.strerror}); give a directory that every "
-        "node can write to"
+        f"file sink: {directory} cannot be written to ({error.strerror}); give a directory that every node can write to"
     )
 
 

@@ -6,6 +6,7 @@ operator, and returns the stream behind it; nothing runs before the environment 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -31,9 +32,10 @@ from penstock.engine.operators.session_aggregate import SessionAggregateFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.timestamps import TimestampFactory
 from penstock.engine.operators.window_aggregate import WindowAggregateFactory, window_schema
-from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.rows import Returns, declared_schema, row_texts
 from penstock.engine.state.key_groups import check_key_column
 from penstock.engine.task.partitioners import Broadcast, Forward, Global, Hash, Partitioner, Rebalance, Rescale
+from penstock.engine.task.schema_guard import SchemaGuard
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, WindowAssigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
@@ -181,6 +183,10 @@ class DataStream(_OperatorSettings):
             returns: the columns of the result, as a `pa.Schema` or `{"name": "int64"}`. Without it, each column takes
                 the type of its first value and keeps it, and later verbs cannot check column names in advance.
 
+        Raises:
+            GraphError: `function` cannot be called.
+            ConfigurationError: `returns` declares no columns.
+
         Example:
             >>> stream.map(lambda row: {"word": row["word"].lower()}, returns={"word": "string"})  # doctest: +SKIP
         """
@@ -208,11 +214,15 @@ class DataStream(_OperatorSettings):
             returns: the columns of the result, as for `map`.
             num_cpus, num_gpus: what each subtask reserves on the cluster; it then gets a task of its own.
 
+        Raises:
+            GraphError: `function` cannot be called.
+            ConfigurationError: `num_cpus` or `num_gpus` is no number of 0 or more.
+
         Example:
             >>> stream.map_batches(lambda batch: {"n": np.sqrt(batch["n"])})  # doctest: +SKIP
         """
-        if num_cpus < 0 or num_gpus < 0:
-            raise ConfigurationError(f"map_batches: num_cpus and num_gpus must not be negative: {num_cpus}, {num_gpus}")
+        _check_amount("num_cpus", num_cpus)
+        _check_amount("num_gpus", num_gpus)
         schema = declared_schema(returns, "map_batches")
         resources = Resources(num_cpus, num_gpus) if num_cpus or num_gpus else None
         name = f"map_batches({function_name(function)})"
@@ -226,11 +236,21 @@ class DataStream(_OperatorSettings):
             strategy: how far rows may be out of order; by default not at all within one subtask.
 
         Raises:
-            GraphError: there is no such column, or it holds no time.
+            GraphError: there is no such column, it holds no time, or `strategy` is none.
 
         Example:
             >>> stream.assign_timestamps("at", WatermarkStrategy.for_bounded_out_of_orderness("5s"))  # doctest: +SKIP
         """
+        if not isinstance(column, str):
+            raise GraphError(
+                f"assign_timestamps takes the name of a column, not {column!r}; "
+                "compute the column with with_columns(at=...) first"
+            )
+        if strategy is not None and not isinstance(strategy, WatermarkStrategy):
+            raise GraphError(
+                f"assign_timestamps: {strategy!r} is no WatermarkStrategy; for rows out of order, give "
+                'WatermarkStrategy.for_bounded_out_of_orderness("5s")'
+            )
         chosen = strategy or WatermarkStrategy.for_monotonous_timestamps()
         factory = TimestampFactory(column, chosen)
         factory.bind(self._schema, "assign_timestamps")
@@ -245,17 +265,20 @@ class DataStream(_OperatorSettings):
             GraphError: the columns differ, or only some of the streams have timestamps.
         """
         streams = (self, *others)
+        schema: SchemaOrUnknown = self._schema
         for other in others:
+            if not isinstance(other, DataStream):
+                raise GraphError(f"union takes streams, not {other!r}; make one with from_collection(...)")
             if other._program is not self._program:
                 raise GraphError("union: the streams belong to different programs")
             if other._timed != self._timed:
                 raise GraphError("union: some streams have timestamps and others not; call assign_timestamps on each")
-            if None not in (self._schema, other._schema) and self._schema != other._schema:
+            schema = other._schema if schema is None else schema
+            if other._schema is not None and other._schema != schema:
                 raise GraphError(
-                    f"union: the columns differ: ({_columns(self._schema)}) and ({_columns(other._schema)}); "
+                    f"union: the columns differ: ({_columns(schema)}) and ({_columns(other._schema)}); "
                     "make them equal with select"
                 )
-        schema = next((stream._schema for stream in streams if stream._schema is not None), None)
         edges = tuple(edge for stream in streams for edge in stream._edges)
         return DataStream(self._program, edges, schema, self._timed, None)
 
@@ -406,7 +429,8 @@ class KeyedStream:
             aggregates: result names and aggregates.
 
         Raises:
-            GraphError: no aggregate, a missing column, a wrong type, or a result named as a key.
+            GraphError: no aggregate, or what is none; a missing column, a wrong type; a result named as a key, or a
+                key or result whose name begins with `__`.
 
         Example:
             >>> stream.key_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
@@ -447,7 +471,8 @@ class WindowedStream:
             aggregates: result names and aggregates.
 
         Raises:
-            GraphError: no aggregate, a missing column, a wrong type, or a result named as a key or window bound.
+            GraphError: no aggregate, or what is none; a missing column, a wrong type; a result named as a key or
+                window bound, or a key or result whose name begins with `__`.
 
         Example:
             >>> keyed.window(tumbling("1h")).aggregate(n=count(), mean_delay=mean("delay"))  # doctest: +SKIP
@@ -473,10 +498,17 @@ class _Printer:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        self._guard = SchemaGuard("print()")
 
     def accept(self, batch: Batch) -> None:
-        for row in batch.data.to_pylist():
+        self._guard.check(batch)
+        for row in row_texts(batch.data):
             print(f"{self._prefix}{row}")  # noqa: T201 - this is what print() is for
+
+
+def _check_amount(option: str, value: float) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ConfigurationError(f"map_batches: {option} must be a number of 0 or more, not {value!r}")
 
 
 def function_name(function: object) -> str:

@@ -33,12 +33,18 @@ class RowMapFactory:
         function: called with a dict, which it may change and return; returns a dict.
         schema: the declared columns of its result, or None to infer them.
 
+    Raises:
+        GraphError: `function` cannot be called.
+
     Example:
         `RowMapFactory(lambda row: {"double": row["x"] * 2}, None)`
     """
 
     function: Callable[[Row], Mapping[str, Any]]
     schema: SchemaOrUnknown = None
+
+    def __post_init__(self) -> None:
+        _check_function("map", self.function, "a dict")
 
     def __call__(self) -> Operator:
         return RowMapOperator(self.function, self.schema)
@@ -52,12 +58,18 @@ class RowFlatMapFactory:
         function: called with a dict; returns an iterable of dicts (a list, or a generator).
         schema: the declared columns of its result, or None to infer them.
 
+    Raises:
+        GraphError: `function` cannot be called.
+
     Example:
         `RowFlatMapFactory(lambda row: [{"word": word} for word in row["line"].split()], None)`
     """
 
     function: Callable[[Row], Iterable[Mapping[str, Any]]]
     schema: SchemaOrUnknown = None
+
+    def __post_init__(self) -> None:
+        _check_function("flat_map", self.function, "an iterable of dicts")
 
     def __call__(self) -> Operator:
         return RowFlatMapOperator(self.function, self.schema)
@@ -314,6 +326,14 @@ class RowColumnsOperator(_RowOperator):
         schema = pa.schema([field for field, _ in columns.values()])
         out.collect(
             batch.with_data(pa.RecordBatch.from_arrays([array for _, array in columns.values()], schema=schema))
+        )
+
+
+def _check_function(verb: str, function: object, result: str) -> None:
+    if not callable(function):
+        raise GraphError(
+            f"{verb}: needs a function that takes a row (a dict) and returns {result}, not {function!r}; "
+            "columns are computed from expressions with select(...) or with_columns(...)"
         )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import ColumnTypeError, RecordError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.rows import shown_row
 from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkStrategy
 
 _LARGEST = 2**62
@@ -104,5 +105,5 @@ class TimestampOperator(Operator):
     def _bad_row(self, batch: Batch, row: int, what: str) -> RecordError:
         return RecordError(
             f"{self._where}: the event time in column {self._column!r} {what} in row "
-            f"{batch.data.slice(row, 1).to_pylist()[0]!r}; filter such rows out before assign_timestamps"
+            f"{shown_row(batch.data, row)}; filter such rows out before assign_timestamps"
         )

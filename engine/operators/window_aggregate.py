@@ -9,6 +9,7 @@ are counted and dropped. Emitted rows carry the timestamp `window_end - 1`, as i
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -70,6 +71,7 @@ class WindowAggregate(Operator):
         self._windows = windows
         self._aggregation = aggregation
         self._slices: dict[int, SegmentedTable] = {}
+        self._order: list[int] = []
         self._watermark = MIN_TIMESTAMP
         self._next_end: int | None = None
 
@@ -118,15 +120,19 @@ class WindowAggregate(Operator):
         segments = self._slices.get(start)
         if segments is None:
             segments = self._slices[start] = SegmentedTable(self._aggregation.combine)
-            next_end = self._open_starts(start)[-1] + self._windows.size_ms
-            self._next_end = next_end if self._next_end is None else min(self._next_end, next_end)
+            insort(self._order, start)
+            self._find_next_end()
         segments.append(partial)
 
-    def _open_starts(self, slice_start: int) -> range:
-        """Starts of the windows over the slice that have not been emitted, latest first."""
+    def _find_next_end(self) -> None:
+        """The first slice has the earliest open window: later slices never have an earlier one."""
+        self._next_end = self._first_open_start(self._order[0]) + self._windows.size_ms if self._order else None
+
+    def _first_open_start(self, slice_start: int) -> int:
+        """Start of the earliest window over the slice that has not been emitted."""
         covering = self._windows.starts_covering(slice_start)
         emitted_below = self._watermark + 2 - self._windows.size_ms
-        return covering if covering[-1] >= emitted_below else range(covering.start, emitted_below - 1, covering.step)
+        return max(covering[-1], emitted_below + (covering[-1] - emitted_below) % self._windows.slide_ms)
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         if self._next_end is not None and self._next_end - 1 <= watermark.timestamp:
@@ -137,18 +143,8 @@ class WindowAggregate(Operator):
 
     def _emit_until(self, watermark: int, out: Collector) -> None:
         size = self._windows.size_ms
-        due = np.array(
-            sorted(
-                {
-                    start
-                    for slice_start in self._slices
-                    for start in self._open_starts(slice_start)
-                    if start + size - 1 <= watermark
-                }
-            ),
-            np.int64,
-        )
-        ordered = np.array(sorted(start for start in self._slices if start < due[-1] + size), np.int64)
+        due = np.array(self._due_starts(watermark), np.int64)
+        ordered = np.array(self._order[: bisect_left(self._order, int(due[-1]) + size)], np.int64)
         parts = [self._slices[start].compact() for start in ordered.tolist()]
         # In one piece: grouping costs a call a chunk, and there are thousands of small ones.
         rows = concat_tables(parts).combine_chunks()
@@ -157,6 +153,20 @@ class WindowAggregate(Operator):
         shares = np.cumsum(ends - begins) // _EMIT_ROWS
         for share in np.split(np.arange(len(due)), np.flatnonzero(np.diff(shares)) + 1):
             self._emit(rows, due[share], begins[share], ends[share], out)
+
+    def _due_starts(self, watermark: int) -> list[int]:
+        """Starts of the windows with rows that are complete at `watermark`, ascending; each is looked at once."""
+        last_due = watermark + 1 - self._windows.size_ms
+        slide = self._windows.slide_ms
+        due: list[int] = []
+        for slice_start in self._order:
+            first = self._first_open_start(slice_start)
+            if due:
+                first = max(first, due[-1] + slide)
+            if first > last_due:
+                break
+            due.extend(range(first, min(self._windows.last_start(slice_start), last_due) + 1, slide))
+        return due
 
     def _emit(self, rows: pa.Table, starts: _Int64s, begins: _Int64s, ends: _Int64s, out: Collector) -> None:
         """Emit the windows that begin at `starts`; window i is made of rows `begins[i]` to `ends[i]`."""
@@ -177,7 +187,10 @@ class WindowAggregate(Operator):
         """Forget the slices of which every window has been emitted, and find the next end."""
         if self._next_end is None or self._next_end - 1 > self._watermark:
             return
-        size = self._windows.size_ms
-        for start in [s for s in self._slices if self._windows.last_start(s) + size - 1 <= self._watermark]:
-            del self._slices[start]
-        self._next_end = min((self._open_starts(start)[-1] + size for start in self._slices), default=None)
+        last_emitted = self._watermark + 1 - self._windows.size_ms
+        done = 0
+        while done < len(self._order) and self._windows.last_start(self._order[done]) <= last_emitted:
+            del self._slices[self._order[done]]
+            done += 1
+        del self._order[:done]
+        self._find_next_end()

@@ -20,6 +20,7 @@ from penstock.engine.task.loop import Task
 from penstock.engine.task.outputs import BatchLimits, Channel, ChannelBuffer
 from penstock.engine.task.partitioners import SplitterContext
 from penstock.engine.task.router import Router, RouterEdge
+from penstock.engine.task.schema_guard import GuardedEntry
 from penstock.engine.task.source_head import SourceHead
 
 OpenChannel: TypeAlias = Callable[[int, int], Channel]
@@ -63,17 +64,19 @@ def build_task(
     metrics = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
     if task.source is None:
         assert gate is not None, "only sources do without an input gate"
-        return Task(gate, chain[0], chain, Router(edges), clock, metrics)
+        entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
+        return Task(gate, entry, chain, Router(edges), clock, metrics)
     counters = OperatorMetrics()
     metrics.operators.insert(0, (task.source.name, counters))
-    entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
+    source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
     head = _source_head(graph, task, task.source, subtask, clock)
-    return Task(head, entry, chain, Router(edges), clock, metrics)
+    return Task(head, source_entry, chain, Router(edges), clock, metrics)
 
 
 def _source_head(graph: PhysicalGraph, task: TaskPlan, plan: SourcePlan, subtask: int, clock: Clock) -> SourceHead:
     context = ConnectorContext(plan.name, subtask, task.parallelism, clock)
-    return SourceHead(plan.source, plan.splits[subtask], context, graph.config.max_batch_rows)
+    config = graph.config
+    return SourceHead(plan.source, plan.splits[subtask], context, config.max_batch_rows, config.max_batch_bytes)
 
 
 def _router_edges(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch
 from penstock.engine.errors import RecordError, missing_column
+from penstock.engine.rows import shown_row
 from penstock.engine.state.key_groups import key_groups, subtask_of
 
 Splitter: TypeAlias = Callable[[Batch], Iterable[tuple[int, Batch]]]
@@ -211,7 +212,7 @@ def _key_column(data: pa.RecordBatch, name: str, where: str) -> pa.Array:
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise RecordError(
-            f"{where}: key column {name!r} is null in row {data.slice(row, 1).to_pylist()[0]!r}; "
+            f"{where}: key column {name!r} is null in row {shown_row(data, row)}; "
             f"filter such rows out, or fill_null, before key_by"
         )
     return column

@@ -9,9 +9,15 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
 
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, SplitOrder, Wait
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
+
+_ASSUMED_ROW_BYTES: Final = 1024
+"""The size of a row before the first batch has shown it: rather too few rows once than too many."""
 
 
 class SourceHead:
@@ -22,13 +28,18 @@ class SourceHead:
         splits: the splits of this subtask.
         context: handed to each reader.
         max_rows: the most rows of a batch.
+        max_bytes: about how many bytes a batch may have, going by the rows of the batch before it; one row at least.
     """
 
-    def __init__(self, source: Source, splits: Sequence[Split], context: ConnectorContext, max_rows: int) -> None:
+    def __init__(
+        self, source: Source, splits: Sequence[Split], context: ConnectorContext, max_rows: int, max_bytes: int
+    ) -> None:
         self._source = source
         self._pending = deque(splits)
         self._context = context
         self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._row_bytes: float = _ASSUMED_ROW_BYTES
         self._most_open = len(splits) if source.split_order is SplitOrder.INTERLEAVED else 1
         self._open: deque[_OpenSplit] = deque()
         self._last_words: deque[Element] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
@@ -55,7 +66,7 @@ class SourceHead:
 
     def _read(self, split: _OpenSplit) -> Batch | None:
         """Ask one reader, and put its split behind the others."""
-        answer = split.reader.next_batch(self._max_rows)
+        answer = split.reader.next_batch(self._rows_to_ask_for())
         self._open.remove(split)
         if answer is None:
             split.reader.close()
@@ -64,12 +75,29 @@ class SourceHead:
         if isinstance(answer, Wait):
             split.asleep_until = answer.until
             return None
-        return Batch(answer) if answer.num_rows else None
+        if not answer.num_rows:
+            return None
+        self._row_bytes = _row_bytes(answer)
+        return Batch(answer)
+
+    def _rows_to_ask_for(self) -> int:
+        return max(1, min(self._max_rows, int(self._max_bytes / max(self._row_bytes, 1))))
 
     def close(self) -> None:
-        """Close the readers that are open."""
+        """Close the readers that are open; the first error is raised when all have been closed."""
+        errors: list[Exception] = []
         while self._open:
-            self._open.popleft().reader.close()
+            try:
+                self._open.popleft().reader.close()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def _row_bytes(data: pa.RecordBatch) -> float:
+    """Bytes of a row; a dictionary comes whole with every batch, so fewer rows would not make it smaller."""
+    return int(data.nbytes - data.slice(0, 0).nbytes) / int(data.num_rows)
 
 
 @dataclass(slots=True, eq=False)

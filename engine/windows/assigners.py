@@ -27,7 +27,7 @@ class AlignedWindows:
     Rows are kept once a *slice* (the greatest common divisor of size and slide), and each window adds up its slices.
 
     Args:
-        size_ms, slide_ms: milliseconds, from 1 to 2**60. Where the slide is larger, rows between windows belong to none.
+        size_ms, slide_ms: milliseconds, from 1 to 2**60. If the slide is larger, rows between windows belong to none.
         offset_ms: moves every window start, by at most 2**60 in either direction.
 
     Raises:

@@ -477,13 +477,18 @@ def test_wrong_column_types_are_refused_with_a_remedy(aggregate: Aggregate, kind
 
 
 def test_result_names_must_be_given_and_differ() -> None:
-    schema = pa.schema({"k": pa.int64()})
-    with pytest.raises(GraphError, match="window: give at least one aggregate"):
-        GroupedAggregation(["k"], {}).bind(schema, "window")
-    with pytest.raises(GraphError, match="window: two result columns are named 'k'"):
-        GroupedAggregation(["k"], {"k": aggregates.count()}).bind(schema, "window")
+    with pytest.raises(GraphError, match="aggregate: give at least one aggregate"):
+        GroupedAggregation(["k"], {})
+    with pytest.raises(GraphError, match="aggregate: two result columns are named 'k'"):
+        GroupedAggregation(["k"], {"k": aggregates.count()})
     with pytest.raises(GraphError, match="two result columns"):
-        GroupedAggregation(["k", "k"], {"n": aggregates.count()}).bind(schema, "window")
+        GroupedAggregation(["k", "k"], {"n": aggregates.count()})
+    for keys, name in ((["__row"], "n"), (["k"], "__sum(v)")):
+        with pytest.raises(GraphError, match="begins with '__', as only internal columns may; rename it"):
+            GroupedAggregation(keys, {name: aggregates.sum("v")})
+
+
+def test_a_key_of_floating_type_is_refused_with_a_remedy() -> None:
     with pytest.raises(ColumnTypeError, match="cast it to an integer or a string"):
         GroupedAggregation(["k"], {"n": aggregates.count()}).bind(pa.schema({"k": pa.float64()}), "window")
 

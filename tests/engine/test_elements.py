@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import Batch, concat_batches, concat_record_batches, table_to_record_batch
+from penstock.engine.errors import RecordError
 from tests.engine.helpers import numbers
 
 
@@ -83,8 +87,37 @@ def test_dictionaries_of_several_batches_are_put_together() -> None:
 
 def test_columns_of_different_types_do_not_fit() -> None:
     parts = [pa.record_batch({"x": [1]}), pa.record_batch({"x": ["a"]})]
-    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+    with pytest.raises(RecordError, match=r"column 'x' is int64 in some batches and string in others; .*returns="):
         concat_record_batches(parts)
+
+
+@pytest.mark.parametrize("others", [{"y": [1]}, {"b": [1], "a": [1]}, {"a": [1]}, {"a": [1], "b": [1], "c": [1]}])
+def test_columns_of_different_names_or_order_do_not_fit(others: dict[str, list[int]]) -> None:
+    parts = [pa.record_batch({"a": [1], "b": [1]}), pa.record_batch(others)]
+    for pair in (parts, parts[::-1]):
+        with pytest.raises(RecordError, match=r"some have the columns .*, others .*select"):
+            concat_record_batches(pair)
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list, lambda item: pa.struct([("f", item)])])
+def test_nulls_inside_of_a_column_take_the_type_that_others_give_them(make: Callable[[Any], pa.DataType]) -> None:
+    typed, untyped = (
+        pa.record_batch({"x": pa.nulls(1, make(pa.int64()))}),
+        pa.record_batch({"x": pa.nulls(2, make(pa.null()))}),
+    )
+    for parts in ([typed, untyped], [untyped, typed]):
+        joined = concat_record_batches(parts)
+        assert (joined.schema.field("x").type, joined.num_rows) == (make(pa.int64()), 3)
+    other = pa.record_batch({"x": pa.nulls(1, make(pa.string()))})
+    with pytest.raises(RecordError, match="column 'x' is "):
+        concat_record_batches([typed, other])
+
+
+def test_a_column_may_have_nulls_where_one_batch_may() -> None:
+    strict = pa.RecordBatch.from_arrays([pa.array([1])], schema=pa.schema([pa.field("x", pa.int64(), nullable=False)]))
+    parts = [strict, pa.record_batch({"x": pa.array([None], pa.int64())})]
+    for pair in (parts, parts[::-1]):
+        assert concat_record_batches(pair).schema.field("x").nullable
 
 
 def test_batches_with_and_without_timestamps_do_not_fit() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 
-import cloudpickle
 import narwhals
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray import cloudpickle
 
 from penstock.engine import expressions
 from penstock.engine.elements import Batch, concat_batches

@@ -227,3 +227,29 @@ def test_a_step_that_the_table_does_not_have_is_an_error_of_the_runtime() -> Non
     assert transition(JobStatus.CREATED, JobStatus.DEPLOYING) is JobStatus.DEPLOYING
     with pytest.raises(AssertionError, match="finished cannot become running"):
         transition(JobStatus.FINISHED, JobStatus.RUNNING)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ms", "UTC"), pa.timestamp("s"), pa.timestamp("ns")])
+def test_a_time_that_python_cannot_hold_is_told_with_its_column(kind: pa.DataType) -> None:
+    value = 1 if kind.unit == "ns" else 2**52
+    rows = collected()
+    rows.accept(Batch(pa.record_batch({"window_end": pa.array([value], kind)})))
+    with pytest.raises(RecordError, match=r"collect\(\).*to_arrow\(\).* column 'window_end' is timestamp"):
+        list(rows.take_rows())
+
+
+def test_rows_whose_columns_differ_are_refused() -> None:
+    rows = collected()
+    rows.accept(numbers([1]))
+    with pytest.raises(RecordError, match=r"collect\(\): column 'n'.* others m;"):
+        rows.accept(Batch(pa.record_batch({"m": [1]})))
+
+
+def test_rows_that_the_client_cannot_take_end_the_job() -> None:
+    env = local_environment()
+    ones = env.from_collection([1])
+    ones.map(lambda row: {"x": 1}).union(ones.map(lambda row: {"x": 0.5})).collect()
+    job = env.submit("mixed")
+    with pytest.raises(RecordError, match="x"):
+        job.wait()
+    assert job.status() is JobStatus.CANCELLED

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import concat_record_batches
 from penstock.engine.errors import ConfigurationError, RecordError
-from penstock.engine.rows import ColumnConverter, RowConverter, batch_rows, declared_schema
+from penstock.engine.rows import ColumnConverter, RowConverter, batch_rows, declared_schema, row_texts
 
 UTC = dt.timezone.utc
 WHERE = "operator 'map', subtask 2"
@@ -422,3 +422,18 @@ def test_a_column_alone_reports_the_row_it_was_computed_from() -> None:
     converter.convert([1])
     with pytest.raises(RecordError, match=r"row 0, column 'n': 'x'.*the row is \{'word': 'y'\}"):
         converter.convert(["x"], [{"word": "y"}])
+
+
+def test_rows_are_shown_whole_and_as_arrow_prints_them_where_python_cannot_hold_them() -> None:
+    at = pa.array([0, 2**52], pa.timestamp("ms"))
+    first, second = row_texts(pa.record_batch({"at": at, "text": ["x" * 1000, "y"]}))
+    assert first == str({"at": dt.datetime(1970, 1, 1), "text": "x" * 1000})
+    assert second.startswith("pyarrow.RecordBatch at: timestamp[ms]")
+    assert list(row_texts(pa.record_batch({"n": [1, 2]}))) == ["{'n': 1}", "{'n': 2}"]
+
+
+def test_a_time_inside_of_a_column_that_python_cannot_hold_is_told_too() -> None:
+    batch = pa.record_batch({"times": pa.array([[2**52]], pa.list_(pa.timestamp("ms")))})
+    with pytest.raises(RecordError, match="column 'times' is list"):
+        batch_rows(batch, WHERE)
+    assert next(row_texts(batch)).startswith("pyarrow.RecordBatch times: list")

@@ -55,7 +55,8 @@ def test_what_is_written_is_read(tmp_path: Path, kind: Any) -> None:
         }
     )
     sink = FileSink(tmp_path / "out", kind)
-    sink.prepare(table.schema)
+    sink.check(table.schema)
+    sink.prepare()
     _write(sink, *table.to_batches(max_chunksize=2))
     assert read_rows(FileSource.of(tmp_path / "out", schema=table.schema), 2) == table.to_pylist()
 
@@ -88,7 +89,8 @@ def test_json_forms(tmp_path: Path) -> None:
         }
     )
     sink = FileSink(tmp_path, "json")
-    sink.prepare(batch.schema)
+    sink.check(batch.schema)
+    sink.prepare()
     _write(sink, batch)
     (path,) = tmp_path.iterdir()
     assert json.loads(path.read_text()) == {
@@ -122,7 +124,7 @@ def test_times_that_have_no_text_are_refused(tmp_path: Path, kind: Any, column: 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_names_of_files(tmp_path: Path, kind: Any) -> None:
     sink = FileSink(tmp_path / "deep" / "out", kind)
-    sink.prepare(None)
+    sink.prepare()
     for subtask in (0, 12):
         _write(sink, _batch(a=[subtask]), subtask=subtask)
     _write(sink, subtask=3)
@@ -166,24 +168,42 @@ def test_modes(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("h")
     (tmp_path / "notes.txt").write_text("n")
     with pytest.raises(ConfigurationError, match=rf"{tmp_path} is not empty \(it has 'notes\.txt'\)"):
-        FileSink(tmp_path, "csv").prepare(None)
+        FileSink(tmp_path, "csv").check(None)
     appending = FileSink(tmp_path, "csv", mode="append")
-    appending.prepare(None)
+    appending.check(None)
+    appending.prepare()
     _write(appending, _batch(a=[2]))
     assert len(list(tmp_path.glob("part-*"))) == 2
-    FileSink(tmp_path, "csv", mode="overwrite").prepare(None)
+    overwriting = FileSink(tmp_path, "csv", mode="overwrite")
+    overwriting.check(None)
+    assert len(list(tmp_path.glob("part-*"))) == 2
+    overwriting.prepare()
     assert sorted(os.listdir(tmp_path)) == [".hidden", "notes.txt"]
+
+
+def test_overwriting_removes_what_killed_processes_left(tmp_path: Path) -> None:
+    for name in (".part-0.abc.inprogress", ".part-note", ".other.inprogress"):
+        (tmp_path / name).write_text("left")
+    FileSink(tmp_path, "csv", mode="append").prepare()
+    assert len(os.listdir(tmp_path)) == 3
+    FileSink(tmp_path, "csv", mode="overwrite").prepare()
+    assert sorted(os.listdir(tmp_path)) == [".other.inprogress", ".part-note"]
+
+
+def test_a_check_makes_no_directory(tmp_path: Path) -> None:
+    FileSink(tmp_path / "out", "csv").check(pa.schema([("a", pa.int64())]))
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_hidden_file_does_not_count(tmp_path: Path) -> None:
     (tmp_path / ".part-0.abc.inprogress").write_text("left by a crash")
-    FileSink(tmp_path, "csv").prepare(None)
+    FileSink(tmp_path, "csv").check(None)
 
 
 def test_a_refused_schema_removes_nothing(tmp_path: Path) -> None:
     (tmp_path / "part-1.csv").write_text("a\n1\n")
     with pytest.raises(ColumnTypeError):
-        FileSink(tmp_path, "csv", mode="overwrite").prepare(pa.schema([("l", pa.list_(pa.int64()))]))
+        FileSink(tmp_path, "csv", mode="overwrite").check(pa.schema([("l", pa.list_(pa.int64()))]))
     assert os.listdir(tmp_path) == ["part-1.csv"]
 
 
@@ -192,9 +212,11 @@ def test_directories_that_cannot_be_used(tmp_path: Path) -> None:
     file.write_text("x")
     for path in (file, file / "below"):
         with pytest.raises(ConfigurationError, match=rf"{path} cannot be written to"):
-            FileSink(path, "csv").prepare(None)
+            FileSink(path, "csv").check(None)
+        with pytest.raises(ConfigurationError, match=rf"{path} cannot be written to"):
+            FileSink(path, "csv").prepare()
     with pytest.raises(ConfigurationError, match="/proc/self/none cannot be written to"):
-        FileSink("/proc/self/none", "csv").prepare(None)
+        FileSink("/proc/self/none", "csv").prepare()
 
 
 @pytest.mark.parametrize(
@@ -212,7 +234,7 @@ def test_directories_that_cannot_be_used(tmp_path: Path) -> None:
 def test_types_that_the_format_cannot_store(tmp_path: Path, kind: Any, column: pa.DataType) -> None:
     schema = pa.schema([("ok", pa.int64()), ("bad", column)])
     with pytest.raises(ColumnTypeError, match=rf"{kind} cannot store column 'bad' of type"):
-        FileSink(tmp_path, kind).prepare(schema)
+        FileSink(tmp_path, kind).check(schema)
     writer = FileSink(tmp_path, kind).open(context())
     row = pa.RecordBatch.from_arrays([pa.array([1]), pa.nulls(1, column)], schema=schema)
     with pytest.raises(ColumnTypeError):

@@ -118,6 +118,14 @@ def test_an_operator_that_reserves_resources_has_a_task_of_its_own() -> None:
     assert reserved == [None, 0.5, None]
 
 
+def test_operators_that_reserve_the_same_do_not_share_it() -> None:
+    def build(env: StreamEnvironment) -> None:
+        first = spread(env).map_batches(same, num_gpus=1).name("first")
+        first.map_batches(same, num_gpus=1).name("second").print()
+
+    assert [task.name for task in planned(build).tasks] == ["numbers", "first", "second"]
+
+
 # Parallelism
 
 
@@ -197,8 +205,26 @@ def test_a_stream_in_union_with_itself_has_a_channel_for_each() -> None:
 
 def test_sinks_are_checked_when_the_job_is_planned() -> None:
     class Picky(RecordingSink):
-        def prepare(self, schema: object) -> None:
+        def check(self, schema: object) -> None:
             raise ConfigurationError(f"cannot store {schema}")
 
     with pytest.raises(ConfigurationError, match="cannot store n: int64"):
         planned(lambda env: spread(env).sink_to(Picky()))
+    with pytest.raises(ConfigurationError, match="cannot store n: int64"):
+        planned(lambda env: spread(env).map(same).union(spread(env)).sink_to(Picky()))
+
+
+def test_a_plan_names_the_sinks_and_prepares_none() -> None:
+    class Prepared(RecordingSink):
+        def prepare(self) -> None:
+            raise AssertionError("only planned")
+
+    chained, apart = Prepared(), Prepared()
+
+    def build(env: StreamEnvironment) -> None:
+        spread(env).sink_to(chained)
+        spread(env).rebalance().sink_to(apart)
+        spread(env).collect()
+
+    sinks = planned(build).sinks
+    assert [sink is expected for sink, expected in zip(sinks, (chained, apart), strict=True)] == [True, True]

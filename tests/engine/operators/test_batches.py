@@ -7,11 +7,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from ray import cloudpickle
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, Control, concat_batches

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import cloudpickle
 import narwhals.stable.v2 as nw
 import pyarrow as pa
 import pytest
+from ray import cloudpickle
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, Control

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray import cloudpickle
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, Control, concat_batches

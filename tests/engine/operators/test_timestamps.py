@@ -124,3 +124,8 @@ def test_columns_that_are_not_known_in_advance_are_checked_when_rows_come() -> N
     TimestampFactory("at", WatermarkStrategy(0)).bind(None, "assign_timestamps")
     with pytest.raises(ColumnTypeError, match="operator 'assign', subtask 2"):
         Assigning().at("noon")
+
+
+def test_a_time_that_python_cannot_hold_is_told_too() -> None:
+    with pytest.raises(RecordError, match="the event time in column 'at' is out of the range of event time in row"):
+        Assigning().at(2**62 + 1, kind=pa.timestamp("ms"))

@@ -318,3 +318,19 @@ def test_lists_are_the_same_however_rows_are_cut_into_batches(slide: int) -> Non
     whole.advance(MAX_TIMESTAMP)
     parts.advance(MAX_TIMESTAMP)
     assert whole.emitted() == parts.emitted()
+
+
+def test_a_firing_looks_at_the_windows_that_are_due_and_not_at_all_that_are_open() -> None:
+    # Each row is in 8,640,000 windows: to look at all of them at each watermark would take hours.
+    windows = Windows(86_400_000, 10)
+    for at in range(0, 1000, 10):
+        windows.rows_at((at, "a"))
+        windows.advance(at + 9)
+        assert windows.emitted() == [("a", at + 10 - 86_400_000, at + 10, at // 10 + 1, at // 10 + 1)]
+
+
+def test_a_window_that_several_slices_share_is_looked_at_once() -> None:
+    windows = Windows(86_400_000, 1)
+    windows.rows_at(*((at, "a") for at in range(1000)))
+    windows.advance(999)
+    assert len(windows.emitted()) == 1000

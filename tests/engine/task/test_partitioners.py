@@ -199,3 +199,9 @@ def test_forward_connects_equals_and_global_only_the_first() -> None:
 def test_plans_say_how_rows_are_spread() -> None:
     described = [partitioner.describe() for partitioner in [*ALL, Hash(("a", "b"))]]
     assert described == ["forward", "global", "broadcast", "rebalance", "rescale", "hash(n)", "hash(a, b)"]
+
+
+def test_a_null_key_is_told_also_where_python_cannot_hold_the_row() -> None:
+    data = pa.record_batch({"key": pa.array([None], pa.string()), "at": pa.array([2**60], pa.timestamp("ms"))})
+    with pytest.raises(RecordError, match="key column 'key' is null in row"):
+        list(splitter(Hash(("key",)), 1)(Batch(data)))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.clock import ManualClock
-from penstock.engine.connectors import ConnectorContext, Wait
+from penstock.engine.connectors import ConnectorContext, SourceReader, Split, Wait
 from penstock.engine.elements import MAX_TIMESTAMP, Element, EndOfInput, Watermark
 from penstock.engine.errors import RecordError
 from penstock.engine.task.source_head import SourceHead
@@ -28,7 +28,7 @@ class Reading:
         self.source = ScriptedSource(splits, interleaved)
         self.clock = ManualClock()
         context = ConnectorContext("source", 0, 1, self.clock)
-        self.head = SourceHead(self.source, self.source.splits(1), context, 100)
+        self.head = SourceHead(self.source, self.source.splits(1), context, 100, 1_000_000)
 
     def take(self) -> list[Element | Wait]:
         """Everything up to the end or the first wait, which then passes."""
@@ -121,3 +121,76 @@ def test_a_reader_that_waits_is_left_alone_until_then_whoever_steps_the_task() -
     assert reading.head.next() == Wait(5.0)
     reading.clock.wait_until(5.0)
     assert numbers_in(reading.take()) == [1]
+
+
+class TextReader(SourceReader):
+    """Texts of `size` bytes, as many as are asked for; remembers how many that was."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.asked: list[int] = []
+
+    def next_batch(self, max_rows: int) -> pa.RecordBatch:
+        self.asked.append(max_rows)
+        return pa.record_batch({"n": pa.array([b"x" * self.size] * max_rows, pa.binary(self.size))})
+
+
+class CategoryReader(TextReader):
+    """The same, as a dictionary of one text."""
+
+    def next_batch(self, max_rows: int) -> pa.RecordBatch:
+        text = super().next_batch(max_rows).column("n")
+        return pa.record_batch({"n": text.cast(pa.binary()).dictionary_encode()})
+
+
+class FailingReader(TextReader):
+    """Cannot be closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+        raise OSError(f"reader {self.size} is broken")
+
+
+class ReadBy(ScriptedSource):
+    """A source with given readers, one a split."""
+
+    def __init__(self, *readers: TextReader) -> None:
+        super().__init__({str(index): [] for index in range(len(readers))}, interleaved=True)
+        self.readers = readers
+
+    def open(self, split: Split, context: ConnectorContext) -> SourceReader:
+        return self.readers[int(split.split_id)]
+
+
+def head_of(*readers: TextReader, max_rows: int = 100, max_bytes: int = 10_000) -> SourceHead:
+    source = ReadBy(*readers)
+    return SourceHead(source, source.splits(1), ConnectorContext("source", 0, 1, ManualClock()), max_rows, max_bytes)
+
+
+@pytest.mark.parametrize(("size", "rows"), [(1000, 10), (10, 100), (3000, 3), (50_000, 1), (0, 100)])
+def test_a_source_is_asked_for_as_many_rows_as_fit_a_batch(size: int, rows: int) -> None:
+    reader = TextReader(size)
+    head = head_of(reader)
+    for _ in range(3):
+        head.next()
+    assert reader.asked == [9, rows, rows]
+
+
+def test_the_size_of_a_dictionary_does_not_count_for_each_row() -> None:
+    reader = CategoryReader(50_000)
+    head = head_of(reader)
+    head.next()
+    head.next()
+    assert reader.asked == [9, 100]
+
+
+def test_all_readers_are_closed_and_the_first_error_is_raised() -> None:
+    readers = [FailingReader(0), FailingReader(1), FailingReader(2)]
+    head = head_of(*readers)
+    head.next()
+    with pytest.raises(OSError, match="reader 1 is broken"):
+        head.close()
+    assert [reader.closed for reader in readers] == [1, 1, 1]
+    head.close()

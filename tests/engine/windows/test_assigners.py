@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -59,6 +60,22 @@ def test_a_window_of_no_length_is_refused(windows: object) -> None:
     assert callable(windows)
     with pytest.raises(ConfigurationError, match="must be more than 0"):
         windows()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda ms: AlignedWindows(ms, 1), "window size must be at most 2[*][*]60 ms"),
+        (lambda ms: AlignedWindows(1, ms), "window slide must be at most 2[*][*]60 ms"),
+        (lambda ms: AlignedWindows(1, 1, ms), "window offset must be at most 2[*][*]60 ms"),
+        (lambda ms: AlignedWindows(1, 1, -ms), "window offset must be at most 2[*][*]60 ms"),
+        (SessionWindows, "session gap must be at most 2[*][*]60 ms"),
+    ],
+)
+def test_spans_that_would_overflow_are_refused(make: Callable[[int], object], message: str) -> None:
+    make(2**60)
+    with pytest.raises(ConfigurationError, match=message):
+        make(2**60 + 1)
 
 
 @pytest.mark.parametrize("size", ["an hour", "5", 5, None, "-1h"])

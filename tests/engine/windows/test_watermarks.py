@@ -39,6 +39,13 @@ def test_a_delay_that_is_no_duration_is_refused() -> None:
         WatermarkStrategy.for_bounded_out_of_orderness("five seconds")
 
 
+@pytest.mark.parametrize("delay", [-1, 2**60 + 1])
+def test_a_delay_out_of_range_is_refused(delay: int) -> None:
+    assert WatermarkStrategy(2**60).out_of_orderness_ms == 2**60
+    with pytest.raises(ConfigurationError, match="out_of_orderness_ms must be from 0 to 2"):
+        WatermarkStrategy(delay)
+
+
 def test_plans_describe_strategies() -> None:
     assert WatermarkStrategy.for_monotonous_timestamps().describe() == "monotonous"
     assert WatermarkStrategy.for_bounded_out_of_orderness("5s").describe() == "out of order by 5s"
