@@ -102,7 +102,7 @@ def check_tree(folder: Path) -> subprocess.CompletedProcess[str]:
         "https://files." + "pythonhosted" + ".org/packages/x",
         "--index-url" + " https://example.com/packages",
         "--find-links=" + "wheels",
-        "https://mirror" + ".example.com/python",
+        "https://" + "mirror.example.com/python",
         "https://example.com" + "/simple" + "/ray",
         'path = "/' + 'root/data.csv"',
         "cd /" + "tmp/w",
