@@ -110,7 +110,7 @@ def test_rows_with_timestamps_or_kinds_must_keep_their_number(kinds: bool) -> No
         ({"x": [1, 2.5]}, "column 'x'.*float"),
         ({"x": [1, object()]}, "no Arrow type"),
         ({"x": np.array([1 + 2j])}, "no usable columns"),
-        (pa.table([[1], [2]], names=["x", "x"]), "two columns of one name"),
+        (pa.record_batch([pa.array([1]), pa.array([2])], names=["x", "x"]), "two columns of one name"),
     ],
 )
 def test_what_a_function_may_not_return(value: Any, message: str) -> None:
