@@ -105,11 +105,15 @@ def concat_record_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        pa.nulls(len(column), kind) if pa.types.is_null(column.type) else column.cast(kind)
-        for column, kind in zip(batch.columns, schema.types, strict=True)
-    ]
+    columns = [_with_type(column, kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _with_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        # No cast to its own type: Arrow 25 and 26 break lists of nulls by it.
+        return column
+    return pa.nulls(len(column), kind) if pa.types.is_null(column.type) else column.cast(kind)
 
 
 def join_schemas(held: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:

@@ -130,3 +130,10 @@ def test_a_table_of_several_chunks_becomes_one_batch() -> None:
     batch = table_to_record_batch(table)
     assert batch.to_pydict() == {"x": [1, 1], "d": ["a", "a"]}
     assert table_to_record_batch(pa.table({"x": pa.chunked_array([], pa.int64())})).num_rows == 0
+
+
+def test_lists_of_nulls_survive_being_joined_to_a_column_of_nulls() -> None:
+    lists = pa.record_batch({"v": pa.array([[None, None]], pa.list_(pa.null()))})
+    joined = concat_record_batches([pa.record_batch({"v": pa.nulls(2)}), lists])
+    joined.validate(full=True)
+    assert joined.column("v").to_pylist() == [None, None, [None, None]]
