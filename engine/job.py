@@ -40,6 +40,9 @@ class JobStatus(enum.Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    def __repr__(self) -> str:
+        return f"<job {self.name!r}: {'ended' if self.ended else 'not ended'}>"
+
     @property
     def ended(self) -> bool:
         return not TRANSITIONS[self]
@@ -208,8 +211,8 @@ class CollectedRows:
 class CollectResult:
     """What `collect()` returns: the rows of a stream, on the client.
 
-    Reading submits the program if nobody has, and reads each row once. Iterating gives rows while the job runs and
-    holds it back while the caller works; `to_arrow` and `to_pandas` wait for the end.
+    Reading submits the program if nobody has; the rows can be read once, by one of the three ways. Iterating gives rows
+    while the job runs and holds it back while the caller works; `to_arrow` and `to_pandas` wait for the end.
 
     Example:
         >>> for row in stream.collect():  # doctest: +SKIP
@@ -219,14 +222,25 @@ class CollectResult:
     def __init__(self, rows: CollectedRows, submit: SubmitOnce) -> None:
         self._rows = rows
         self._submit = submit
+        self._read = False
+
+    def _job(self) -> JobHandle:
+        """The job, for the one reading."""
+        if self._read:
+            raise PenstockError(
+                "the rows of this collect() have been read; keep the list or table that the first reading gave"
+            )
+        self._read = True
+        return self._submit()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows as dicts.
 
         Raises:
             JobFailedError: the job failed.
+            PenstockError: they have been read.
         """
-        job = self._submit()
+        job = self._job()
         try:
             more = True
             while more:
@@ -239,8 +253,13 @@ class CollectResult:
         job.raise_if_ended_badly()
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in the order in which they arrived."""
-        self._submit().wait()
+        """All rows, in the order in which they arrived.
+
+        Raises:
+            JobFailedError: the job failed.
+            PenstockError: they have been read.
+        """
+        self._job().wait()
         return self._rows.take_table()
 
     def to_pandas(self) -> pd.DataFrame:

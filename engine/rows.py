@@ -311,7 +311,8 @@ class ColumnConverter:
     def _error(self, index: int, value: object, rows: Sequence[object], reason: str) -> RecordError:
         row = f"; the row is {_shown(rows[index])}" if rows else ""
         remedy = (
-            f"declare its type, returns={{{self.name!r}: 'float64'}} for example, and return values of it"
+            f"declare its type, returns={{{self.name!r}: 'float64'}} for example, and return values of it (text and "
+            "numbers do not mix: return str(...) of both)"
             if self._declared is None
             else f"return a value of the declared type {self.field.type}, or declare another"
         )

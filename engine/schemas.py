@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from penstock.engine.errors import ConfigurationError
 
-TypeLike: TypeAlias = "pa.DataType | str"
-"""A column type: `pa.int64()`, or text such as `"int64"`, `"timestamp[ms, tz=UTC]"`, `"list<string>"`."""
+TypeLike: TypeAlias = "pa.DataType | str | type"
+"""A column type: `pa.int64()`, a Python type (bool, int, float, str, bytes), or text such as `"int64"`,
+`"timestamp[ms, tz=UTC]"`, `"list<string>"`."""
 SchemaLike: TypeAlias = "Mapping[str, TypeLike] | pa.Schema"
 """Declared columns: a mapping from name to type, or an Arrow schema."""
 
@@ -25,12 +26,22 @@ _DECIMAL: Final = re.compile(r"decimal(?:128)?[\[(]\s*(\d+)\s*,\s*(-?\d+)\s*[\])
 _LIST: Final = re.compile(r"list<(?:item:)?(.+)>")
 
 
+_PYTHON_TYPES: Final[Mapping[type, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+}
+
+
 def parse_type(value: TypeLike, where: str) -> pa.DataType:
     """The Arrow type that `value` means.
 
     Args:
-        value: an Arrow type, or its name: Arrow's own (`int64`, `float64`, `string`, `bool`, `date32`,
-            `timestamp[ms]`), `timestamp[ms, tz=UTC]`, `decimal128(10, 2)`, `list<...>`.
+        value: an Arrow type; one of bool, int, float, str and bytes; or an Arrow type's name: Arrow's own (`int64`,
+            `float64`, `string`, `bool`, `date32`, `timestamp[ms]`), `timestamp[ms, tz=UTC]`, `decimal128(10, 2)`,
+            `list<...>`.
         where: what the type belongs to, for messages.
 
     Raises:
@@ -42,6 +53,8 @@ def parse_type(value: TypeLike, where: str) -> pa.DataType:
     """
     if isinstance(value, pa.DataType):
         return value
+    if isinstance(value, type) and value in _PYTHON_TYPES:
+        return _PYTHON_TYPES[value]
     if isinstance(value, str):
         text = value.strip()
         try:

@@ -185,9 +185,13 @@ class StreamEnvironment:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
         The environment is then empty again, for the next program; a program that could not be started stays, to be
-        mended and submitted again. A local job moves only while someone waits for it.
+        mended and submitted again, until `clear`. A local job moves only while someone waits for it.
         """
         return self._submit(self._program, name, parallelism)
+
+    def clear(self) -> None:
+        """Forget the program under construction, such as one that cannot run as it is."""
+        self._program = Program(self._submit)
 
     def explain(self, parallelism: int | None = None) -> str:
         """The program and its plan, as stable text."""

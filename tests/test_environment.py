@@ -441,3 +441,12 @@ def test_print_shows_each_row_behind_its_label(capsys: pytest.CaptureFixture[str
     stream.print("label")
     env.execute()
     assert capsys.readouterr().out == "label> {'x': 1}\nlabel> {'x': 2}\n"
+
+
+def test_a_program_that_cannot_run_can_be_forgotten() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.from_collection([1]).uid("same").filter(col("value") > 0).uid("same").collect()
+    with pytest.raises(GraphError, match="uid"):
+        env.submit()
+    env.clear()
+    assert list(env.from_collection([2]).collect()) == [{"value": 2}]

@@ -394,9 +394,10 @@ class DataStream(_OperatorSettings):
         return self._add(verb, factory, factory.output_schema(self._schema, verb))
 
     def _add_steps(self, steps: tuple[Step, ...]) -> DataStream:
-        verb = describe(steps)
-        schema = None if self._schema is None else bind(steps, self._schema, verb)
-        return self._add(verb, ExpressionFactory(steps), schema)
+        name = describe(steps)
+        # bind() quotes the step itself.
+        schema = None if self._schema is None else bind(steps, self._schema, name.partition("(")[0])
+        return self._add(name, ExpressionFactory(steps), schema)
 
     def _add(
         self,

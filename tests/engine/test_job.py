@@ -253,3 +253,12 @@ def test_rows_that_the_client_cannot_take_end_the_job() -> None:
     with pytest.raises(RecordError, match="x"):
         job.wait()
     assert job.status() is JobStatus.CANCELLED
+
+
+def test_collected_rows_can_be_read_once() -> None:
+    rows = local_environment().from_collection([1, 2]).collect()
+    assert len(list(rows)) == 2
+    with pytest.raises(PenstockError, match="have been read"):
+        rows.to_arrow()
+    with pytest.raises(PenstockError, match="have been read"):
+        list(rows)

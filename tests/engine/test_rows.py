@@ -70,7 +70,7 @@ def test_a_schema_declares_itself_and_none_declares_nothing() -> None:
         {"v": "decimal128(99, 2)"},
         {"v": "list<>"},
         {"v": 5},
-        {"v": int},
+        {"v": list},
         {5: "int64"},
         {},
         ["v"],

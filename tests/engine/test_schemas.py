@@ -24,7 +24,7 @@ def test_types_are_known_by_name(text: pa.DataType | str, expected: pa.DataType)
     assert parse_type(text, "here") == expected
 
 
-@pytest.mark.parametrize("bad", ["int65", "", "list<x>", "decimal128(99, 2)", int, None])
+@pytest.mark.parametrize("bad", ["int65", "", "list<x>", "decimal128(99, 2)", list, None])
 def test_other_types_are_refused(bad: object) -> None:
     with pytest.raises(ConfigurationError, match=r"here: .* is no type"):
         parse_type(bad, "here")
@@ -48,3 +48,10 @@ def test_schemas_are_plain() -> None:
 def test_bad_schemas_are_refused(bad: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         parse_schema(bad, "here")
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"), [(int, pa.int64()), (float, pa.float64()), (str, pa.string()), (bool, pa.bool_())]
+)
+def test_python_types_are_types(written: type, kind: pa.DataType) -> None:
+    assert parse_schema({"v": written}, "map") == pa.schema({"v": kind})
