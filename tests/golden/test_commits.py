@@ -33,7 +33,8 @@ def test_windows_of_a_history_in_one_process(history: str, parallelism: int) -> 
 # Each job starts a dozen actors, so the two histories share the parallelisms out.
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize(("history", "parallelism"), [("commits-a", 3), ("commits-b", 1)])
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("history", HISTORIES)
 def test_windows_of_a_history_on_ray(history: str, parallelism: int) -> None:
     check(history, StreamEnvironment(parallelism, "ray"))
 
