@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 from ray import ObjectRef, cloudpickle
-from ray.exceptions import RayError
+from ray.exceptions import ActorDiedError, RayError
 
 from penstock.actors.job_manager import ClientChannel, JobManager, JobReport
 from penstock.engine.elements import Batch
@@ -82,8 +82,14 @@ class RayJob(JobHandle):
 
     def _take_rows(self, ref: ObjectRef[Any]) -> list[tuple[int, Batch]]:
         channel = self._fetches.pop(ref)
-        # An actor that is gone has no rows any more; the job manager tells why.
-        batches, more = self._get(ref, ([], False))
+        try:
+            batches, more = ray.get(ref)
+        except ActorDiedError:
+            # Before the job's end the job manager says why; after it, all rows had been fetched.
+            return []
+        except RayError as error:
+            self._fail(WorkerLostError(f"rows for the client were lost: {type(error).__name__}: {error}"))
+            return []
         if more:
             self._fetch(channel)
         return [(channel.result, batch) for batch in batches]
@@ -93,6 +99,11 @@ class RayJob(JobHandle):
             return ray.get(ref)
         except RayError:
             return otherwise
+
+    def _fail(self, error: PenstockError) -> None:
+        """End the job for what went wrong on the client's side of it."""
+        self.cancel()
+        self._report = JobReport(JobStatus.FAILED, error, [])
 
     def _lost_manager(self) -> JobReport:
         error = WorkerLostError("the job manager's process died, and the job with it; submit the job again")

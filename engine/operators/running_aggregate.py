@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from penstock.engine.accumulators import one_array
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.base import Collector, Operator
@@ -59,9 +60,5 @@ class RunningAggregate(Operator):
             known = known.append_column(name, self._columns.setdefault(name, SlotColumn()).get(slots))
         merged = self._aggregation.combine(pa.concat_tables([known, partial], promote_options="default"))
         for name in names:
-            self._columns[name].set(slots, _one_array(merged.column(name)))
+            self._columns[name].set(slots, one_array(merged.column(name)))
         return merged
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -9,6 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import DataGenSource, JobStatus, RandomInt, Sequence, StreamEnvironment, col
+from penstock.actors.client import RayJob
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.engine.errors import (
@@ -124,6 +125,27 @@ def test_a_job_that_does_not_fit_the_cluster_says_what_is_missing() -> None:
     with pytest.raises(JobFailedError, match=r"1 slots of \{'CPU': 1000\}.*the cluster has") as caught:
         env.execute("too large")
     assert isinstance(caught.value.__cause__, ClusterError)
+
+
+def test_another_address_than_that_of_the_connected_cluster_is_refused() -> None:
+    env = StreamEnvironment(parallelism=1, address="127.0.0.1:1")
+    env.from_collection([1]).collect()
+    with pytest.raises(ClusterError, match=r"not to '127\.0\.0\.1:1'"):
+        env.submit("elsewhere")
+
+
+def test_rows_lost_on_their_way_to_the_client_fail_the_job() -> None:
+    env = StreamEnvironment(parallelism=1)
+    env.from_source(DataGenSource({"n": Sequence()}, rate=100)).collect()
+    job = env.submit("lossy")
+    assert isinstance(job, RayJob)
+    while not job._fetches:
+        job.pump(0.1)
+    # A call that the actor refuses fails as a lost reply does: by an error other than the actor's death.
+    (channel,) = job._fetches.values()
+    job._fetches = {channel.actor.fetch.remote(99, 1.0): channel}
+    with pytest.raises(JobFailedError, match="rows for the client were lost"):
+        job.wait()
 
 
 def test_a_class_given_to_map_batches_lives_in_its_own_task_and_reserves_what_it_asks_for() -> None:

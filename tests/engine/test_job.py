@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from penstock import DataGenSource, Sequence, StreamEnvironment
+from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Batch
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError, RecordError
 from penstock.engine.job import (
@@ -262,3 +264,19 @@ def test_collected_rows_can_be_read_once() -> None:
         rows.to_arrow()
     with pytest.raises(PenstockError, match="have been read"):
         list(rows)
+
+
+def test_waiting_for_a_slow_source_ends_with_the_timeout_and_not_with_its_next_row() -> None:
+    asked: list[float] = []
+
+    class Watching(SystemClock):
+        def wait_until(self, deadline: float) -> None:
+            asked.append(deadline - self.monotonic())
+            super().wait_until(deadline)
+
+    env = StreamEnvironment(runtime="local", parallelism=1, clock=Watching())
+    env.from_source(DataGenSource({"n": Sequence()}, rate=0.01)).collect()
+    with pytest.raises(TimeoutError):
+        env.submit("slow").wait(timeout=0.05)
+    assert asked
+    assert max(asked) <= 0.05
