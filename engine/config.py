@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, nearest
 
 LARGEST_MAX_PARALLELISM: Final = 32_768
+STATE_BACKENDS: Final = ("heap", "rocksdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,9 @@ class JobConfig:
         channel_credits: how many batches may be under way on one channel.
         slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
         slot_timeout_ms: how long the job waits for its slots before it fails.
+        state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
+            `"rocksdb"` (local disk, for state larger than memory).
+        state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
 
     Raises:
         ConfigurationError: names every setting that cannot be used.
@@ -38,6 +42,8 @@ class JobConfig:
     channel_credits: int = 4
     slot_cpus: float = 1.0
     slot_timeout_ms: int = 60_000
+    state_backend: str = "heap"
+    state_directory: str | None = None
 
     def __post_init__(self) -> None:
         problems = [
@@ -55,6 +61,11 @@ class JobConfig:
         cpus = self.slot_cpus
         if not isinstance(cpus, int | float) or isinstance(cpus, bool) or not 0.001 <= cpus <= 1024:
             problems.append(f"slot_cpus must be a number from 0.001 to 1024, not {cpus!r}")
+        if self.state_backend not in STATE_BACKENDS:
+            problems.append(
+                f"state_backend must be one of {', '.join(STATE_BACKENDS)}, not {self.state_backend!r}"
+                f"{nearest(str(self.state_backend), STATE_BACKENDS)}"
+            )
         if problems:
             raise ConfigurationError("; ".join(problems))
 

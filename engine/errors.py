@@ -8,6 +8,7 @@
     │   └── SerializationError      a function or object that cannot be sent to the cluster
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
+    ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
     ├── SubtaskError                a subtask ended by an error that is none of these: carries its traceback
     ├── ClusterError                the cluster cannot be reached or has no room for the job
     └── JobError
@@ -79,6 +80,10 @@ class UserCodeError(PenstockError):
             f"  called with: {self.given}\n"
             f"{self.traceback.rstrip()}"
         )
+
+
+class StateError(PenstockError):
+    """State or a timer was used where there is none: not declared, without a current key, on a stream without keys."""
 
 
 class SubtaskError(PenstockError):

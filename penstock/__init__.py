@@ -21,7 +21,9 @@ from penstock.engine.aggregates import (
     stddev,
     sum,  # noqa: A004
 )
-from penstock.engine.api.streams import DataStream, KeyedStream, StreamSink, WindowedStream
+from penstock.engine.api.keyed import KeyedStream
+from penstock.engine.api.streams import DataStream, StreamSink
+from penstock.engine.api.windowed import WindowedStream
 from penstock.engine.errors import PenstockError
 from penstock.engine.expressions import (
     all_horizontal,

@@ -2,42 +2,44 @@
 
 A stream is a place in the job graph. Each verb checks its arguments against the columns, where they are known, adds one
 operator, and returns the stream behind it; nothing runs before the environment executes the program.
+
+Streams with keys, windows and partners have modules of their own beside this one. Their verbs return to a `DataStream`,
+so the verbs here that lead there import them when they are called.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from penstock.engine.aggregates import Aggregate
-from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.api.program import Program
+from penstock.engine.api.texts import function_name
 from penstock.engine.config import LARGEST_MAX_PARALLELISM, check_parallelism
 from penstock.engine.connectors import Sink
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
+from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import Chaining, Edge, Node, Resources, Results, Role
 from penstock.engine.job import CollectedRows, CollectResult
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapFactory
 from penstock.engine.operators.expressions import ExpressionFactory
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
-from penstock.engine.operators.session_aggregate import SessionAggregateFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.timestamps import TimestampFactory
-from penstock.engine.operators.window_aggregate import WindowAggregateFactory, window_schema
 from penstock.engine.rows import Returns, declared_schema, row_texts
 from penstock.engine.state.key_groups import check_key_column
 from penstock.engine.task.partitioners import Broadcast, Forward, Global, Hash, Partitioner, Rebalance, Rescale
 from penstock.engine.task.schema_guard import SchemaGuard
-from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, WindowAssigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
+
+if TYPE_CHECKING:
+    from penstock.engine.api.keyed import KeyedStream
 
 Row: TypeAlias = dict[str, Any]
 
@@ -282,6 +284,24 @@ class DataStream(_OperatorSettings):
         edges = tuple(edge for stream in streams for edge in stream._edges)
         return DataStream(self._program, edges, schema, self._timed, None)
 
+    def get_side_output(self, tag: OutputTag) -> DataStream:
+        """The rows that the operator just added emits to a side output.
+
+        Args:
+            tag: the same name as that given to `ctx.output(tag, row)`, or to `side_output_late_data(tag)`.
+
+        Raises:
+            GraphError: `tag` is no OutputTag, or no operator was just added.
+
+        Example:
+            >>> late = counts.get_side_output(LATE)  # doctest: +SKIP
+        """
+        if not isinstance(tag, OutputTag):
+            raise GraphError(f"get_side_output takes an OutputTag, not {tag!r}")
+        node = self._own_node("get_side_output")
+        schema = self._program.graph[node].sides.get(tag.name, tag.schema)
+        return DataStream(self._program, (Edge(node, tag=tag.name),), schema, self._timed, None)
+
     # Partitioning
 
     def key_by(self, *columns: str) -> KeyedStream:
@@ -307,6 +327,8 @@ class DataStream(_OperatorSettings):
                 check_key_column(self._schema, column, "key_by")
         if len(set(columns)) < len(columns):
             raise GraphError(f"key_by: a column is given twice: {', '.join(columns)}")
+        from penstock.engine.api.keyed import KeyedStream
+
         return KeyedStream(self._partition(Hash(columns)), columns)
 
     def rebalance(self) -> DataStream:
@@ -406,92 +428,12 @@ class DataStream(_OperatorSettings):
         schema: SchemaOrUnknown,
         timed: bool | None = None,
         resources: Resources | None = None,
+        sides: Mapping[str, SchemaOrUnknown] | None = None,
     ) -> DataStream:
         self._program.check_open()
         chosen = self._timed if timed is None else timed
-        node = self._program.graph.add(name, role, self._edges, schema, chosen, resources)
+        node = self._program.graph.add(name, role, self._edges, schema, chosen, resources, sides)
         return DataStream.of_node(self._program, node)
-
-
-class KeyedStream:
-    """A stream divided by key. Get one from `DataStream.key_by`."""
-
-    def __init__(self, stream: DataStream, keys: Sequence[str]) -> None:
-        self._stream = stream
-        self._keys = tuple(keys)
-
-    def aggregate(self, **aggregates: Aggregate) -> DataStream:
-        """Running aggregates: each batch emits one update for every key that it touched.
-
-        The columns are the keys and one for each aggregate. The last update of a key is its final value; how many come
-        before it depends on how rows were cut into batches.
-
-        Args:
-            aggregates: result names and aggregates.
-
-        Raises:
-            GraphError: no aggregate, or what is none; a missing column, a wrong type; a result named as a key, or a
-                key or result whose name begins with `__`.
-
-        Example:
-            >>> stream.key_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
-        """
-        aggregation = GroupedAggregation(self._keys, aggregates)
-        schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
-        name = f"aggregate({_aggregates(aggregates)})"
-        return self._stream._add(name, RunningAggregateFactory(aggregation), schema)
-
-    def window(self, windows: WindowAssigner) -> WindowedStream:
-        """Divide each key's rows into event-time windows: `tumbling(...)`, `sliding(...)` or `session(...)`.
-
-        Raises:
-            GraphError: the stream has no timestamps.
-        """
-        if not isinstance(windows, AlignedWindows | SessionWindows):
-            raise GraphError(f"window takes tumbling(...), sliding(...) or session(...), not {windows!r}")
-        if not self._stream._timed:
-            raise GraphError("window: the stream has no timestamps; call assign_timestamps before key_by")
-        return WindowedStream(self._stream, self._keys, windows)
-
-
-class WindowedStream:
-    """A keyed stream divided into windows. Get one from `KeyedStream.window`."""
-
-    def __init__(self, stream: DataStream, keys: tuple[str, ...], windows: WindowAssigner) -> None:
-        self._stream = stream
-        self._keys = keys
-        self._windows = windows
-
-    def aggregate(self, **aggregates: Aggregate) -> DataStream:
-        """One row for each key and window, once the watermark has passed the window's end.
-
-        The columns are the keys, `window_start`, `window_end` (timestamps, UTC; the end does not belong to the
-        window), and one for each aggregate. The rows carry the event timestamp `window_end - 1 ms`.
-
-        Args:
-            aggregates: result names and aggregates.
-
-        Raises:
-            GraphError: no aggregate, or what is none; a missing column, a wrong type; a result named as a key or
-                window bound, or a key or result whose name begins with `__`.
-
-        Example:
-            >>> keyed.window(tumbling("1h")).aggregate(n=count(), mean_delay=mean("delay"))  # doctest: +SKIP
-        """
-        aggregation = GroupedAggregation(self._keys, aggregates)
-        schema: SchemaOrUnknown = None
-        taken = {"window_start", "window_end"} & {*self._keys, *aggregates}
-        if taken:
-            raise GraphError(f"aggregate: {', '.join(sorted(taken))} is the name of a window column; choose another")
-        if self._stream.schema is not None:
-            schema = window_schema(aggregation.bind(self._stream.schema, "aggregate"), self._keys)
-        name = f"window({self._windows.describe()}, {_aggregates(aggregates)})"
-        role: Role
-        if isinstance(self._windows, SessionWindows):
-            role = SessionAggregateFactory(self._windows, aggregation)
-        else:
-            role = WindowAggregateFactory(self._windows, aggregation)
-        return self._stream._add(name, role, schema, timed=True)
 
 
 class _Printer:
@@ -512,14 +454,5 @@ def _check_amount(option: str, value: float) -> None:
         raise ConfigurationError(f"map_batches: {option} must be a number of 0 or more, not {value!r}")
 
 
-def function_name(function: object) -> str:
-    """How `explain()` names a Python function."""
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
 def _columns(schema: pa.Schema | None) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema or ())
-
-
-def _aggregates(aggregates: Mapping[str, Aggregate]) -> str:
-    return ", ".join(f"{name}={aggregate}" for name, aggregate in aggregates.items())

@@ -18,7 +18,13 @@ def explain_logical(graph: LogicalGraph) -> str:
 
 def _node_line(node: Node) -> str:
     inputs = ", ".join(
-        f"{edge.source}" if edge.partitioner is None else f"{edge.source} {edge.partitioner.describe()}"
+        " ".join(
+            (
+                f"{edge.source}",
+                *(() if edge.tag is None else (f"side {edge.tag!r}",)),
+                *(() if edge.partitioner is None else (edge.partitioner.describe(),)),
+            )
+        )
         for edge in node.inputs
     )
     uid = f" uid={node.uid}" if node.uid else ""
@@ -42,6 +48,8 @@ def _task_lines(task: TaskPlan) -> list[str]:
     for operator in task.operators:
         lines.append(f"  {operator.name}")
         lines.extend(_output_line(task.outputs[output]) for output in operator.outputs)
+        for side in operator.sides:
+            lines.extend(f"{_output_line(task.outputs[output])}, side {side.tag!r}" for output in side.outputs)
     if task.resources is not None:
         lines.append(f"  reserves {task.resources.num_cpus} CPUs, {task.resources.num_gpus} GPUs a subtask")
     return lines

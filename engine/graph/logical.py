@@ -7,7 +7,7 @@ values; union and the partitioning verbs are no nodes but shapes of edges.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -47,11 +47,13 @@ class Edge:
         source: id of the node upstream.
         partitioner: how rows are spread; None means forward where both sides have the same parallelism, else rebalance.
         input_index: which input of the operator they feed.
+        tag: the name of the side output that they come from; None means the main output.
     """
 
     source: int
     partitioner: Partitioner | None = None
     input_index: int = 0
+    tag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Node:
         timed: whether its rows carry event timestamps.
         uid: the user's stable id, for state.
         parallelism: None means that of the environment.
+        sides: the columns of side outputs whose columns the operator gives (others are declared by their tags).
     """
 
     id: int
@@ -88,6 +91,7 @@ class Node:
     parallelism: int | None = None
     chaining: Chaining = Chaining.ALWAYS
     resources: Resources | None = None
+    sides: Mapping[str, SchemaOrUnknown] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -153,9 +157,10 @@ class GraphBuilder:
         schema: SchemaOrUnknown = None,
         timed: bool = False,
         resources: Resources | None = None,
+        sides: Mapping[str, SchemaOrUnknown] | None = None,
     ) -> Node:
         """Add a node."""
-        node = Node(len(self._nodes) + 1, name, role, inputs, schema, timed, resources=resources)
+        node = Node(len(self._nodes) + 1, name, role, inputs, schema, timed, resources=resources, sides=sides or {})
         self._nodes[node.id] = node
         return node
 

@@ -22,20 +22,31 @@ from penstock.engine.task.partitioners import Forward, Partitioner, Rebalance
 
 
 @dataclass(frozen=True, slots=True)
+class SideOutput:
+    """Where the rows of one side output go; `chained` and `outputs` as in `OperatorPlan`."""
+
+    tag: str
+    chained: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorPlan:
     """One operator of a task.
 
     Args:
         name: for people and messages.
         factory: creates it.
-        chained: indexes (in the task's operators) of those that take its output by a direct call.
-        outputs: indexes (in the task's exchanges) of those that carry its output.
+        chained: indexes (in the task's operators) of those that take its main output by a direct call.
+        outputs: indexes (in the task's exchanges) of those that carry its main output.
+        sides: the side outputs that somebody reads.
     """
 
     name: str
     factory: OperatorFactory
     chained: tuple[int, ...]
     outputs: tuple[int, ...]
+    sides: tuple[SideOutput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,25 +273,35 @@ class _TaskBuilder:
         operators = [node for node in members if not isinstance(node.role, Source)]
         numbers = {node.id: number for number, node in enumerate(operators)}
         exchanges: list[Exchange] = []
-        chained: dict[int, tuple[int, ...]] = {}
-        outputs: dict[int, tuple[int, ...]] = {}
+        consumers: dict[int, tuple[SideOutput, ...]] = {}
         for node in members:
-            consumers = self._graph.consumers(node.id)
-            chained[node.id] = tuple(numbers[c.id] for c in consumers if c.id in numbers)
-            leaving = [e for c in consumers if c.id not in numbers for e in self._exchanges(head, node, c)]
-            outputs[node.id] = tuple(range(len(exchanges), len(exchanges) + len(leaving)))
-            exchanges.extend(leaving)
+            consumers[node.id] = self._consumers(head, node, numbers, exchanges)
         return TaskPlan(
             id=self._task_ids[head.id],
             name=" -> ".join(node.name for node in members),
             parallelism=self._parallelism[head.id],
-            source=self._source(head, chained[head.id], outputs[head.id]),
-            operators=tuple(
-                OperatorPlan(node.name, _factory(node), chained[node.id], outputs[node.id]) for node in operators
-            ),
+            source=self._source(head, consumers[head.id][0]),
+            operators=tuple(_operator(node, *consumers[node.id]) for node in operators),
             outputs=tuple(exchanges),
             resources=head.resources,
         )
+
+    def _consumers(
+        self, head: Node, node: Node, numbers: dict[int, int], exchanges: list[Exchange]
+    ) -> tuple[SideOutput, ...]:
+        """Who reads each output of `node`, the main output first; adds the exchanges that are needed."""
+        edges = [(consumer, edge) for consumer in self._graph.consumers(node.id) for edge in consumer.inputs]
+        edges = [(consumer, edge) for consumer, edge in edges if edge.source == node.id]
+        tags = sorted({edge.tag for _, edge in edges if edge.tag is not None})
+        read = []
+        for tag in (None, *tags):
+            reading = [(consumer, edge) for consumer, edge in edges if edge.tag == tag]
+            leaving = [self._exchange(head, consumer, edge) for consumer, edge in reading if consumer.id not in numbers]
+            outputs = tuple(range(len(exchanges), len(exchanges) + len(leaving)))
+            exchanges.extend(leaving)
+            chained = tuple(numbers[consumer.id] for consumer, _ in reading if consumer.id in numbers)
+            read.append(SideOutput(tag or "", chained, outputs))
+        return tuple(read)
 
     def _members(self, head: Node) -> list[Node]:
         members = [head]
@@ -289,31 +310,23 @@ class _TaskBuilder:
                 members.append(node)
         return members
 
-    def _exchanges(self, head: Node, node: Node, consumer: Node) -> list[Exchange]:
+    def _exchange(self, head: Node, consumer: Node, edge: Edge) -> Exchange:
         upstream = self._task_ids[head.id]
-        edges = [edge for edge in consumer.inputs if edge.source == node.id]
         if isinstance(consumer.role, Results):
-            return [Exchange(upstream, None, Forward(), 0, consumer.where, result=consumer.id) for _ in edges]
-        return [
-            Exchange(
-                upstream,
-                self._task_ids[consumer.id],
-                self._partitioner(consumer, edge),
-                edge.input_index,
-                consumer.where,
-            )
-            for edge in edges
-        ]
+            return Exchange(upstream, None, Forward(), 0, consumer.where, result=consumer.id)
+        return Exchange(
+            upstream, self._task_ids[consumer.id], self._partitioner(consumer, edge), edge.input_index, consumer.where
+        )
 
-    def _source(self, head: Node, chained: tuple[int, ...], outputs: tuple[int, ...]) -> SourcePlan | None:
+    def _source(self, head: Node, consumers: SideOutput) -> SourcePlan | None:
         if not isinstance(head.role, Source):
             return None
         parallelism = self._parallelism[head.id]
         splits: Sequence[Split] = head.role.splits(parallelism)
         shares = tuple(tuple(splits[subtask::parallelism]) for subtask in range(parallelism))
-        return SourcePlan(head.name, head.role, shares, chained, outputs)
+        return SourcePlan(head.name, head.role, shares, consumers.chained, consumers.outputs)
 
 
-def _factory(node: Node) -> OperatorFactory:
+def _operator(node: Node, main: SideOutput, *sides: SideOutput) -> OperatorPlan:
     assert callable(node.role), "sources and results are no operators"
-    return node.role
+    return OperatorPlan(node.name, node.role, main.chained, main.outputs, sides)

@@ -8,18 +8,33 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
+from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, Watermark
 from penstock.engine.errors import PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
+from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot
 
 _SHOWN_CHARACTERS = 500
+
+
+class Collector(Protocol):
+    """Where an operator emits: the next operator of the chain, or the router. Both look alike."""
+
+    def collect(self, batch: Batch) -> None:
+        """Emit rows."""
+        ...
+
+    def broadcast(self, element: Control) -> None:
+        """Emit a control element to every consumer, behind the rows emitted so far."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,8 @@ class OperatorContext:
         parallelism: how many subtasks the operator has.
         clock: the only source of time.
         metrics: the operator's counters.
+        config: the job's settings: max parallelism, state backend.
+        sides: the consumers of each side output, by the name of its tag.
     """
 
     operator: str
@@ -39,6 +56,24 @@ class OperatorContext:
     parallelism: int
     clock: Clock
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
+    config: JobConfig = DEFAULTS
+    sides: Mapping[str, Collector] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """How messages name the place."""
+        return f"operator {self.operator!r}, subtask {self.subtask}"
+
+    @property
+    def key_groups(self) -> range:
+        """The key groups whose state belongs to this subtask."""
+        return key_group_range(self.subtask, self.parallelism, self.config.max_parallelism)
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Emit rows to a side output; dropped where nobody reads it."""
+        consumer = self.sides.get(tag)
+        if consumer is not None and batch.num_rows:
+            consumer.collect(batch)
 
     def user_code_error(self, error: Exception, given: object) -> Exception:
         """What to raise when the user's function raised `error` on being called with `given`.
@@ -56,23 +91,12 @@ class OperatorContext:
         return UserCodeError(self.operator, self.subtask, shown, f"{type(error).__name__}: {error}", text)
 
 
-class Collector(Protocol):
-    """Where an operator emits: the next operator of the chain, or the router. Both look alike."""
-
-    def collect(self, batch: Batch) -> None:
-        """Emit rows."""
-        ...
-
-    def broadcast(self, element: Control) -> None:
-        """Emit a control element to every consumer, behind the rows emitted so far."""
-        ...
-
-
 class Operator(ABC):
     """One operator in one subtask. Only `process_batch` must be implemented.
 
-    Life cycle: `open`, then any number of `process_batch` and `on_watermark`, then `finish` where the input ended, then
-    `close` in every case. All calls come from one thread.
+    Life cycle: `open`, then `restore` where there is state to go on from, then any number of `process_batch`,
+    `on_watermark`, `on_processing_time` and `snapshot`, then `finish` where the input ended, then `close` in every
+    case. All calls come from one thread.
     """
 
     def open(self, context: OperatorContext) -> None:  # noqa: B027 - optional hook
@@ -85,6 +109,21 @@ class Operator(ABC):
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         """Event time has come to `watermark`; it advances strictly. Returns the watermark to pass on, or None."""
         return watermark
+
+    @property
+    def next_processing_time(self) -> int | None:
+        """When to call `on_processing_time` next (int64 ms, civil time of the clock), or None."""
+        return None
+
+    def on_processing_time(self, now_ms: int, out: Collector) -> None:  # noqa: B027 - optional hook
+        """The clock has reached `next_processing_time`; called between elements, never from `wait`ing code."""
+
+    def snapshot(self) -> OperatorSnapshot:
+        """The operator's state as of now, as immutable tables; what comes later does not change them."""
+        return EMPTY_SNAPSHOT
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:  # noqa: B027 - optional hook
+        """Go on from `snapshot`, which holds this subtask's share and no more (see `state/snapshot.py`)."""
 
     def finish(self, out: Collector) -> None:  # noqa: B027 - optional hook
         """All inputs ended: emit what is left. Event time has reached MAX_TIMESTAMP if the sources say so."""

@@ -58,19 +58,22 @@ def build_task(
         return fan_out([*(links[number] for number in chained), *(edges[number] for number in outputs)])
 
     for number, operator in reversed(list(enumerate(task.operators))):
-        context = OperatorContext(operator.name, subtask, task.parallelism, clock)
-        links[number] = ChainLink(operator.factory(), context, behind(operator.chained, operator.outputs))
+        main = behind(operator.chained, operator.outputs)
+        metrics = OperatorMetrics()
+        sides = {side.tag: CountingCollector(behind(side.chained, side.outputs), metrics) for side in operator.sides}
+        context = OperatorContext(operator.name, subtask, task.parallelism, clock, metrics, graph.config, sides)
+        links[number] = ChainLink(operator.factory(), context, main)
     chain = [links[number] for number in range(len(task.operators))]
-    metrics = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
+    counted = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
     if task.source is None:
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
-        return Task(gate, entry, chain, Router(edges), clock, metrics)
+        return Task(gate, entry, chain, Router(edges), clock, counted)
     counters = OperatorMetrics()
-    metrics.operators.insert(0, (task.source.name, counters))
+    counted.operators.insert(0, (task.source.name, counters))
     source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
     head = _source_head(graph, task, task.source, subtask, clock)
-    return Task(head, source_entry, chain, Router(edges), clock, metrics)
+    return Task(head, source_entry, chain, Router(edges), clock, counted)
 
 
 def _source_head(graph: PhysicalGraph, task: TaskPlan, plan: SourcePlan, subtask: int, clock: Clock) -> SourceHead:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.engine.elements import Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus
+from penstock.engine.elements import MIN_TIMESTAMP, Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.state.snapshot import OperatorSnapshot
 
 
 class ChainLink:
@@ -19,7 +20,8 @@ class ChainLink:
     def __init__(self, operator: Operator, context: OperatorContext, behind: Collector) -> None:
         self.operator = operator
         self.context = context
-        self._out = CountingCollector(behind, context.metrics)
+        self._out = CountingCollector(behind, context.metrics, list(context.sides.values()))
+        self._restored_watermark = MIN_TIMESTAMP
 
     def collect(self, batch: Batch) -> None:
         self.process(0, batch)
@@ -34,7 +36,10 @@ class ChainLink:
                 if element.num_rows:
                     self.context.metrics.rows_in += element.num_rows
                     self.operator.process_batch(element, input_index, self._out)
-            case Watermark():
+            case Watermark(timestamp):
+                if timestamp <= self._restored_watermark:
+                    # The sources begin anew with low watermarks; the operator had come further.
+                    return
                 passed_on = self.operator.on_watermark(element, self._out)
                 if passed_on is not None:
                     self._out.broadcast(passed_on)
@@ -44,13 +49,28 @@ class ChainLink:
                 self.operator.finish(self._out)
                 self._out.broadcast(element)
 
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Give the operator its state back."""
+        self._restored_watermark = snapshot.watermark
+        self.operator.restore(snapshot)
+
+    @property
+    def next_processing_time(self) -> int | None:
+        """When the operator has something to do by the clock (int64 ms), or None."""
+        return self.operator.next_processing_time
+
+    def on_processing_time(self, now_ms: int) -> None:
+        """Let the operator do it."""
+        self.operator.on_processing_time(now_ms, self._out)
+
 
 class CountingCollector:
-    """Counts the rows that an operator emits."""
+    """Counts the rows that an operator emits, and hands control elements to its side outputs too."""
 
-    def __init__(self, behind: Collector, metrics: OperatorMetrics) -> None:
+    def __init__(self, behind: Collector, metrics: OperatorMetrics, sides: Sequence[Collector] = ()) -> None:
         self._behind = behind
         self._metrics = metrics
+        self._sides = sides
 
     def collect(self, batch: Batch) -> None:
         if batch.num_rows:
@@ -61,6 +81,8 @@ class CountingCollector:
         if isinstance(element, Watermark):
             self._metrics.watermark = element.timestamp
         self._behind.broadcast(element)
+        for side in self._sides:
+            side.broadcast(element)
 
 
 class FanOut:

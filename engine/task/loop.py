@@ -15,6 +15,8 @@ from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import Element, EndOfInput
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.operators.base import Operator
+from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.router import Router
 
@@ -98,6 +100,7 @@ class Task:
         self._head = head
         self._entry = entry
         self._links = links
+        self._timed = [link for link in links if _uses_processing_time(link.operator)]
         self._router = router
         self._clock = clock
         self._ended = False
@@ -126,22 +129,46 @@ class Task:
             return Finished() if self._router.drained else Blocked(self._router.deadline)
         if not self._router.has_capacity or (self._head.keeps_input and self._router.congested(now)):
             return Blocked(self._router.deadline)
+        if self._timed and self._fire_timers():
+            self._router.flush(self._clock.monotonic())
+            return Progress()
         taken = self._head.next()
         match taken:
             case None:
-                return Idle(self._router.deadline)
+                return Idle(_earliest(self._router.deadline, self._timer_deadline(now)))
             case Wait(until):
-                deadline = self._router.deadline
-                return Idle(until if deadline is None else min(until, deadline))
+                return Idle(_earliest(until, self._router.deadline, self._timer_deadline(now)))
             case (input_index, element):
                 self._process(input_index, element)
                 self._router.flush(self._clock.monotonic())
                 return Progress()
 
+    def _fire_timers(self) -> bool:
+        """Let the operators whose time has come act; whether there were any."""
+        now_ms = self._clock.now_ms()
+        due = [link for link in self._timed if (at := link.next_processing_time) is not None and at <= now_ms]
+        for link in due:
+            link.on_processing_time(now_ms)
+        return bool(due)
+
+    def _timer_deadline(self, now: float) -> float | None:
+        """When (seconds, monotonic) the next operator has something to do by the clock."""
+        times = [at for link in self._timed if (at := link.next_processing_time) is not None]
+        return now + (min(times) - self._clock.now_ms()) / 1000 if times else None
+
     def _process(self, input_index: int, element: Element) -> None:
         if isinstance(element, EndOfInput):
             self._ended = True
         self._entry.process(input_index, element)
+
+    def snapshot(self) -> list[OperatorSnapshot]:
+        """The state of all operators, from first to last, as of now. Call it between steps."""
+        return [link.operator.snapshot() for link in self._links]
+
+    def restore(self, snapshots: Sequence[OperatorSnapshot]) -> None:
+        """Give all operators their state back, from first to last. Call it behind `open`, before the first step."""
+        for link, snapshot in zip(self._links, snapshots, strict=True):
+            link.restore(snapshot)
 
     def _account(self, now: float) -> None:
         """Credit the time since the last step to what that step ended with."""
@@ -164,3 +191,11 @@ class Task:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+
+def _uses_processing_time(operator: Operator) -> bool:
+    return type(operator).next_processing_time is not Operator.next_processing_time
+
+
+def _earliest(*deadlines: float | None) -> float | None:
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -1,0 +1,17 @@
+"""How the verbs of the streams describe operators in `explain()` and in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.engine.aggregates import Aggregate
+
+
+def function_name(function: object) -> str:
+    """How `explain()` names a Python function."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def aggregates_text(aggregates: Mapping[str, Aggregate]) -> str:
+    """Named aggregates, as they are written."""
+    return ", ".join(f"{name}={aggregate}" for name, aggregate in aggregates.items())

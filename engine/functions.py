@@ -1,0 +1,347 @@
+"""What users subclass to write stateful logic, and what these functions are given.
+
+`DataStream.process`, `KeyedStream.process` and `ConnectedStreams.process` take them; the operators in `operators/` call
+them. Each subtask works on a copy of its own, calls it from one thread, and calls `open` first and `close` last.
+
+Source: Flink's documentation, "Process Function" and "The Broadcast State Pattern".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.errors import ConfigurationError
+from penstock.engine.schemas import SchemaLike, parse_schema
+from penstock.engine.state.backend import AggregatingState, ListState, MapState, ReducingState, ValueState
+from penstock.engine.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = "Iterable[Mapping[str, Any]] | None"
+"""What a function gives back: any number of rows (yield them, or return a list), or None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTag:
+    """Names a side output. Emit to it with `ctx.output(tag, row)`, read it with `stream.get_side_output(tag)`.
+
+    Args:
+        name: unique within the operator.
+        columns: the columns of its rows, or None to infer them from the first.
+
+    Raises:
+        ConfigurationError: an empty name, or columns that declare nothing.
+
+    Example:
+        >>> OutputTag("late", {"user": "string", "at": "int64"}).schema.names
+        ['user', 'at']
+    """
+
+    name: str
+    columns: SchemaLike | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigurationError(f"an OutputTag's name is a text, not {self.name!r}")
+        _ = self.schema
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The declared columns, or None."""
+        return None if self.columns is None else parse_schema(self.columns, f"OutputTag {self.name!r}")
+
+
+class RuntimeContext(Protocol):
+    """What `open` is given: where the function runs, and its state. Keyed state needs a keyed stream.
+
+    All states must be declared here, in `open`: declaring one later is a `StateError`.
+    """
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+        ...
+
+    @property
+    def subtask(self) -> int:
+        """Index of the subtask, from 0."""
+        ...
+
+    @property
+    def parallelism(self) -> int:
+        """How many subtasks the operator has."""
+        ...
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """One value a key.
+
+        Raises:
+            StateError: the stream is not keyed, `open` is over, or the name was declared otherwise.
+        """
+        ...
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list a key."""
+        ...
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """A map a key."""
+        ...
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        """One reduced value a key."""
+        ...
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """One accumulator a key."""
+        ...
+
+    def get_operator_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list of the subtask; after a rescale the values of all subtasks are dealt out evenly. Needs no key."""
+        ...
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list of the subtask; after a restore every subtask has the values of all. Needs no key."""
+        ...
+
+
+class TimerService(Protocol):
+    """The time, and timers of the current key. A timer is (key, time): registering it twice gives one."""
+
+    def current_watermark(self) -> int:
+        """Event time so far (int64 ms); `penstock.engine.elements.MIN_TIMESTAMP` before the first watermark."""
+        ...
+
+    def current_processing_time(self) -> int:
+        """The clock (int64 ms since the epoch)."""
+        ...
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Call `on_timer` when the watermark reaches `timestamp` (int64 ms); at the next watermark if it has.
+
+        Raises:
+            StateError: the stream is not keyed.
+        """
+        ...
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Call `on_timer` when the clock reaches `timestamp` (int64 ms).
+
+        Those that are left when bounded input ends do not fire, as in Flink.
+        """
+        ...
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Forget a timer, if there is one."""
+        ...
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Forget a timer, if there is one."""
+        ...
+
+
+class Context(Protocol):
+    """What `process_element` is given beside the row."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """The row's event timestamp (int64 ms), or None."""
+        ...
+
+    @property
+    def current_key(self) -> Any:
+        """The row's key: a value, or a tuple where there are several key columns.
+
+        Raises:
+            StateError: the stream is not keyed.
+        """
+        ...
+
+    @property
+    def timer_service(self) -> TimerService:
+        """Time and timers."""
+        ...
+
+    def output(self, tag: OutputTag, row: Mapping[str, Any]) -> None:
+        """Emit a row to a side output, with the timestamp of the row (or timer) that is being worked on."""
+        ...
+
+
+class OnTimerContext(Context, Protocol):
+    """What `on_timer` is given; `timestamp` is the timer's."""
+
+    @property
+    def is_event_time(self) -> bool:
+        """Whether it is a timer of event time, and not of processing time."""
+        ...
+
+
+class BroadcastContext(Context, Protocol):
+    """What `process_broadcast_element` is given: broadcast state that it may change."""
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """The map that all subtasks hold alike.
+
+        Raises:
+            StateError: the descriptor was not given to `DataStream.broadcast(...)`.
+        """
+        ...
+
+
+class ReadOnlyBroadcastContext(Context, Protocol):
+    """What `process_element` of a broadcast function is given: broadcast state that it may read."""
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """The map that all subtasks hold alike; changing it here is a `StateError`, since subtasks would differ."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """What a batch-wise keyed function is given.
+
+    Args:
+        data: the rows, key columns included.
+        timestamps: their event timestamps (int64 ms), or None.
+        keys: the distinct keys among the rows, one a row, in order of first occurrence; the key columns only.
+        groups: for each row, the index of its key in `keys`.
+    """
+
+    data: pa.RecordBatch
+    timestamps: pa.Int64Array | None
+    keys: pa.RecordBatch
+    groups: npt.NDArray[np.int64]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return int(self.data.num_rows)
+
+
+class _Function:
+    """The life of a function in its subtask."""
+
+    def open(self, context: RuntimeContext) -> None:
+        """Declare state, load models, open clients. Called once, before the first row."""
+
+    def close(self) -> None:
+        """Release resources. Called once, also after an error."""
+
+
+class ProcessFunction(_Function):
+    """Any logic on a stream without keys: no keyed state, no timers; operator state and side outputs.
+
+    Example:
+        >>> class Split(ProcessFunction):
+        ...     def process_element(self, row, ctx):
+        ...         if row["n"] % 2:
+        ...             yield row
+        ...         else:
+        ...             ctx.output(EVEN, row)
+    """
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        """Handle one row (a dict of its own); yield or return rows."""
+        raise NotImplementedError
+
+
+class KeyedProcessFunction(_Function):
+    """Any logic on a keyed stream: keyed state, timers, side outputs.
+
+    Implement `process_element` (a row at a time) or `process_batch` (Arrow batches, many times as fast), not both.
+
+    Example:
+        >>> class Count(KeyedProcessFunction):
+        ...     def open(self, context):
+        ...         self.count = context.get_state(ValueStateDescriptor("count", "int64", default=0))
+        ...     def process_element(self, row, ctx):
+        ...         self.count.update(self.count.value() + 1)
+        ...         yield {"user": ctx.current_key, "n": self.count.value()}
+    """
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        """Handle one row (a dict of its own); yield or return rows."""
+        raise NotImplementedError
+
+    def process_batch(self, batch: KeyedBatch, ctx: Context) -> Any:
+        """Handle the rows of a batch at once; value states read and write by `values()` and `update_values(...)`.
+
+        Returns:
+            A record batch, a table, a dict of arrays, or None. As many rows as the batch: they keep its timestamps.
+            As many as `batch.keys` (where that differs): each gets the largest timestamp of its key's rows. How rows are
+            cut into batches must not change the sum of what comes out.
+        """
+        raise NotImplementedError
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
+        """A timer of `ctx.current_key` has come to its time; yield or return rows, which get its timestamp."""
+        return None
+
+
+class CoProcessFunction(_Function):
+    """Any logic on two connected streams without keys."""
+
+    def process_element1(self, row: Row, ctx: Context) -> Rows:
+        """Handle a row of the first stream."""
+        raise NotImplementedError
+
+    def process_element2(self, row: Row, ctx: Context) -> Rows:
+        """Handle a row of the second stream."""
+        raise NotImplementedError
+
+
+class KeyedCoProcessFunction(CoProcessFunction):
+    """Any logic on two connected keyed streams, which share state and timers by key."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
+        """As in `KeyedProcessFunction`."""
+        return None
+
+
+class BroadcastProcessFunction(_Function):
+    """A stream without keys meets a broadcast stream of rules, which every subtask holds alike."""
+
+    def process_element(self, row: Row, ctx: ReadOnlyBroadcastContext) -> Rows:
+        """Handle a row of the stream; broadcast state can be read."""
+        raise NotImplementedError
+
+    def process_broadcast_element(self, row: Row, ctx: BroadcastContext) -> Rows:
+        """Handle a row of the broadcast stream, in every subtask; it must do the same to the state in each."""
+        raise NotImplementedError
+
+
+class KeyedBroadcastProcessFunction(BroadcastProcessFunction):
+    """A keyed stream meets a broadcast stream. In `process_broadcast_element` there is no current key."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
+        """As in `KeyedProcessFunction`; broadcast state can be read."""
+        return None
+
+
+class AsyncFunction(_Function):
+    """Calls an outside service for each row, many rows at a time.
+
+    Example:
+        >>> class Enrich(AsyncFunction):
+        ...     async def process(self, row):
+        ...         return [{**row, "city": await self.client.city_of(row["ip"])}]
+    """
+
+    async def process(self, row: Row) -> Rows:
+        """Rows for one row; anything awaitable may be awaited."""
+        raise NotImplementedError
+
+    def timeout(self, row: Row) -> Rows:
+        """Rows for a row whose `process` (with all retries) took too long; by default that is an error."""
+        raise TimeoutError("process() took longer than the timeout of map_async; override timeout(row) to emit instead")

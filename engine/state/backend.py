@@ -1,0 +1,263 @@
+"""What a keyed state backend is, and the states that it gives to functions and operators.
+
+`create_backend` (in `backends.py`) makes the one that the job's settings ask for. All calls come from the task's thread. A
+backend knows the *current key*, and within it the *namespace* (the window that the state belongs to, or None); every state
+reads and writes there and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from penstock.engine.clock import Clock
+from penstock.engine.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.engine.state.snapshot import StateTable
+
+Key: TypeAlias = Any
+"""The key as users see it: the value of the only key column, or a tuple of several."""
+Namespace: TypeAlias = "tuple[int, int] | None"
+"""Start and end (int64) of the window that the state belongs to; None for state of the key itself."""
+
+
+class ValueState(ABC):
+    """One value for the current key.
+
+    Example:
+        `count.update(count.value() + 1)`
+    """
+
+    @abstractmethod
+    def value(self) -> Any:
+        """The value, or the descriptor's default where none was set.
+
+        Raises:
+            StateError: there is no current key (in `open`, for example).
+        """
+
+    @abstractmethod
+    def update(self, value: Any) -> None:
+        """Set the value; None clears it.
+
+        Raises:
+            StateError: there is no current key.
+            RecordError: the value does not fit the declared type (raised here or, at the latest, by the snapshot).
+        """
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the value."""
+
+    @abstractmethod
+    def values(self) -> pa.Array:
+        """In `process_batch`: the values of `batch.keys`, in their order (null, or the default, where none was set)."""
+
+    @abstractmethod
+    def update_values(self, values: Any) -> None:
+        """In `process_batch`: set the values of `batch.keys`, in their order (an Arrow or NumPy array; null clears)."""
+
+
+class ListState(ABC):
+    """A list of values for the current key."""
+
+    @abstractmethod
+    def get(self) -> list[Any]:
+        """The values, in order; a list of the caller's own."""
+
+    @abstractmethod
+    def add(self, value: Any) -> None:
+        """Append a value, which must not be None."""
+
+    @abstractmethod
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append values."""
+
+    @abstractmethod
+    def update(self, values: Iterable[Any]) -> None:
+        """Hold exactly these values."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all values."""
+
+
+class MapState(ABC):
+    """A map for the current key; entries keep the order in which their keys first came on `heap`, and that of the
+    serialised keys on `rocksdb`."""
+
+    @abstractmethod
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of `key`."""
+
+    @abstractmethod
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key`; neither may be None."""
+
+    @abstractmethod
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """Set several."""
+
+    @abstractmethod
+    def remove(self, key: Any) -> None:
+        """Forget `key`, if it is there."""
+
+    @abstractmethod
+    def contains(self, key: Any) -> bool:
+        """Whether there is a value."""
+
+    @abstractmethod
+    def items(self) -> list[tuple[Any, Any]]:
+        """All entries."""
+
+    def keys(self) -> list[Any]:
+        """All keys."""
+        return [key for key, _ in self.items()]
+
+    def values(self) -> list[Any]:
+        """All values."""
+        return [value for _, value in self.items()]
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return not self.items()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all entries."""
+
+
+class ReducingState(ABC):
+    """One value for the current key, the reduction of all that was added."""
+
+    @abstractmethod
+    def get(self) -> Any:
+        """The value, or None before the first `add`."""
+
+    @abstractmethod
+    def add(self, value: Any) -> None:
+        """Reduce one more value into it."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the value."""
+
+
+class AggregatingState(ABC):
+    """One accumulator for the current key."""
+
+    @abstractmethod
+    def get(self) -> Any:
+        """The result of the accumulator, or None before the first `add`."""
+
+    @abstractmethod
+    def add(self, value: Any) -> None:
+        """Add a value to the accumulator."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the accumulator."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendContext:
+    """What a backend knows about its operator.
+
+    Args:
+        where: operator and subtask, for messages.
+        keys: names of the key columns.
+        max_parallelism: number of key groups.
+        clock: for time to live.
+        directory: where to make folders for files; None means the system's temporary folder.
+    """
+
+    where: str
+    keys: tuple[str, ...]
+    max_parallelism: int
+    clock: Clock
+    directory: str | None = None
+
+
+class KeyedStateBackend(ABC):
+    """The keyed state of one operator in one subtask.
+
+    States are declared before the first element. The types of the key columns become known with the first batch, or
+    with the snapshot that is restored.
+    """
+
+    @abstractmethod
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """Declare a state.
+
+        Raises:
+            StateError: its name was declared otherwise before.
+        """
+
+    @abstractmethod
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """Declare a state."""
+
+    @abstractmethod
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """Declare a state."""
+
+    @abstractmethod
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        """Declare a state."""
+
+    @abstractmethod
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """Declare a state."""
+
+    @abstractmethod
+    def bind_keys(self, schema: pa.Schema) -> None:
+        """The key columns' fields, as in the operator's input; the same in every call."""
+
+    @abstractmethod
+    def set_current_key(self, key: Key, namespace: Namespace = None) -> None:
+        """Make states read and write at `key` and `namespace`."""
+
+    @abstractmethod
+    def set_current_keys(self, keys: pa.RecordBatch) -> None:
+        """Make the batch-wise methods of value states read and write at these distinct keys, one a row."""
+
+    @abstractmethod
+    def clear_current_key(self) -> None:
+        """From now on there is no current key, and using a state is a `StateError`."""
+
+    @abstractmethod
+    def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:
+        """All keys and namespaces at which the state `name` holds something, in no particular order."""
+
+    @abstractmethod
+    def snapshot(self) -> dict[str, StateTable]:
+        """All states as keyed tables, by name: the columns KEY_GROUP, the keys, `__start` and `__end` (the namespace,
+        null where there is none), then `value`, or `map_key` and `value` (one row an entry), or `value` as a list; and
+        `__touched` (int64 ms) where the state has a time to live. Later changes do not show in it."""
+
+    @abstractmethod
+    def restore(self, tables: Mapping[str, StateTable]) -> None:
+        """Hold what the tables hold; tables of states that are not declared are ignored. Called on an empty backend,
+        once its states are declared.
+
+        Raises:
+            StateError: a state was declared with another type than that in the snapshot.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release memory, files and folders."""
+
+
+def key_tuple(key: Key, keys: Sequence[str]) -> tuple[Any, ...]:
+    """The key as a tuple of one value for each key column."""
+    return tuple(key) if len(keys) > 1 else (key,)

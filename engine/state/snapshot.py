@@ -1,0 +1,123 @@
+"""The state of an operator at one moment, as immutable Arrow tables, and how it is shared out after a rescale.
+
+Operators make snapshots and are restored from them; the checkpoint store keeps them. A snapshot holds no Python objects
+but names, so it can be written to Arrow or Parquet and read by pandas, DuckDB or Spark.
+
+Source of the ways of redistribution: Flink's documentation, "Working with State" and "The Broadcast State Pattern".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.state.key_groups import key_group_range, key_groups
+
+KEY_GROUP: Final = "__key_group"
+"""The first column of a keyed table: int32, ascending."""
+
+
+class Redistribution(enum.Enum):
+    """How a table is shared out among the subtasks that restore it."""
+
+    KEYED = "keyed"
+    """Each row goes to the subtask that owns its key group."""
+    SPLIT = "split"
+    """The rows are dealt out evenly."""
+    UNION = "union"
+    """Every subtask gets all rows of all subtasks."""
+    BROADCAST = "broadcast"
+    """All subtasks had the same rows: each gets those of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """One state of an operator.
+
+    Args:
+        redistribution: how it is shared out.
+        data: the rows; those of a keyed table begin with `KEY_GROUP`, sorted by it.
+    """
+
+    redistribution: Redistribution
+    data: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """All state of one operator in one subtask.
+
+    Args:
+        tables: by the name of the state.
+        watermark: the event time (int64 ms) that the operator had come to. What was late before stays late after a
+            restore, which is more than Flink keeps.
+    """
+
+    tables: Mapping[str, StateTable] = field(default_factory=dict)
+    watermark: int = MIN_TIMESTAMP
+
+
+EMPTY_SNAPSHOT: Final = OperatorSnapshot()
+
+
+def keyed_table(data: pa.Table, keys: Sequence[str], max_parallelism: int) -> StateTable:
+    """A keyed table of `data`, whose columns `keys` hold the keys (none: everything belongs to key group 0).
+
+    Rows of one key group stay in their order.
+    """
+    columns = [data.column(key).combine_chunks() for key in keys]
+    arrays = [pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    groups = key_groups(arrays, max_parallelism) if arrays else np.zeros(data.num_rows, np.int32)
+    order = np.argsort(groups, kind="stable")
+    ordered = data.take(pa.array(order)) if (np.diff(groups) < 0).any() else data
+    return StateTable(Redistribution.KEYED, ordered.add_column(0, KEY_GROUP, pa.array(groups[order], pa.int32())))
+
+
+def share(
+    snapshots: Sequence[OperatorSnapshot], subtask: int, parallelism: int, max_parallelism: int
+) -> OperatorSnapshot:
+    """What one of `parallelism` subtasks restores from the snapshots of all subtasks, in their order.
+
+    Args:
+        snapshots: of the old subtasks, which may have been more or fewer.
+        subtask, parallelism: of the new subtask.
+        max_parallelism: the same as when the snapshots were made.
+    """
+    names = dict.fromkeys(name for snapshot in snapshots for name in snapshot.tables)
+    tables = {}
+    for name in names:
+        parts = [snapshot.tables[name] for snapshot in snapshots if name in snapshot.tables]
+        redistribution = parts[0].redistribution
+        data = _share_table(redistribution, [part.data for part in parts], subtask, parallelism, max_parallelism)
+        if data.num_rows:
+            tables[name] = StateTable(redistribution, data)
+    return OperatorSnapshot(tables, min((snapshot.watermark for snapshot in snapshots), default=MIN_TIMESTAMP))
+
+
+def _share_table(
+    redistribution: Redistribution, parts: list[pa.Table], subtask: int, parallelism: int, max_parallelism: int
+) -> pa.Table:
+    match redistribution:
+        case Redistribution.KEYED:
+            owned = key_group_range(subtask, parallelism, max_parallelism)
+            return pa.concat_tables([_rows_of(part, owned) for part in parts], promote_options="default")
+        case Redistribution.SPLIT:
+            together = pa.concat_tables(parts, promote_options="default")
+            begin, end = (together.num_rows * (subtask + more) // parallelism for more in (0, 1))
+            return together.slice(begin, end - begin)
+        case Redistribution.UNION:
+            return pa.concat_tables(parts, promote_options="default")
+        case Redistribution.BROADCAST:
+            return parts[subtask % len(parts)]
+
+
+def _rows_of(table: pa.Table, owned: range) -> pa.Table:
+    groups = table.column(KEY_GROUP).to_numpy()
+    begin, end = np.searchsorted(groups, [owned.start, owned.stop])
+    return table.slice(begin, end - begin)
