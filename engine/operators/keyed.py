@@ -1,0 +1,107 @@
+"""What all operators with keyed state share: the backend, timers of both kinds of time, event time, and snapshots.
+
+Process functions, the general window operator and the joins each hold one `KeyedServices`. It guarantees that a snapshot
+holds the states, the timers and the watermark, and that a restore brings all of them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from penstock.engine.accumulators import plain_type
+from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend, Namespace
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
+from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue
+
+
+def backend_context(context: OperatorContext, keys: Sequence[str]) -> BackendContext:
+    """What the operator's state backend needs to know."""
+    config = context.config
+    return BackendContext(context.where, tuple(keys), config.max_parallelism, context.clock, config.state_directory)
+
+
+class KeyedServices:
+    """Keyed state and timers of one operator in one subtask.
+
+    Args:
+        context: where the operator runs.
+        keys: names of the key columns (of the first input, where there are two).
+        backend: holds the states; closed by `close`.
+    """
+
+    def __init__(self, context: OperatorContext, keys: Sequence[str], backend: KeyedStateBackend) -> None:
+        self.context = context
+        self.keys = tuple(keys)
+        self.backend = backend
+        self.event_timers = TimerQueue()
+        self.processing_timers = TimerQueue()
+        self.watermark = MIN_TIMESTAMP
+        self._key_schema: pa.Schema | None = None
+
+    def bind(self, schema: pa.Schema, names: Sequence[str] | None = None) -> None:
+        """Learn the types of the key columns; called with the columns of each batch before its rows are handled.
+
+        Args:
+            schema: the batch's columns.
+            names: the key columns there, where they are named otherwise (second inputs).
+        """
+        if self._key_schema is None:
+            fields = [schema.field(name) for name in names or self.keys]
+            # Null keys are refused by the exchange in front of every keyed operator.
+            bound = [pa.field(name, plain_type(f.type)) for name, f in zip(self.keys, fields, strict=True)]
+            self._bind(pa.schema(bound))
+
+    def _bind(self, key_schema: pa.Schema) -> None:
+        self._key_schema = key_schema
+        self.backend.bind_keys(key_schema)
+
+    def due_event_timers(self, watermark: int) -> Iterator[tuple[int, Key, Namespace]]:
+        """Move event time on, and take the timers that are due: set the current key, then act, one after another."""
+        self.watermark = watermark
+        return self.event_timers.due(watermark)
+
+    @property
+    def next_processing_time(self) -> int | None:
+        """For `Operator.next_processing_time`."""
+        return self.processing_timers.next_time
+
+    def due_processing_timers(self, now_ms: int) -> Iterator[tuple[int, Key, Namespace]]:
+        """Take the timers of processing time that are due."""
+        return self.processing_timers.due(now_ms)
+
+    def snapshot(self) -> OperatorSnapshot:
+        """States, timers and watermark."""
+        if self._key_schema is None:
+            return OperatorSnapshot({}, self.watermark)
+        tables = self.backend.snapshot()
+        for name, queue in ((EVENT_TIMERS, self.event_timers), (PROCESSING_TIMERS, self.processing_timers)):
+            if len(queue):
+                tables[name] = queue.snapshot(self._key_schema, self.context.config.max_parallelism)
+        return OperatorSnapshot(tables, self.watermark)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Hold what the snapshot holds; the operator has declared its states."""
+        self.watermark = snapshot.watermark
+        tables = dict(snapshot.tables)
+        if not tables:
+            return
+        self._bind(self._restored_keys(next(iter(tables.values()))))
+        assert self._key_schema is not None
+        for name, queue in ((EVENT_TIMERS, self.event_timers), (PROCESSING_TIMERS, self.processing_timers)):
+            table = tables.pop(name, None)
+            if table is not None:
+                queue.restore(table, self._key_schema)
+        self.backend.restore(tables)
+
+    def _restored_keys(self, table: StateTable) -> pa.Schema:
+        first = table.data.schema.get_field_index(KEY_GROUP) + 1
+        fields = [table.data.schema.field(first + index) for index in range(len(self.keys))]
+        return pa.schema([pa.field(name, field.type) for name, field in zip(self.keys, fields, strict=True)])
+
+    def close(self) -> None:
+        """Release the backend."""
+        self.backend.close()
