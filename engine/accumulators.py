@@ -23,6 +23,8 @@ Fold: TypeAlias = Literal["sum", "min", "max"]
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 _Float64s: TypeAlias = npt.NDArray[np.float64]
 
+INTERNAL: Final = "__"
+"""How the names of columns begin that users do not see."""
 _DECIMAL_DIGITS: Final = {128: 38, 256: 76}
 """The digits that a decimal type of that many bits holds."""
 _HALF: Final = 32
@@ -147,7 +149,8 @@ class SumAccumulator(FoldAccumulator):
         else:
             overflowing = _integer_overflows(table, self.name, by)
         if overflowing.num_rows:
-            group = ", ".join(f"{name}={overflowing.column(name)[0].as_py()!r}" for name in by)
+            shown = [name for name in by if not name.startswith(INTERNAL)]
+            group = ", ".join(f"{name}={overflowing.column(name)[0].as_py()!r}" for name in shown)
             remedy = "float64" if pa.types.is_decimal(kind) else "float64 or decimal128"
             raise RecordError(
                 f"sum of column {self.column!r}{f' for {group}' if group else ''} does not fit {kind}; "
@@ -171,7 +174,7 @@ class ExtremeAccumulator(FoldAccumulator):
         return self.extreme
 
     def lift(self, values: pa.Array) -> pa.Array:
-        if pa.types.is_floating(values.type):
+        if pa.types.is_floating(values.type) and _may_have_nan(values):
             nan = values.is_nan()
             if pc.any(nan).as_py():
                 return pc.if_else(nan, pa.scalar(None, values.type), values)
@@ -383,6 +386,13 @@ def _stable_order(ids: _Int64s) -> _Int64s:
     order = np.argsort(ids.astype(np.uint16), kind="stable")
     high = ids >> 16
     return order[np.argsort(high[order].astype(np.uint16), kind="stable")] if high.any() else order
+
+
+def _may_have_nan(values: pa.Array) -> bool:
+    """False only if there is none; NumPy's minimum finds that out at once."""
+    if values.null_count or not len(values):
+        return True
+    return bool(np.isnan(values.to_numpy().min()))
 
 
 def _bools(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:

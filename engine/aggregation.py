@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.accumulators import (
+    INTERNAL,
     Accumulator,
     FoldAccumulator,
     GroupAccumulator,
@@ -29,7 +30,6 @@ from penstock.engine.aggregates import Aggregate
 from penstock.engine.errors import GraphError
 from penstock.engine.state.key_groups import check_key_column
 
-_INTERNAL: Final = "__"
 _ROW: Final = "__row"
 _EXPRESSION: Final = re.compile(r"col\((.+?)\)\.(count|first|last|max|mean|min|sum)\(\)")
 """How an expression that looks like an aggregate is shown."""
@@ -85,9 +85,9 @@ class GroupedAggregation:
         for name in (*self.keys, *self.aggregates):
             if name in taken:
                 raise GraphError(f"aggregate: two result columns are named {name!r}; rename one of them")
-            if name.startswith(_INTERNAL):
+            if name.startswith(INTERNAL):
                 raise GraphError(
-                    f"aggregate: the name {name!r} begins with {_INTERNAL!r}, as only internal columns may; rename it"
+                    f"aggregate: the name {name!r} begins with {INTERNAL!r}, as only internal columns may; rename it"
                 )
             taken.add(name)
 
@@ -155,25 +155,45 @@ class GroupedAggregation:
             RecordError: a sum does not fit its type.
         """
         by = self.keys if by is None else by
-        grouped_names = [name for accumulator in self._grouped for name in accumulator.names]
-        names = [*by, *(fold.name for fold in self._folds), *grouped_names, *(name for name, _ in also)]
-        if table.num_rows == 0:
-            return table.select(names)
-        for fold in self._folds:
-            fold.check(table, by)
-        folds = [(fold.name, fold.function) for fold in self._folds]
-        combined = _fold(table, by, [*folds, *also])
-        if self._grouped:
-            groups = groups_of([table.column(name) for name in by], table.num_rows)
-            for accumulator in self._grouped:
-                combined.update(zip(accumulator.names, accumulator.combine(table, groups), strict=True))
-        return pa.table({name: combined[name] for name in names})
+        return combine_accumulators(table, by, self._folds, self._grouped, also)
+
+    @property
+    def folds(self) -> tuple[FoldAccumulator, ...]:
+        """The accumulators that are folded column by column; each name once."""
+        return self._folds
+
+    @property
+    def grouped(self) -> tuple[GroupAccumulator, ...]:
+        """The accumulators that are combined by group ids; each once."""
+        return self._grouped
 
     def lower(self, table: pa.Table) -> pa.Table:
         """The results for a table of accumulators: its key columns, then a column for each aggregate."""
         lowered = {key: table.column(key) for key in self.keys if key in table.column_names}
         lowered.update((name, aggregate.lower(table)) for name, aggregate in self.aggregates.items())
         return pa.table(lowered)
+
+
+def combine_accumulators(
+    table: pa.Table,
+    by: Sequence[str],
+    folds: Sequence[FoldAccumulator],
+    grouped: Sequence[GroupAccumulator],
+    also: Sequence[tuple[str, Literal["min", "max"]]] = (),
+) -> pa.Table:
+    """What `GroupedAggregation.combine` does, for some of its accumulators."""
+    grouped_names = [name for accumulator in grouped for name in accumulator.names]
+    names = [*by, *(fold.name for fold in folds), *grouped_names, *(name for name, _ in also)]
+    if table.num_rows == 0:
+        return table.select(names)
+    for fold in folds:
+        fold.check(table, by)
+    combined = _fold(table, by, [*((fold.name, fold.function) for fold in folds), *also])
+    if grouped:
+        groups = groups_of([table.column(name) for name in by], table.num_rows)
+        for accumulator in grouped:
+            combined.update(zip(accumulator.names, accumulator.combine(table, groups), strict=True))
+    return pa.table({name: combined[name] for name in names})
 
 
 def _no_aggregate(name: str, given: object) -> str:

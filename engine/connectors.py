@@ -1,4 +1,4 @@
-"""What a connector implements: sources made of splits, sinks made of writers.
+"""What a connector implements: sources made of splits, sinks made of writers, tables to look rows up in.
 
 The engine calls these; connectors depend on this module and `elements`, `errors`, `clock` alone. Objects of `Source`,
 `Split` and `Sink` describe the work and travel to the cluster, so they must be picklable and hold no open file or
@@ -113,6 +113,46 @@ class Source(ABC):
     @abstractmethod
     def describe(self) -> str:
         """A short text for `explain()`, such as `files(flights.csv)`."""
+
+
+class LookupTable(ABC):
+    """A table that `lookup_join` asks for the rows of certain keys. Must be picklable before `open`.
+
+    Each subtask works on a shallow copy of its own: `open` may keep a client in an attribute, but must not change what
+    the copies share.
+
+    Example:
+        >>> class Users(LookupTable):
+        ...     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        ...     keys = ("id",)
+        ...     def open(self, context):
+        ...         self.client = connect()
+        ...     def lookup(self, keys):
+        ...         return pa.Table.from_pylist(self.client.users(keys["id"].to_pylist()), self.schema)
+    """
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of the table's rows, the keys among them."""
+
+    @property
+    @abstractmethod
+    def keys(self) -> Sequence[str]:
+        """The names of the columns that it is looked up by."""
+
+    def open(self, context: ConnectorContext) -> None:  # noqa: B027 - tables in memory have nothing to open
+        """Get ready; open clients. Called once in each subtask, before the first lookup."""
+
+    @abstractmethod
+    def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        """All rows with one of `keys`, which has the key columns alone: distinct keys, without nulls.
+
+        There may be several rows with one key, or none; in any order, and those of one key together in theirs.
+        """
+
+    def close(self) -> None:  # noqa: B027 - as for open
+        """Release resources. Called once, also after an error."""
 
 
 class SinkWriter(ABC):

@@ -37,6 +37,28 @@ def parse_duration(value: Duration, option: str) -> int:
         >>> parse_duration("1h 30m", "gap")
         5400000
     """
+    milliseconds = _milliseconds(value, option)
+    if milliseconds < 0:
+        raise ConfigurationError(f"{option}: {value} is negative")
+    return milliseconds
+
+
+def parse_signed_duration(value: Duration, option: str) -> int:
+    """The duration in whole milliseconds, which may be negative: a `timedelta`, or text that may begin with `-`.
+
+    Raises:
+        ConfigurationError: no duration, or finer than a millisecond.
+
+    Example:
+        >>> parse_signed_duration("-1m 30s", "lower")
+        -90000
+    """
+    if isinstance(value, str) and value.strip().startswith("-"):
+        return -_parse_text(value.strip().removeprefix("-"), option)
+    return _milliseconds(value, option)
+
+
+def _milliseconds(value: Duration, option: str) -> int:
     if isinstance(value, timedelta):
         milliseconds, rest = divmod(value, timedelta(milliseconds=1))
         if rest:
@@ -47,8 +69,6 @@ def parse_duration(value: Duration, option: str) -> int:
         raise ConfigurationError(
             f"{option}: {value!r} is no duration; give a timedelta or a text with a unit such as '50ms', '5m', '1h'"
         )
-    if milliseconds < 0:
-        raise ConfigurationError(f"{option}: {value} is negative")
     return milliseconds
 
 
@@ -75,6 +95,8 @@ def format_duration(milliseconds: int) -> str:
     """The duration in its largest whole units, as `explain()` shows it: 5400000 is `1h 30m`."""
     if milliseconds == 0:
         return "0ms"
+    if milliseconds < 0:
+        return f"-{format_duration(-milliseconds)}"
     parts, rest = [], milliseconds
     for unit in ("d", "h", "m", "s", "ms"):
         count, rest = divmod(rest, _UNITS_MS[unit])

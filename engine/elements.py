@@ -214,5 +214,27 @@ class EndOfInput:
     """Nothing follows on this channel. A bounded source sends `Watermark(MAX_TIMESTAMP)` before it."""
 
 
-Control: TypeAlias = Watermark | WatermarkStatus | EndOfInput
+@dataclass(frozen=True, slots=True)
+class IterationBarrier:
+    """Ends a superstep of a loop: every row before it belongs to superstep `superstep` or an earlier one.
+
+    The head of a loop sends it in order with the rows, the loop's body passes it on, and each tail sends it back.
+
+    Args:
+        loop: number of the loop, so that those of another loop are not taken for its own.
+        superstep: from 0. `INPUT_ENDED` never travels: with it the head's gate tells the head that its input has ended.
+        rows: how many rows the tail has fed back since the barrier before; 0 on the way there.
+    """
+
+    loop: int
+    superstep: int
+    rows: int = 0
+
+
+INPUT_ENDED: Final = -1
+"""The superstep before the first: what a loop takes in from outside."""
+FEEDBACK_INPUT: Final = -1
+"""The input on which the head of a loop gets back what its tails feed; it has no part in event time or in the end."""
+
+Control: TypeAlias = Watermark | WatermarkStatus | EndOfInput | IterationBarrier
 Element: TypeAlias = Batch | Control

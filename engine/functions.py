@@ -8,7 +8,7 @@ Source: Flink's documentation, "Process Function" and "The Broadcast State Patte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -21,11 +21,13 @@ from penstock.engine.schemas import SchemaLike, parse_schema
 from penstock.engine.state.backend import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.engine.state.descriptors import (
     AggregatingStateDescriptor,
+    KeyedDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from penstock.engine.windows.windows import TimeWindow
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = "Iterable[Mapping[str, Any]] | None"
@@ -130,8 +132,11 @@ class TimerService(Protocol):
     def register_event_time_timer(self, timestamp: int) -> None:
         """Call `on_timer` when the watermark reaches `timestamp` (int64 ms); at the next watermark if it has.
 
+        At the end of bounded input event time is complete, and every timer is due: one that registers its successor
+        each time must not do so once `current_watermark()` is `MAX_TIMESTAMP`.
+
         Raises:
-            StateError: the stream is not keyed.
+            StateError: the stream is not keyed, or there is no current key.
         """
         ...
 
@@ -148,6 +153,21 @@ class TimerService(Protocol):
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Forget a timer, if there is one."""
+        ...
+
+    def register_event_time_timers(self, timestamps: Any) -> None:
+        """In `process_batch`: one timer for each of `batch.keys`.
+
+        Args:
+            timestamps: int64 ms, one for each key, in their order (an Arrow or NumPy array, or a list); null for none.
+
+        Raises:
+            StateError: another number of times, or not called in `process_batch`.
+        """
+        ...
+
+    def register_processing_time_timers(self, timestamps: Any) -> None:
+        """As `register_event_time_timers`, for timers of the clock."""
         ...
 
 
@@ -174,7 +194,12 @@ class Context(Protocol):
         ...
 
     def output(self, tag: OutputTag, row: Mapping[str, Any]) -> None:
-        """Emit a row to a side output, with the timestamp of the row (or timer) that is being worked on."""
+        """Emit a row to a side output, with the timestamp of the row (or timer) that is being worked on.
+
+        Raises:
+            ConfigurationError: `tag` is no `OutputTag`.
+            RecordError: the stream has timestamps, and no row or timer is being worked on (in `process_batch`).
+        """
         ...
 
 
@@ -198,6 +223,18 @@ class BroadcastContext(Context, Protocol):
         """
         ...
 
+    def apply_to_keyed_state(self, descriptor: KeyedDescriptor, function: Callable[[Any, Any], None]) -> None:
+        """Call `function(key, state)` for every key of the subtask at which a keyed state holds something.
+
+        Args:
+            descriptor: of a state that was declared in `open`.
+            function: may read and change the state, and that of the same key under other names.
+
+        Raises:
+            StateError: the stream is not keyed, or there is no such state.
+        """
+        ...
+
 
 class ReadOnlyBroadcastContext(Context, Protocol):
     """What `process_element` of a broadcast function is given: broadcast state that it may read."""
@@ -205,6 +242,10 @@ class ReadOnlyBroadcastContext(Context, Protocol):
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
         """The map that all subtasks hold alike; changing it here is a `StateError`, since subtasks would differ."""
         ...
+
+
+class BroadcastOnTimerContext(ReadOnlyBroadcastContext, OnTimerContext, Protocol):
+    """What `on_timer` of a keyed broadcast function is given: a timer's context, and broadcast state to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +320,8 @@ class KeyedProcessFunction(_Function):
 
         Returns:
             A record batch, a table, a dict of arrays, or None. As many rows as the batch: they keep its timestamps.
-            As many as `batch.keys` (where that differs): each gets the largest timestamp of its key's rows. How rows are
-            cut into batches must not change the sum of what comes out.
+            As many as `batch.keys` (where that differs): each gets the largest timestamp of its key's rows. How rows
+            are cut into batches must not change the sum of what comes out.
         """
         raise NotImplementedError
 
@@ -324,9 +365,115 @@ class BroadcastProcessFunction(_Function):
 class KeyedBroadcastProcessFunction(BroadcastProcessFunction):
     """A keyed stream meets a broadcast stream. In `process_broadcast_element` there is no current key."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
+    def on_timer(self, timestamp: int, ctx: BroadcastOnTimerContext) -> Rows:
         """As in `KeyedProcessFunction`; broadcast state can be read."""
         return None
+
+
+class KeyedStateStore(Protocol):
+    """Gives states by their descriptors: declares them in `open`, and gives the same ones later."""
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """One value.
+
+        Raises:
+            StateError: it was not declared in `open`.
+        """
+        ...
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list."""
+        ...
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """A map."""
+        ...
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        """One reduced value."""
+        ...
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """One accumulator."""
+        ...
+
+
+class WindowRuntimeContext(RuntimeContext, Protocol):
+    """What `ProcessWindowFunction.open` is given. Its own `get_state` and so on are those of `global_state`."""
+
+    @property
+    def window_state(self) -> KeyedStateStore:
+        """State of a key and window; it goes with the window. Not for windows that merge, as in Flink."""
+        ...
+
+    @property
+    def global_state(self) -> KeyedStateStore:
+        """State of a key, shared by all its windows."""
+        ...
+
+
+class WindowContext(Protocol):
+    """What `ProcessWindowFunction.process` is given beside the rows."""
+
+    @property
+    def window(self) -> TimeWindow:
+        """The window: `start`, `end` and `max_timestamp` (int64 ms)."""
+        ...
+
+    @property
+    def current_watermark(self) -> int:
+        """Event time so far (int64 ms)."""
+        ...
+
+    @property
+    def current_processing_time(self) -> int:
+        """The clock (int64 ms)."""
+        ...
+
+    @property
+    def window_state(self) -> KeyedStateStore:
+        """State of this key and window, as declared in `open`."""
+        ...
+
+    @property
+    def global_state(self) -> KeyedStateStore:
+        """State of this key, as declared in `open`."""
+        ...
+
+    def output(self, tag: OutputTag, row: Mapping[str, Any]) -> None:
+        """Emit a row to a side output, with the timestamp of the window's results."""
+        ...
+
+
+class ProcessWindowFunction:
+    """What to compute of a window, with all its rows and with the window itself.
+
+    Behind `aggregate(..., process=f)` and `reduce(..., process=f)` it is given the single result instead of the rows.
+
+    Example:
+        >>> class Report(ProcessWindowFunction):
+        ...     def process(self, key, context, elements):
+        ...         yield {"user": key, "end": context.window.end, "clicks": len(elements)}
+    """
+
+    def open(self, context: WindowRuntimeContext) -> None:
+        """Declare state, load models, open clients. Called once, before the first row."""
+
+    def close(self) -> None:
+        """Release resources. Called once, also after an error."""
+
+    def process(self, key: Any, context: WindowContext, elements: list[Row]) -> Rows:
+        """A window has fired; yield or return rows, which get the timestamp `context.window.max_timestamp`.
+
+        Args:
+            key: a value, or a tuple where there are several key columns; None in `window_all`.
+            context: the window, time, state and side outputs.
+            elements: the window's rows in order of arrival, copies of the function's own.
+        """
+        raise NotImplementedError
+
+    def clear(self, context: WindowContext) -> None:
+        """The window goes. Its `window_state` is cleared behind this call."""
 
 
 class AsyncFunction(_Function):

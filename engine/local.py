@@ -18,6 +18,7 @@ from penstock.engine.errors import PenstockError, located
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, transition
 from penstock.engine.metrics import JobMetrics, report
+from penstock.engine.task.alignment import AlignmentMember, alignment_groups, alignment_member, group_minimum
 from penstock.engine.task.build import build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
@@ -75,6 +76,8 @@ class LocalJob(JobHandle):
         self._places = places = [(task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism)]
         self._numbers = {place: number for number, place in enumerate(places)}
         self._gates = {place: self._gate(*place) for place in places}
+        self._aligned: dict[int, AlignmentMember] = {}
+        self._groups = [[self._numbers[place] for place in group.places] for group in alignment_groups(graph)]
         self._tasks: list[Task] = []
         self._ready: list[int] = []
         self._is_ready = [False] * len(places)
@@ -96,7 +99,11 @@ class LocalJob(JobHandle):
             return self._channel(task_id, subtask, output, index)
 
         plan = self._graph.task(task_id)
-        return build_task(self._graph, plan, subtask, self._gates[task_id, subtask], open_channel, self._clock)
+        gate = self._gates[task_id, subtask]
+        member = alignment_member(plan)
+        if member is not None:
+            self._aligned[self._numbers[task_id, subtask]] = member
+        return build_task(self._graph, plan, subtask, gate, open_channel, self._clock, member)
 
     def _channel(self, task_id: int, subtask: int, output: int, index: int) -> Channel:
         plan = self._graph.task(task_id)
@@ -158,6 +165,8 @@ class LocalJob(JobHandle):
         except (Exception, SystemExit) as error:
             self._fail(error, number)
             return
+        if number in self._aligned:
+            self._align()
         match result:
             case Progress():
                 self._wake(number)
@@ -171,6 +180,15 @@ class LocalJob(JobHandle):
                 self._unfinished -= 1
                 if self._unfinished == 0:
                     self._end(JobStatus.FINISHED)
+
+    def _align(self) -> None:
+        """Tell the sources of each alignment group how far it is, and wake those that may have waited for that."""
+        for group in self._groups:
+            minimum = group_minimum(self._aligned[number].position for number in group)
+            for number in group:
+                if self._aligned[number].minimum != minimum:
+                    self._aligned[number].minimum = minimum
+                    self._wake(number)
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         deadline = time.monotonic() + seconds

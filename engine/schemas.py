@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ SchemaLike: TypeAlias = "Mapping[str, TypeLike] | pa.Schema"
 _TIMESTAMP: Final = re.compile(r"timestamp\[\s*(s|ms|us|ns)\s*,\s*(?:tz=)?\s*(.+?)\s*\]")
 _DECIMAL: Final = re.compile(r"decimal(?:128)?[\[(]\s*(\d+)\s*,\s*(-?\d+)\s*[\])]")
 _LIST: Final = re.compile(r"list<(?:item:)?(.+)>")
+_STRUCT: Final = re.compile(r"struct<(.+)>")
 
 
 _PYTHON_TYPES: Final[Mapping[type, pa.DataType]] = {
@@ -41,7 +43,7 @@ def parse_type(value: TypeLike, where: str) -> pa.DataType:
     Args:
         value: an Arrow type; one of bool, int, float, str and bytes; or an Arrow type's name: Arrow's own (`int64`,
             `float64`, `string`, `bool`, `date32`, `timestamp[ms]`), `timestamp[ms, tz=UTC]`, `decimal128(10, 2)`,
-            `list<...>`.
+            `list<...>`, `struct<name: type, ...>`.
         where: what the type belongs to, for messages.
 
     Raises:
@@ -65,6 +67,9 @@ def parse_type(value: TypeLike, where: str) -> pa.DataType:
                 return pa.decimal128(int(match[1]), int(match[2]))
             if match := _LIST.fullmatch(text):
                 return pa.list_(parse_type(match[1], where))
+            if match := _STRUCT.fullmatch(text):
+                pairs = [part.partition(":") for part in _parts(match[1])]
+                return pa.struct([(name.strip(), parse_type(kind.strip(), where)) for name, _, kind in pairs])
             return pa.type_for_alias(text)
         except (ValueError, KeyError):
             pass
@@ -72,6 +77,14 @@ def parse_type(value: TypeLike, where: str) -> pa.DataType:
         f"{where}: {value!r} is no type; give an Arrow type, or text such as 'int64', 'float64', 'string', "
         "'bool', 'date32', 'timestamp[ms]', 'timestamp[ms, tz=UTC]', 'decimal128(10, 2)' or 'list<int64>'"
     )
+
+
+def _parts(text: str) -> list[str]:
+    """The fields of a struct: cut at the commas that are in no brackets."""
+    depths = accumulate((character in "<[(") - (character in ">])") for character in text)
+    commas = [i for i, depth in enumerate(depths) if text[i] == "," and not depth]
+    begins, ends = [0, *(comma + 1 for comma in commas)], [*commas, len(text)]
+    return [text[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def parse_schema(declared: SchemaLike, where: str) -> pa.Schema:

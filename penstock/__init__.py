@@ -21,10 +21,13 @@ from penstock.engine.aggregates import (
     stddev,
     sum,  # noqa: A004
 )
+from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from penstock.engine.api.keyed import KeyedStream
-from penstock.engine.api.streams import DataStream, StreamSink
+from penstock.engine.api.sinks import StreamSink
+from penstock.engine.api.streams import DataStream
 from penstock.engine.api.windowed import WindowedStream
-from penstock.engine.errors import PenstockError
+from penstock.engine.connectors import LookupTable
+from penstock.engine.errors import PenstockError, StateError
 from penstock.engine.expressions import (
     all_horizontal,
     any_horizontal,
@@ -38,33 +41,128 @@ from penstock.engine.expressions import (
     sum_horizontal,
     when,
 )
+from penstock.engine.functions import (
+    AsyncFunction,
+    BroadcastProcessFunction,
+    CoProcessFunction,
+    KeyedBatch,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessFunction,
+    ProcessWindowFunction,
+)
 from penstock.engine.job import CollectResult, JobHandle, JobStatus
 from penstock.engine.metrics import JobMetrics
-from penstock.engine.windows.assigners import session, sliding, tumbling
-from penstock.engine.windows.watermarks import WatermarkStrategy
+from penstock.engine.operators.async_function import AsyncRetry
+from penstock.engine.operators.iteration import Asynchronous, BulkSynchronous, StaleSynchronous
+from penstock.engine.operators.lookup_cache import LookupCache
+from penstock.engine.operators.lookup_tables import ArrowTable, DictTable
+from penstock.engine.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    PickleSerializer,
+    ReducingStateDescriptor,
+    TtlUpdate,
+    TtlVisibility,
+    ValueStateDescriptor,
+    ttl,
+)
+from penstock.engine.windows.assigners import cumulative, session, sliding, tumbling
+from penstock.engine.windows.base import WindowAssigner
+from penstock.engine.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, TimestampedRow
+from penstock.engine.windows.general import global_windows
+from penstock.engine.windows.trigger_base import Trigger, TriggerResult
+from penstock.engine.windows.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EndOfTimeTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+)
+from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from penstock.engine.windows.windows import TimeWindow
 from penstock.environment import StreamEnvironment
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AggregateFunction",
+    "AggregatingStateDescriptor",
+    "ArrowTable",
+    "AsyncFunction",
+    "AsyncRetry",
+    "Asynchronous",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
+    "BulkSynchronous",
     "Choice",
+    "CoProcessFunction",
     "CollectResult",
+    "ConnectedStreams",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
     "DataGenSource",
     "DataStream",
+    "DeltaEvictor",
+    "DeltaTrigger",
+    "DictTable",
+    "EndOfTimeTrigger",
     "EventTime",
+    "EventTimeTrigger",
+    "Evictor",
     "FileSink",
     "FileSource",
     "JobHandle",
     "JobMetrics",
     "JobStatus",
+    "KeyedBatch",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
     "KeyedStream",
+    "ListStateDescriptor",
+    "LookupCache",
+    "LookupTable",
+    "MapStateDescriptor",
+    "NeverTrigger",
+    "OutputTag",
     "PenstockError",
+    "PickleSerializer",
+    "ProcessFunction",
+    "ProcessWindowFunction",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
     "RandomFloat",
     "RandomInt",
+    "ReducingStateDescriptor",
     "Sequence",
+    "StaleSynchronous",
+    "StateError",
     "StreamEnvironment",
     "StreamSink",
+    "TimeEvictor",
+    "TimeWindow",
+    "TimestampedRow",
+    "Trigger",
+    "TriggerResult",
+    "TtlUpdate",
+    "TtlVisibility",
+    "ValueStateDescriptor",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
+    "WindowAssigner",
     "WindowedStream",
     "Zipf",
     "all_horizontal",
@@ -75,7 +173,9 @@ __all__ = [
     "concat_str",
     "count",
     "count_distinct",
+    "cumulative",
     "first",
+    "global_windows",
     "last",
     "lit",
     "max",
@@ -89,6 +189,7 @@ __all__ = [
     "stddev",
     "sum",
     "sum_horizontal",
+    "ttl",
     "tumbling",
     "when",
 ]

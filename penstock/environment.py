@@ -26,8 +26,11 @@ from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.engine.job import JobHandle
 from penstock.engine.local import LocalJob
 from penstock.engine.schemas import SchemaLike
+from penstock.engine.windows.timestamps import check_assigner
+from penstock.engine.windows.watermarks import WatermarkStrategy
 
 Runtime = Literal["ray", "local"]
+StateBackend = Literal["heap", "rocksdb"]
 _T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
@@ -45,8 +48,13 @@ class StreamEnvironment:
         buffer_timeout: the longest time that rows wait for a batch to fill; 0 is fastest for a single row.
         max_batch_rows, max_batch_bytes: limits of a batch.
         channel_credits: how many batches may be under way between two subtasks.
+        auto_watermark_interval: how often custom watermark generators, and ingestion time, are asked while no row
+            comes; 0 for never.
         slot_cpus: CPUs that each slot reserves (Ray); a slot holds one subtask of each task.
         slot_timeout: how long a job waits for room on the cluster before it fails (Ray).
+        state_backend: where the state of process functions and general windows lives: `"heap"` (memory), or `"rocksdb"`
+            (local disk, for state that is larger).
+        state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
         address: of a running Ray cluster (`"auto"` finds one on this machine); None uses the one that this process is
             connected to, or else embeds one.
         seed, clock: local runtime: order of the steps, and time (`ManualClock` never waits).
@@ -69,8 +77,11 @@ class StreamEnvironment:
         max_batch_rows: int = DEFAULTS.max_batch_rows,
         max_batch_bytes: int = DEFAULTS.max_batch_bytes,
         channel_credits: int = DEFAULTS.channel_credits,
+        auto_watermark_interval: Duration = "200ms",
         slot_cpus: float = DEFAULTS.slot_cpus,
         slot_timeout: Duration = "60s",
+        state_backend: StateBackend = "heap",
+        state_directory: str | None = None,
         address: str | None = None,
         seed: int = 0,
         clock: Clock | None = None,
@@ -79,6 +90,10 @@ class StreamEnvironment:
         problems.check(lambda: _check_runtime(runtime), None)
         buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
         slot_ms = problems.check(lambda: parse_duration(slot_timeout, "slot_timeout"), DEFAULTS.slot_timeout_ms)
+        watermark_ms = problems.check(
+            lambda: parse_duration(auto_watermark_interval, "auto_watermark_interval"),
+            DEFAULTS.auto_watermark_interval_ms,
+        )
         self._config = problems.check(
             lambda: JobConfig(
                 max_parallelism=max_parallelism,
@@ -86,8 +101,11 @@ class StreamEnvironment:
                 max_batch_rows=max_batch_rows,
                 max_batch_bytes=max_batch_bytes,
                 channel_credits=channel_credits,
+                auto_watermark_interval_ms=watermark_ms,
                 slot_cpus=slot_cpus,
                 slot_timeout_ms=slot_ms,
+                state_backend=state_backend,
+                state_directory=state_directory,
             ),
             DEFAULTS,
         )
@@ -107,11 +125,37 @@ class StreamEnvironment:
 
     # Sources
 
-    def from_source(self, source: Source, name: str | None = None) -> DataStream:
-        """A stream of the rows of any `Source`."""
+    def from_source(
+        self, source: Source, name: str | None = None, watermarks: WatermarkStrategy | None = None
+    ) -> DataStream:
+        """A stream of the rows of any `Source`.
+
+        Args:
+            source: where the rows come from.
+            name: for `explain()`, the live view and messages.
+            watermarks: takes event time from the rows, for each split by itself: partitions of a log may be apart,
+                each in order. It needs a timestamp assigner. Files, which a subtask reads one after another, may hold
+                rows of any time, so there is no watermark before the last one is read; where files follow each other in
+                time, use `assign_timestamps` instead, and windows are emitted as they fill.
+
+        Raises:
+            GraphError: no source or strategy, one that does not say where timestamps are, or a column without time.
+
+        Example:
+            >>> in_order = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner("at")
+            >>> env.from_source(DataGenSource({"at": EventTime()}, rows=1000), watermarks=in_order)
+        """
         if not isinstance(source, Source):
             raise GraphError(f"from_source takes a Source, not {source!r}")
-        node = self._program.graph.add(name or source.describe(), source, schema=source.schema)
+        if watermarks is not None:
+            _check_watermarks(watermarks, source)
+        node = self._program.graph.add(
+            name or source.describe(),
+            source,
+            schema=source.schema,
+            timed=watermarks is not None,
+            watermarks=watermarks,
+        )
         return DataStream.of_node(self._program, node)
 
     def from_collection(self, data: object, schema: RowSchema = None) -> DataStream:
@@ -249,6 +293,17 @@ class _Problems:
 def _check_runtime(runtime: str) -> None:
     if runtime not in _RUNTIMES:
         raise ConfigurationError(f"runtime must be one of {', '.join(_RUNTIMES)}{nearest(str(runtime), _RUNTIMES)}")
+
+
+def _check_watermarks(strategy: WatermarkStrategy, source: Source) -> None:
+    if not isinstance(strategy, WatermarkStrategy):
+        raise GraphError(f"from_source: watermarks takes a WatermarkStrategy, not {strategy!r}")
+    if not strategy.has_timestamps:
+        raise GraphError(
+            "from_source: the strategy does not say where event time is; "
+            'add .with_timestamp_assigner("at"), with the name of a column or a function of a row'
+        )
+    check_assigner(strategy, source.schema, "from_source")
 
 
 def _prepare_sinks(graph: PhysicalGraph) -> None:

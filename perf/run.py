@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PROGRAMS: Final = ("grep", "keyed", "window", "latency", "startup")
+PROGRAMS: Final = ("grep", "keyed", "window", "process", "latency", "startup")
 
 if __name__ == "__main__":
     # The programs are the package `perf` here and in Ray's workers, wherever the checkout is and however installed.

@@ -5,16 +5,25 @@ Each verb checks its arguments, adds one operator behind the exchange by key, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal, overload
 
 from penstock.engine.aggregates import Aggregate
 from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.api import joins
+from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import aggregates_text
-from penstock.engine.api.windowed import WindowedStream
+from penstock.engine.api.texts import aggregates_text, function_name
+from penstock.engine.api.windowed import WindowedStream, count_windowed, windowed
+from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
+from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
+from penstock.engine.operators.co_group import CoGroupFunction
+from penstock.engine.operators.keyed_process import KeyedProcessFactory
+from penstock.engine.operators.keyed_reduce import KeyedReduceFactory, reduced_schema
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
-from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, WindowAssigner
+from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.windows.base import WindowAssigner
 
 
 class KeyedStream:
@@ -45,14 +54,228 @@ class KeyedStream:
         name = f"aggregate({aggregates_text(aggregates)})"
         return self._stream._add(name, RunningAggregateFactory(aggregation), schema)
 
-    def window(self, windows: WindowAssigner) -> WindowedStream:
-        """Divide each key's rows into event-time windows: `tumbling(...)`, `sliding(...)` or `session(...)`.
+    def process(
+        self, function: KeyedProcessFunction | type[KeyedProcessFunction], returns: Returns = None
+    ) -> DataStream:
+        """Call a `KeyedProcessFunction`: state and timers by key, any number of rows out, side outputs.
+
+        Args:
+            function: an object, of which each subtask gets a copy, or the class.
+            returns: the columns of the result, as for `DataStream.map`.
 
         Raises:
-            GraphError: the stream has no timestamps.
+            GraphError: another kind of function, or one that implements none or both of `process_element` and
+                `process_batch`.
+
+        Example:
+            >>> payments.key_by("user").process(Count(), returns={"user": "string", "n": "int64"})  # doctest: +SKIP
         """
-        if not isinstance(windows, AlignedWindows | SessionWindows):
-            raise GraphError(f"window takes tumbling(...), sliding(...) or session(...), not {windows!r}")
-        if not self._stream._timed:
-            raise GraphError("window: the stream has no timestamps; call assign_timestamps before key_by")
-        return WindowedStream(self._stream, self._keys, windows)
+        schema = declared_schema(returns, "process")
+        role = KeyedProcessFactory(function, self._keys, schema, self._stream._timed)
+        return self._stream._add(f"process({function_name(function)})", role, schema)
+
+    def reduce(self, function: Callable[[Row, Row], Row], returns: Returns = None) -> DataStream:
+        """Reduce each key's rows to one: for every row, what the rows of its key up to it are reduced to.
+
+        The first row of a key passes as it is.
+
+        Args:
+            function: takes what the rows so far were reduced to and the next row, both dicts, and returns a dict with
+                the same columns.
+            returns: the columns, where the stream's types should be others; those of the stream by default.
+
+        Raises:
+            GraphError: `function` cannot be called.
+
+        Example:
+            >>> stream.key_by("user").reduce(  # doctest: +SKIP
+            ...     lambda a, b: {"user": a["user"], "n": a["n"] + b["n"]}
+            ... )
+        """
+        schema = reduced_schema(declared_schema(returns, "reduce") or self._stream.schema)
+        role = KeyedReduceFactory(function, self._keys, schema, self._stream._timed)
+        return self._stream._add(f"reduce({function_name(function)})", role, schema)
+
+    @overload
+    def connect(self, other: KeyedStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and another, for a function that takes rows of both and has state by key.
+
+        Args:
+            other: a stream with as many key columns of the same types, or a broadcast stream.
+
+        Raises:
+            GraphError: another program's stream, one with other keys or none, or one with timestamps where this one has
+                none.
+
+        Example:
+            >>> orders.key_by("id").connect(payments.key_by("order_id")).process(Match())  # doctest: +SKIP
+        """
+        if isinstance(other, BroadcastStream):
+            return BroadcastConnectedStream(self._stream, other, self._keys)
+        if not isinstance(other, KeyedStream):
+            raise GraphError(
+                "connect: takes a stream with keys, as this one has, or a broadcast stream, not "
+                f"{type(other).__name__}; call key_by on both"
+            )
+        return ConnectedStreams(self._stream, other._stream, (self._keys, other._keys))
+
+    # Joins
+
+    def window_join(
+        self,
+        right: KeyedStream,
+        windows: WindowAssigner,
+        how: Literal["inner", "left", "right", "full"] = "inner",
+        suffix: str = "_right",
+    ) -> DataStream:
+        """Pair the rows of both streams that have one key and are in one window, once the watermark has passed it.
+
+        The columns are those of this stream, `window_start` and `window_end` (timestamps, UTC; the end does not belong
+        to the window), and those of `right` that are no keys. All pairs of a window carry the event timestamp
+        `window_end - 1 ms`; a row without a partner is given by outer joins only, filled with nulls. A session lasts as
+        long as rows of either stream keep coming. Late rows are dropped and counted.
+
+        Args:
+            right: keyed by as many columns of the same types; their names may differ.
+            windows: `tumbling(...)`, `sliding(...)` or `session(...)`.
+            how: which rows without a partner to keep: none, this stream's, those of `right`, or both.
+            suffix: goes behind the name of a column of `right` that this stream has too.
+
+        Raises:
+            GraphError: a stream without timestamps or of another program; other keys; a name that is still taken; an
+                outer join with a stream whose columns are not known.
+            ConfigurationError: an unknown `how`.
+
+        Example:
+            >>> clicks.key_by("user").window_join(buys.key_by("buyer"), tumbling("1h"))  # doctest: +SKIP
+        """
+        return joins.window_join(self._input, _partner("window_join", right), windows, how, suffix)
+
+    def interval_join(
+        self,
+        right: KeyedStream,
+        lower: Duration,
+        upper: Duration,
+        bounds: Literal["[]", "()", "[)", "(]"] = "[]",
+        suffix: str = "_right",
+        left_late: OutputTag | None = None,
+        right_late: OutputTag | None = None,
+    ) -> DataStream:
+        """Pair the rows of both streams that have one key and are near in time: left + lower <= right <= left + upper.
+
+        Pairs are emitted as soon as both rows have come, and carry the later of both timestamps. The columns are those
+        of this stream, then those of `right` that are no keys. It is an inner join, as in Flink.
+
+        Args:
+            right: keyed by as many columns of the same types; their names may differ.
+            lower, upper: durations, negative ones too: `"-5s"`, `"10s"`.
+            bounds: whether the bounds belong to the interval: `"["` and `"]"`, or not: `"("` and `")"`.
+            suffix: goes behind the name of a column of `right` that this stream has too.
+            left_late, right_late: side outputs for rows that come behind the watermark; without, they are dropped and
+                counted.
+
+        Raises:
+            GraphError: a stream without timestamps or of another program; other keys; a name that is still taken.
+            ConfigurationError: `lower` is more than `upper`, or no duration; unknown `bounds`.
+
+        Example:
+            >>> ads.key_by("user").interval_join(clicks.key_by("user"), "0s", "10m")  # doctest: +SKIP
+        """
+        partner = _partner("interval_join", right)
+        return joins.interval_join(self._input, partner, lower, upper, bounds, suffix, left_late, right_late)
+
+    def temporal_join(
+        self, versions: KeyedStream, how: Literal["inner", "left"] = "inner", suffix: str = "_right"
+    ) -> DataStream:
+        """Join each row with the version of its key that was valid at its time: the latest one at or before it.
+
+        A row is emitted, with its own timestamp, when the watermark passes that. Of two versions with one timestamp the
+        one that comes last counts, so give them times of their own where several subtasks send them. The columns are
+        those of this stream, then those of `versions` that are no keys.
+        Late rows of this stream are dropped and counted; late versions count for the rows that come after them.
+
+        Args:
+            versions: keyed by as many columns of the same types; each row is valid from its timestamp on.
+            how: `"inner"`, or `"left"` to keep rows that have no version, filled with nulls.
+            suffix: goes behind the name of a column of `versions` that this stream has too.
+
+        Raises:
+            GraphError: a stream without timestamps or of another program; other keys; a name that is still taken; a
+                left join with a stream whose columns are not known.
+            ConfigurationError: an unknown `how`.
+
+        Example:
+            >>> orders.key_by("currency").temporal_join(rates.key_by("currency"), how="left")  # doctest: +SKIP
+        """
+        return joins.temporal_join(self._input, _partner("temporal_join", versions), how, suffix)
+
+    def co_group(
+        self, right: KeyedStream, windows: WindowAssigner, function: CoGroupFunction, returns: Returns = None
+    ) -> DataStream:
+        """Call a function with all rows of both streams that have one key and are in one window.
+
+        It is called once the watermark has passed the window, for each key with rows on either side. Its results carry
+        the event timestamp `window.max_timestamp`. Late rows are dropped and counted.
+
+        Args:
+            right: keyed by as many columns of the same types; their names may differ.
+            windows: `tumbling(...)`, `sliding(...)` or `session(...)`.
+            function: called with the key (a value, or a tuple of several), the window (`start`, `end`), and the rows of
+                this stream and of `right`, each a list of dicts in order of time, which may be empty; gives rows, or
+                None for none.
+            returns: the columns of the result, as for `DataStream.map`.
+
+        Raises:
+            GraphError: `function` cannot be called; otherwise as for `window_join`.
+
+        Example:
+            >>> def compare(key, window, left, right):
+            ...     yield {"user": key, "more": len(left) - len(right)}
+            >>> a.key_by("user").co_group(b.key_by("user"), tumbling("1h"), compare)  # doctest: +SKIP
+        """
+        return joins.co_group(self._input, _partner("co_group", right), windows, function, returns)
+
+    @property
+    def _input(self) -> joins.KeyedInput:
+        return joins.KeyedInput(self._stream, self._keys)
+
+    def window(self, windows: WindowAssigner) -> WindowedStream:
+        """Divide each key's rows into windows.
+
+        Args:
+            windows: `tumbling(...)`, `sliding(...)`, `cumulative(...)`, `session(...)`, `global_windows()`, or a
+                `WindowAssigner` of your own.
+
+        Raises:
+            GraphError: no assigner, or one of event time on a stream without timestamps.
+
+        Example:
+            >>> clicks.key_by("user").window(session("30m")).aggregate(n=count())  # doctest: +SKIP
+        """
+        return windowed(self._stream, self._keys, windows, "window")
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Divide each key's rows into windows of so many rows; rows that fill no window are not emitted.
+
+        Args:
+            size: rows of a window, 1 or more.
+            slide: emit the last `size` rows whenever so many more have come; by default windows do not overlap.
+
+        Raises:
+            GraphError: a size or slide that is no whole number of 1 or more.
+
+        Example:
+            >>> prices.key_by("stock").count_window(100, 10).aggregate(mean=mean("price"))  # doctest: +SKIP
+        """
+        return count_windowed(self._stream, self._keys, size, slide, "count_window")
+
+
+def _partner(verb: str, right: object) -> joins.KeyedInput:
+    if not isinstance(right, KeyedStream):
+        raise GraphError(f"{verb} takes a stream with keys, not {type(right).__name__}; call key_by(...) on it first")
+    return right._input

@@ -9,98 +9,49 @@ so the verbs here that lead there import them when they are called.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
 import pyarrow as pa
 
 from penstock.engine.api.program import Program
-from penstock.engine.api.texts import function_name
-from penstock.engine.config import LARGEST_MAX_PARALLELISM, check_parallelism
-from penstock.engine.connectors import Sink
-from penstock.engine.elements import Batch
-from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.api.settings import OperatorSettings
+from penstock.engine.api.sinks import Printer, StreamSink
+from penstock.engine.api.texts import columns_text, function_name
+from penstock.engine.connectors import LookupTable, Sink
+from penstock.engine.durations import Duration
+from penstock.engine.errors import GraphError
 from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
-from penstock.engine.functions import OutputTag
+from penstock.engine.functions import OutputTag, ProcessFunction
 from penstock.engine.graph.logical import Chaining, Edge, Node, Resources, Results, Role
 from penstock.engine.job import CollectedRows, CollectResult
+from penstock.engine.operators.async_function import AsyncFunctionFactory, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapFactory
 from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.iteration import Asynchronous, IterationMode
+from penstock.engine.operators.lookup_cache import LookupCache
+from penstock.engine.operators.process import ProcessFactory
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
 from penstock.engine.operators.sink import SinkFactory
-from penstock.engine.operators.timestamps import TimestampFactory
-from penstock.engine.rows import Returns, declared_schema, row_texts
+from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy
+from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.state.descriptors import MapStateDescriptor
 from penstock.engine.state.key_groups import check_key_column
 from penstock.engine.task.partitioners import Broadcast, Forward, Global, Hash, Partitioner, Rebalance, Rescale
-from penstock.engine.task.schema_guard import SchemaGuard
+from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 if TYPE_CHECKING:
+    from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
     from penstock.engine.api.keyed import KeyedStream
+    from penstock.engine.api.windowed import WindowedStream
 
 Row: TypeAlias = dict[str, Any]
 
 
-class _OperatorSettings:
-    """The verbs that set something about the operator just added, shared by streams and sinks."""
-
-    _program: Program
-    _node: int | None
-
-    def _own_node(self, verb: str) -> int:
-        self._program.check_open()
-        if self._node is None:
-            raise GraphError(f"{verb}() sets something of an operator; call it right behind the verb that adds one")
-        return self._node
-
-    def _set_name(self, name: str) -> None:
-        self._program.graph.name(self._own_node("name"), name)
-
-    def _set_uid(self, uid: str) -> None:
-        if not uid:
-            raise ConfigurationError("uid must not be empty")
-        self._program.graph.uid(self._own_node("uid"), uid)
-
-    def _set_parallelism(self, parallelism: int) -> None:
-        node = self._own_node("set_parallelism")
-        where = self._program.graph[node].where
-        if isinstance(self._program.graph[node].role, Results):
-            raise GraphError(f"{where}: rows for the client are read by one process; set the parallelism before it")
-        check_parallelism(parallelism, LARGEST_MAX_PARALLELISM, where)
-        self._program.graph.parallelism(node, parallelism)
-
-
-class StreamSink(_OperatorSettings):
-    """The end of a stream: a sink operator, to be named or given a parallelism."""
-
-    def __init__(self, program: Program, node: int) -> None:
-        self._program = program
-        self._node = node
-
-    def name(self, name: str) -> StreamSink:
-        """Give the sink a name, for `explain()`, the live view and messages."""
-        self._set_name(name)
-        return self
-
-    def uid(self, uid: str) -> StreamSink:
-        """Give the sink an id that stays the same when the program changes."""
-        self._set_uid(uid)
-        return self
-
-    def set_parallelism(self, parallelism: int) -> StreamSink:
-        """Run the sink with this many subtasks.
-
-        Raises:
-            ConfigurationError: not a whole number of 1 or more.
-        """
-        self._set_parallelism(parallelism)
-        return self
-
-
-class DataStream(_OperatorSettings):
+class DataStream(OperatorSettings):
     """A stream of rows with named, typed columns.
 
     Get one from a `StreamEnvironment`; each verb returns a new stream and leaves this one as it is.
@@ -223,40 +174,88 @@ class DataStream(_OperatorSettings):
         Example:
             >>> stream.map_batches(lambda batch: {"n": np.sqrt(batch["n"])})  # doctest: +SKIP
         """
-        _check_amount("num_cpus", num_cpus)
-        _check_amount("num_gpus", num_gpus)
+        wanted = Resources(num_cpus, num_gpus)
         schema = declared_schema(returns, "map_batches")
-        resources = Resources(num_cpus, num_gpus) if num_cpus or num_gpus else None
+        resources = wanted if num_cpus or num_gpus else None
         name = f"map_batches({function_name(function)})"
         return self._add(name, BatchMapFactory(function, schema), schema, resources=resources)
 
-    def assign_timestamps(self, column: str, strategy: WatermarkStrategy | None = None) -> DataStream:
-        """Take event time from a column, and emit watermarks.
+    def process(self, function: ProcessFunction | type[ProcessFunction], returns: Returns = None) -> DataStream:
+        """Call a `ProcessFunction` with each row: any number of rows out, side outputs, state of the subtask.
+
+        Args:
+            function: an object, of which each subtask gets a copy, or the class.
+            returns: the columns of the result, as for `map`.
+
+        Raises:
+            GraphError: another kind of function, or one that does not implement `process_element`.
+
+        Example:
+            >>> numbers.process(Split(), returns={"n": "int64"})  # doctest: +SKIP
+        """
+        schema = declared_schema(returns, "process")
+        return self._add(f"process({function_name(function)})", ProcessFactory(function, schema, self._timed), schema)
+
+    def map_async(
+        self,
+        function: Any,
+        returns: Returns = None,
+        timeout: Duration = "60s",
+        capacity: int = 100,
+        order: Literal["ordered", "unordered"] = "ordered",
+        retry: AsyncRetry | None = None,
+    ) -> DataStream:
+        """Call an outside service for each row, many rows at a time, without blocking on each call.
+
+        A batch is awaited as a whole, so it waits for its slowest call; meanwhile rows gather for the next one. The
+        delays and the timeout are real time, whatever clock the job runs on.
+
+        Args:
+            function: an `AsyncFunction` or a class of such, of which each subtask has one; or an `async def` function
+                of a row. It gives a dict, a list of dicts, or None for no rows.
+            returns: the columns of the result, as for `map`.
+            timeout: how long the work on a row may take, with all retries. Then `timeout(row)` of the AsyncFunction is
+                called, which raises an error unless you override it.
+            capacity: how many rows a subtask works on at a time.
+            order: `"ordered"`: results in the order of their rows; `"unordered"`: in each batch, what is done first
+                goes first.
+            retry: `AsyncRetry(...)` to call again where a call failed; by default that ends the job.
+
+        Raises:
+            GraphError: `function` is nothing that can be awaited.
+            ConfigurationError: an option cannot be used.
+
+        Example:
+            >>> async def city(row):
+            ...     return {**row, "city": await client.city_of(row["ip"])}
+            >>> stream.map_async(city, timeout="5s", retry=AsyncRetry(attempts=3, delay="100ms"))  # doctest: +SKIP
+        """
+        schema = declared_schema(returns, "map_async")
+        factory = AsyncFunctionFactory(function, schema, timeout, capacity, order, retry)
+        return self._add(f"map_async({function_name(function)})", factory, schema)
+
+    def assign_timestamps(
+        self, column: str | WatermarkStrategy, strategy: WatermarkStrategy | None = None
+    ) -> DataStream:
+        """Take event time from a column, and emit watermarks; those from upstream go, but for the one at the end.
 
         Args:
             column: a timestamp (without a zone: UTC), a date, or an integer of milliseconds since the epoch; no nulls.
+                Or a strategy that says itself where timestamps are.
             strategy: how far rows may be out of order; by default not at all within one subtask.
 
         Raises:
-            GraphError: there is no such column, it holds no time, or `strategy` is none.
+            GraphError: there is no such column, it holds no time, `strategy` is none, says nothing or something else
+                about timestamps, or is of an alignment group, which only `from_source` can hold back.
 
         Example:
             >>> stream.assign_timestamps("at", WatermarkStrategy.for_bounded_out_of_orderness("5s"))  # doctest: +SKIP
+            >>> stream.assign_timestamps(WatermarkStrategy.for_ingestion_time())  # doctest: +SKIP
         """
-        if not isinstance(column, str):
-            raise GraphError(
-                f"assign_timestamps takes the name of a column, not {column!r}; "
-                "compute the column with with_columns(at=...) first"
-            )
-        if strategy is not None and not isinstance(strategy, WatermarkStrategy):
-            raise GraphError(
-                f"assign_timestamps: {strategy!r} is no WatermarkStrategy; for rows out of order, give "
-                'WatermarkStrategy.for_bounded_out_of_orderness("5s")'
-            )
-        chosen = strategy or WatermarkStrategy.for_monotonous_timestamps()
-        factory = TimestampFactory(column, chosen)
+        factory = TimestampFactory(complete_strategy(column, strategy))
         factory.bind(self._schema, "assign_timestamps")
-        return self._add(f"assign_timestamps({column}, {chosen.describe()})", factory, self._schema, timed=True)
+        name = f"assign_timestamps({factory.strategy.describe()})"
+        return self._add(name, factory, self._schema, timed=True)
 
     # Several streams
 
@@ -278,11 +277,40 @@ class DataStream(_OperatorSettings):
             schema = other._schema if schema is None else schema
             if other._schema is not None and other._schema != schema:
                 raise GraphError(
-                    f"union: the columns differ: ({_columns(schema)}) and ({_columns(other._schema)}); "
+                    f"union: the columns differ: ({columns_text(schema)}) and ({columns_text(other._schema)}); "
                     "make them equal with select"
                 )
         edges = tuple(edge for stream in streams for edge in stream._edges)
         return DataStream(self._program, edges, schema, self._timed, None)
+
+    @overload
+    def connect(self, other: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, other: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and another, whose columns may differ, for a function that takes rows of both.
+
+        Args:
+            other: a stream, or a broadcast stream: `rules.broadcast(MapStateDescriptor(...))`.
+
+        Raises:
+            GraphError: another program's stream, one with keys, or one with timestamps where this one has none.
+
+        Example:
+            >>> orders.connect(payments).key_by("id", "order_id").process(Match())  # doctest: +SKIP
+        """
+        from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+
+        if isinstance(other, BroadcastStream):
+            return BroadcastConnectedStream(self, other)
+        if not isinstance(other, DataStream):
+            raise GraphError(
+                "connect: takes a stream without keys, as this one is, or a broadcast stream, not "
+                f"{type(other).__name__}; for keys, call connect(...).key_by(first, second)"
+            )
+        return ConnectedStreams(self, other)
 
     def get_side_output(self, tag: OutputTag) -> DataStream:
         """The rows that the operator just added emits to a side output.
@@ -301,6 +329,73 @@ class DataStream(_OperatorSettings):
         node = self._own_node("get_side_output")
         schema = self._program.graph[node].sides.get(tag.name, tag.schema)
         return DataStream(self._program, (Edge(node, tag=tag.name),), schema, self._timed, None)
+
+    def lookup_join(
+        self,
+        table: LookupTable,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: Literal["inner", "left"] = "inner",
+        cache: LookupCache | None = None,
+        suffix: str = "_right",
+    ) -> DataStream:
+        """Add the columns of a table outside the stream, looked up by key as the rows pass.
+
+        The table is asked once a batch, for the distinct keys that the cache does not know. The columns are those of
+        the stream, then those of the table that are no keys. A row with a null in a key column has no partner.
+
+        Args:
+            table: a `LookupTable`: your own, `ArrowTable(table, keys=...)` or `DictTable(rows, keys=...)`.
+            on: the columns that hold the keys, or `{"column of the stream": "key of the table"}`.
+            how: `"inner"`, or `"left"` to keep rows that the table does not have, filled with nulls.
+            cache: `LookupCache(max_rows=..., ttl=...)` to keep looked-up rows, and what the table does not have.
+            suffix: goes behind the name of a column of the table that the stream has too.
+
+        Raises:
+            GraphError: no such column, another type or other keys than the table has, or a name that is still taken.
+            ConfigurationError: an unknown `how`.
+
+        Example:
+            >>> users = DictTable({1: {"name": "Ada"}}, keys="id")
+            >>> clicks.lookup_join(users, on={"user": "id"}, cache=LookupCache(ttl="10m"))  # doctest: +SKIP
+        """
+        from penstock.engine.api.joins import lookup_join
+
+        return lookup_join(self, table, on, how, cache, suffix)
+
+    # Loops
+
+    def iterate(
+        self,
+        body: Callable[[DataStream], tuple[DataStream | KeyedStream, DataStream]],
+        mode: IterationMode | None = None,
+        max_supersteps: int | None = None,
+    ) -> DataStream:
+        """Let rows go round: what `body` feeds back joins this stream again. Returns what leaves the loop.
+
+        A loop over bounded input ends when no row is left in it; windows and event-time timers in it fire before that.
+        Rows that are fed back keep their timestamps, watermarks do not wait for them, and their queue is in memory.
+
+        Args:
+            body: called once, now, with the stream that goes round; returns what is fed back (with the same columns)
+                and what leaves the loop. `loop.name(...)` and `loop.set_parallelism(...)` in it set those of the head.
+            mode: `Asynchronous()`, the default: rows go round at once. `BulkSynchronous()`: in supersteps, of which the
+                first is the whole input, and each further one all rows that the one before it fed back.
+                `StaleSynchronous(bound)`: a subtask may be up to `bound` supersteps ahead of the slowest.
+            max_supersteps: end after as many; what the last one feeds back is dropped. Not for asynchronous loops.
+
+        Raises:
+            GraphError: the body makes no loop, or has one in it; supersteps over endless input.
+            ConfigurationError: `mode` is none, or `max_supersteps` is no number of supersteps.
+
+        Example:
+            >>> def halve(loop):
+            ...     halved = loop.with_columns(n=col("n") // 2)
+            ...     return halved.filter(col("n") > 0), halved.filter(col("n") == 0)
+            >>> stream.iterate(halve)  # doctest: +SKIP
+        """
+        from penstock.engine.api.iterations import iterate
+
+        return iterate(self, body, Asynchronous() if mode is None else mode, max_supersteps)
 
     # Partitioning
 
@@ -331,6 +426,50 @@ class DataStream(_OperatorSettings):
 
         return KeyedStream(self._partition(Hash(columns)), columns)
 
+    def window_all(self, windows: WindowAssigner) -> WindowedStream:
+        """Divide all rows together into windows; one subtask computes them, whatever the parallelism.
+
+        Args:
+            windows: as for `KeyedStream.window`.
+
+        Raises:
+            GraphError: no assigner, or one of event time on a stream without timestamps.
+
+        Example:
+            >>> clicks.window_all(tumbling("1m")).aggregate(n=count())  # doctest: +SKIP
+        """
+        from penstock.engine.api.windowed import windowed
+
+        return windowed(self, (), windows, "window_all")
+
+    def count_window_all(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Divide all rows together into windows of so many rows; arguments as for `KeyedStream.count_window`."""
+        from penstock.engine.api.windowed import count_windowed
+
+        return count_windowed(self, (), size, slide, "count_window_all")
+
+    def window(self, windows: WindowAssigner) -> NoReturn:
+        """Windows belong to keys: call `key_by(...)` before, or `window_all(...)`.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError(
+            "window: the stream has no keys; call key_by(...).window(...) for windows of each key, or window_all(...) "
+            "for windows over all rows, in one subtask"
+        )
+
+    def count_window(self, size: int, slide: int | None = None) -> NoReturn:
+        """Windows belong to keys: call `key_by(...)` before, or `count_window_all(...)`.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError(
+            "count_window: the stream has no keys; call key_by(...).count_window(...) for windows of each key, or "
+            "count_window_all(...) for windows over all rows, in one subtask"
+        )
+
     def rebalance(self) -> DataStream:
         """Deal the rows out evenly to the subtasks of the next operator."""
         return self._partition(Rebalance())
@@ -339,9 +478,31 @@ class DataStream(_OperatorSettings):
         """Deal the rows out evenly within groups of neighbouring subtasks."""
         return self._partition(Rescale())
 
-    def broadcast(self) -> DataStream:
-        """Send every row to every subtask of the next operator."""
-        return self._partition(Broadcast())
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
+    def broadcast(self, first: MapStateDescriptor, /, *more: MapStateDescriptor) -> BroadcastStream: ...
+
+    def broadcast(self, *descriptors: MapStateDescriptor) -> DataStream | BroadcastStream:
+        """Send every row to every subtask of the next operator.
+
+        Args:
+            descriptors: of the broadcast states in which a `BroadcastProcessFunction` keeps the rows; give the result
+                to `connect`. Without any, the result is a stream like this one.
+
+        Raises:
+            GraphError: not `MapStateDescriptor`s, or two of one name.
+
+        Example:
+            >>> payments.connect(rules.broadcast(RULES)).process(Alert())  # doctest: +SKIP
+        """
+        everywhere = self._partition(Broadcast())
+        if not descriptors:
+            return everywhere
+        from penstock.engine.api.connected import BroadcastStream
+
+        return BroadcastStream(everywhere, descriptors)
 
     def forward(self) -> DataStream:
         """Send subtask i's rows to subtask i of the next operator, which must have the same parallelism."""
@@ -362,7 +523,7 @@ class DataStream(_OperatorSettings):
     def print(self, label: str = "") -> StreamSink:
         """Print each row on the client, behind the label if there is one."""
         node = self._add("print", Results(), self._schema)._edges[0].source
-        self._program.consumers[node] = _Printer(f"{label}> " if label else "")
+        self._program.consumers[node] = Printer(f"{label}> " if label else "")
         return StreamSink(self._program, node)
 
     def collect(self) -> CollectResult:
@@ -434,25 +595,3 @@ class DataStream(_OperatorSettings):
         chosen = self._timed if timed is None else timed
         node = self._program.graph.add(name, role, self._edges, schema, chosen, resources, sides)
         return DataStream.of_node(self._program, node)
-
-
-class _Printer:
-    """Prints rows on the client."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._guard = SchemaGuard("print()")
-
-    def accept(self, batch: Batch) -> None:
-        self._guard.check(batch)
-        for row in row_texts(batch.data):
-            print(f"{self._prefix}{row}")  # noqa: T201 - this is what print() is for
-
-
-def _check_amount(option: str, value: float) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-        raise ConfigurationError(f"map_batches: {option} must be a number of 0 or more, not {value!r}")
-
-
-def _columns(schema: pa.Schema | None) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema or ())

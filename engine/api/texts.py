@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from penstock.engine.aggregates import Aggregate
 
 
@@ -15,3 +17,8 @@ def function_name(function: object) -> str:
 def aggregates_text(aggregates: Mapping[str, Aggregate]) -> str:
     """Named aggregates, as they are written."""
     return ", ".join(f"{name}={aggregate}" for name, aggregate in aggregates.items())
+
+
+def columns_text(schema: pa.Schema | None) -> str:
+    """Names and types of columns."""
+    return ", ".join(f"{field.name}: {field.type}" for field in schema or ())

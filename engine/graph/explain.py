@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.engine.graph.logical import LogicalGraph, Node
 from penstock.engine.graph.physical import Exchange, PhysicalGraph, TaskPlan
+from penstock.engine.windows.watermarks import WatermarkStrategy
 
 
 def explain_logical(graph: LogicalGraph) -> str:
@@ -28,7 +29,12 @@ def _node_line(node: Node) -> str:
         for edge in node.inputs
     )
     uid = f" uid={node.uid}" if node.uid else ""
-    return f"[{node.id}]{f' <- {inputs}' if inputs else ''} {node.name}{uid}{_columns(node.schema)}"
+    watermarks = _watermarks(node.watermarks)
+    return f"[{node.id}]{f' <- {inputs}' if inputs else ''} {node.name}{watermarks}{uid}{_columns(node.schema)}"
+
+
+def _watermarks(strategy: WatermarkStrategy | None) -> str:
+    return "" if strategy is None else f" watermarks({strategy.describe()})"
 
 
 def _columns(schema: pa.Schema | None) -> str:
@@ -43,7 +49,7 @@ def explain_physical(graph: PhysicalGraph) -> str:
 def _task_lines(task: TaskPlan) -> list[str]:
     lines = [f"task {task.id} x{task.parallelism}"]
     if task.source is not None:
-        lines.append(f"  source {task.source.name}")
+        lines.append(f"  source {task.source.name}{_watermarks(task.source.watermarks)}")
         lines.extend(_output_line(task.outputs[output]) for output in task.source.outputs)
     for operator in task.operators:
         lines.append(f"  {operator.name}")

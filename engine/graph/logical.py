@@ -7,15 +7,18 @@ values; union and the partitioning verbs are no nodes but shapes of edges.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from penstock.engine.connectors import Source
-from penstock.engine.errors import GraphError
+from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.operators.base import OperatorFactory, SchemaOrUnknown
+from penstock.engine.operators.iteration import IterationTailFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.task.partitioners import Partitioner
+from penstock.engine.windows.watermarks import WatermarkStrategy
 
 
 class Chaining(enum.Enum):
@@ -33,10 +36,18 @@ class Resources:
 
     Args:
         num_cpus, num_gpus: CPUs and GPUs; fractions are allowed.
+
+    Raises:
+        ConfigurationError: what is no number of 0 or more.
     """
 
     num_cpus: float = 0.0
     num_gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        for option, value in (("num_cpus", self.num_cpus), ("num_gpus", self.num_gpus)):
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+                raise ConfigurationError(f"{option} must be a number of 0 or more, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,7 @@ class Node:
         uid: the user's stable id, for state.
         parallelism: None means that of the environment.
         sides: the columns of side outputs whose columns the operator gives (others are declared by their tags).
+        watermarks: of a source that assigns timestamps itself.
     """
 
     id: int
@@ -92,6 +104,7 @@ class Node:
     chaining: Chaining = Chaining.ALWAYS
     resources: Resources | None = None
     sides: Mapping[str, SchemaOrUnknown] = field(default_factory=dict)
+    watermarks: WatermarkStrategy | None = None
 
     @property
     def where(self) -> str:
@@ -122,13 +135,12 @@ class LogicalGraph:
 def live_part(graph: LogicalGraph) -> LogicalGraph:
     """The part of the program that leads to a sink or to the client; the rest would have no effect and does not run.
 
+    The tail of a loop runs if its head does.
+
     Raises:
         GraphError: nothing leads to a sink, or a uid is used twice.
     """
-    live: set[int] = set()
-    for node in reversed(list(graph)):
-        if node.id in live or isinstance(node.role, SinkFactory | Results):
-            live.update((node.id, *(edge.source for edge in node.inputs)))
+    live = _leading_to(graph, {node.id for node in graph if isinstance(node.role, SinkFactory | Results)})
     if not live:
         raise GraphError(
             "the program has no sink, so its rows would go nowhere; "
@@ -143,11 +155,26 @@ def live_part(graph: LogicalGraph) -> LogicalGraph:
     return graph.with_nodes({node_id: graph[node_id] for node_id in live})
 
 
+def _leading_to(graph: LogicalGraph, ends: set[int]) -> set[int]:
+    """The nodes that lead to `ends`, these included."""
+    found = set(ends)
+    for node in reversed(list(graph)):
+        if node.id in found:
+            found.update(edge.source for edge in node.inputs)
+    tails = {node.id for node in graph if isinstance(node.role, IterationTailFactory) and node.role.loop in found}
+    return found if tails <= found else _leading_to(graph, found | tails)
+
+
 class GraphBuilder:
     """The graph under construction: nodes are added, and the last word on a node may be changed."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, Node] = {}
+
+    @property
+    def next_id(self) -> int:
+        """The id of the node that is added next."""
+        return len(self._nodes) + 1
 
     def add(
         self,
@@ -158,9 +185,20 @@ class GraphBuilder:
         timed: bool = False,
         resources: Resources | None = None,
         sides: Mapping[str, SchemaOrUnknown] | None = None,
+        watermarks: WatermarkStrategy | None = None,
     ) -> Node:
         """Add a node."""
-        node = Node(len(self._nodes) + 1, name, role, inputs, schema, timed, resources=resources, sides=sides or {})
+        node = Node(
+            self.next_id,
+            name,
+            role,
+            inputs,
+            schema,
+            timed,
+            resources=resources,
+            sides=sides or {},
+            watermarks=watermarks,
+        )
         self._nodes[node.id] = node
         return node
 

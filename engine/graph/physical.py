@@ -13,12 +13,15 @@ import pyarrow as pa
 
 from penstock.engine.config import JobConfig, check_parallelism
 from penstock.engine.connectors import Sink, Source, Split
+from penstock.engine.elements import FEEDBACK_INPUT
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, live_part
 from penstock.engine.graph.rewrite import rewrite
 from penstock.engine.operators.base import OperatorFactory
+from penstock.engine.operators.iteration import IterationTailFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.task.partitioners import Forward, Partitioner, Rebalance
+from penstock.engine.windows.watermarks import WatermarkStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,19 @@ class OperatorPlan:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """The source at the head of a task; `splits` has one sequence for each subtask."""
+    """The source at the head of a task.
+
+    Args:
+        splits: one sequence for each subtask.
+        watermarks: how it assigns timestamps, or None if it does not.
+    """
 
     name: str
     source: Source
     splits: tuple[tuple[Split, ...], ...]
     chained: tuple[int, ...]
     outputs: tuple[int, ...]
+    watermarks: WatermarkStrategy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +207,7 @@ def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: Job
         GraphError, ConfigurationError: the program or a setting cannot be used; nothing was started.
     """
     graph = rewrite(live_part(logical))
-    resolved = {node.id: _resolve_parallelism(node, parallelism, config) for node in graph}
+    resolved = _resolve_parallelisms(graph, parallelism, config)
     _check_forward(graph, resolved)
     for node in graph:
         if isinstance(node.role, SinkFactory):
@@ -210,6 +219,17 @@ def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:
     """The columns that reach the node, by the first of its inputs whose columns are known."""
     schemas = [graph[edge.source].schema for edge in node.inputs]
     return next((schema for schema in schemas if schema is not None), None)
+
+
+def _resolve_parallelisms(graph: LogicalGraph, parallelism: Parallelism, config: JobConfig) -> dict[int, int]:
+    resolved: dict[int, int] = {}
+    for node in graph:
+        if isinstance(node.role, IterationTailFactory):
+            # It has no rows of its own to spread: it goes with the operator before it.
+            resolved[node.id] = resolved[node.inputs[0].source]
+        else:
+            resolved[node.id] = _resolve_parallelism(node, parallelism, config)
+    return resolved
 
 
 def _resolve_parallelism(node: Node, parallelism: Parallelism, config: JobConfig) -> int:
@@ -292,6 +312,9 @@ class _TaskBuilder:
         """Who reads each output of `node`, the main output first; adds the exchanges that are needed."""
         edges = [(consumer, edge) for consumer in self._graph.consumers(node.id) for edge in consumer.inputs]
         edges = [(consumer, edge) for consumer, edge in edges if edge.source == node.id]
+        if isinstance(node.role, IterationTailFactory):
+            exchanges.append(self._feedback(head, node.role))
+            return (SideOutput("", (), (len(exchanges) - 1,)),)
         tags = sorted({edge.tag for _, edge in edges if edge.tag is not None})
         read = []
         for tag in (None, *tags):
@@ -318,13 +341,18 @@ class _TaskBuilder:
             upstream, self._task_ids[consumer.id], self._partitioner(consumer, edge), edge.input_index, consumer.where
         )
 
+    def _feedback(self, head: Node, tail: IterationTailFactory) -> Exchange:
+        """The exchange from the tail of a loop, whose chain begins with `head`, back to the loop's head."""
+        where = self._graph[tail.loop].where
+        return Exchange(self._task_ids[head.id], self._task_ids[tail.loop], tail.partitioner, FEEDBACK_INPUT, where)
+
     def _source(self, head: Node, consumers: SideOutput) -> SourcePlan | None:
         if not isinstance(head.role, Source):
             return None
         parallelism = self._parallelism[head.id]
         splits: Sequence[Split] = head.role.splits(parallelism)
         shares = tuple(tuple(splits[subtask::parallelism]) for subtask in range(parallelism))
-        return SourcePlan(head.name, head.role, shares, consumers.chained, consumers.outputs)
+        return SourcePlan(head.name, head.role, shares, consumers.chained, consumers.outputs, head.watermarks)
 
 
 def _operator(node: Node, main: SideOutput, *sides: SideOutput) -> OperatorPlan:

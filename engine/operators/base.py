@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.clock import Clock
 from penstock.engine.config import DEFAULTS, JobConfig
-from penstock.engine.elements import Batch, Control, Watermark
+from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
 from penstock.engine.errors import PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.state.key_groups import key_group_range
@@ -109,6 +109,14 @@ class Operator(ABC):
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         """Event time has come to `watermark`; it advances strictly. Returns the watermark to pass on, or None."""
         return watermark
+
+    def on_watermark_status(self, status: WatermarkStatus, out: Collector) -> WatermarkStatus | None:
+        """The inputs have become idle, or active again. Returns the status to pass on, or None."""
+        return status
+
+    def on_iteration_barrier(self, barrier: IterationBarrier, out: Collector) -> IterationBarrier | EndOfInput | None:
+        """A superstep of a loop is over here. Returns what to pass on; only the head of a loop ends its output so."""
+        return barrier
 
     @property
     def next_processing_time(self) -> int | None:

@@ -73,7 +73,7 @@ class BatchMapOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         self._context = context
         self._where = f"operator {context.operator!r}, subtask {context.subtask}"
-        self._columns = _Columns(self._schema, self._where)
+        self._columns = ResultColumns(self._schema, self._where, "map_batches")
         self._function = self._create(context)
         hook = getattr(self._function, "open", None)
         if callable(hook):
@@ -102,7 +102,7 @@ class BatchMapOperator(Operator):
         try:
             result = self._function(batch.data)
         except Exception as error:
-            raise self._context.user_code_error(error, _Summary(batch.data)) from error
+            raise self._context.user_code_error(error, BatchSummary(batch.data)) from error
         try:
             data = self._columns.convert(result)
         except PenstockError:
@@ -128,7 +128,7 @@ class BatchMapOperator(Operator):
                 raise self._context.user_code_error(error, self._context) from error
 
 
-class _Summary:
+class BatchSummary:
     """Shows a batch in an error by its size, its columns and its first row."""
 
     def __init__(self, data: pa.RecordBatch) -> None:
@@ -140,11 +140,18 @@ class _Summary:
         return f"batch of {self._data.num_rows} rows ({columns}){first}"
 
 
-class _Columns:
-    """Makes record batches of results, with the columns that are declared or that the first result had."""
+class ResultColumns:
+    """Makes record batches of results, with the columns that are declared or that the first result had.
 
-    def __init__(self, declared: SchemaOrUnknown, where: str) -> None:
+    Args:
+        declared: the declared columns (cast to them), or None.
+        where: operator and subtask, for messages.
+        function: what the user calls the function that returned the result, for messages.
+    """
+
+    def __init__(self, declared: SchemaOrUnknown, where: str, function: str) -> None:
         self._where = where
+        self._function = function
         self._declared = declared
         self._held = declared
         self._converters: dict[str, ColumnConverter] = {}
@@ -154,7 +161,7 @@ class _Columns:
         if data.num_rows == 0:
             return data
         if len(set(data.schema.names)) < data.num_columns:
-            raise RecordError(f"{self._where}: map_batches returned two columns of one name: {data.schema.names}")
+            raise RecordError(f"{self._where}: {self._function} returned two columns of one name: {data.schema.names}")
         if self._held is None:
             self._held = pa.schema([(field.name, field.type) for field in data.schema])
         self._check_names(data.schema.names, self._held.names)
@@ -172,10 +179,10 @@ class _Columns:
             columns = {str(name): self._array(str(name), values) for name, values in result.items()}
             if len({len(column) for column in columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-                raise RecordError(f"{self._where}: map_batches returned columns of different lengths: {lengths}")
+                raise RecordError(f"{self._where}: {self._function} returned columns of different lengths: {lengths}")
             return table_to_record_batch(pa.table(columns)) if columns else pa.RecordBatch.from_pydict({})
         raise RecordError(
-            f"{self._where}: map_batches returned {type(result).__module__}.{type(result).__qualname__}; {_REMEDY}"
+            f"{self._where}: {self._function} returned {type(result).__module__}.{type(result).__qualname__}; {_REMEDY}"
         )
 
     def _array(self, name: str, values: object) -> pa.Array | pa.ChunkedArray:
@@ -206,7 +213,7 @@ class _Columns:
             *(("has the unknown column", name) for name in names if name not in wanted),
         ):
             raise RecordError(
-                f"{self._where}: the result of map_batches {problem} {name!r}; return the {origin} each "
+                f"{self._where}: the result of {self._function} {problem} {name!r}; return the {origin} each "
                 f"time: {', '.join(wanted)}"
             )
 
@@ -219,7 +226,7 @@ class _Columns:
                 fields.extend(pa.unify_schemas([pa.schema([field]), pa.schema([(field.name, kind)])]))
             except pa.ArrowException as error:
                 raise RecordError(
-                    f"{self._where}: column {field.name!r} of map_batches is {kind} now and was {field.type} "
+                    f"{self._where}: column {field.name!r} of {self._function} is {kind} now and was {field.type} "
                     f"before; return one type, or declare it, returns={{{field.name!r}: ...}}"
                 ) from error
         return pa.schema(fields)
@@ -229,9 +236,9 @@ class _Columns:
             cast = column if column.type == field.type else column.cast(field.type)
         except pa.ArrowException as error:
             raise RecordError(
-                f"{self._where}: column {field.name!r} of map_batches is {column.type} and does not fit "
+                f"{self._where}: column {field.name!r} of {self._function} is {column.type} and does not fit "
                 f"{field.type}: {error}; convert it in the function, or declare another type"
             ) from error
         if not field.nullable and cast.null_count:
-            raise RecordError(f"{self._where}: column {field.name!r} of map_batches has nulls, declared without")
+            raise RecordError(f"{self._where}: column {field.name!r} of {self._function} has nulls, declared without")
         return cast

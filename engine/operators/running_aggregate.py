@@ -14,10 +14,15 @@ import pyarrow as pa
 from penstock.engine.accumulators import one_array
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import Batch, table_to_record_batch
-from penstock.engine.operators.base import Collector, Operator
-from penstock.engine.state.slots import KeySlots, SlotColumn
+from penstock.engine.errors import StateError
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.state.key_index import KeyIndex, Slots
+from penstock.engine.state.slots import SlotColumn
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, keyed_table
 
 _TIME: Final = "__time"
+_SLOT: Final = "__slot"
+_STATE: Final = "accumulators"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,11 @@ class RunningAggregate(Operator):
     def __init__(self, aggregation: GroupedAggregation) -> None:
         self._aggregation = aggregation
         self._keys = list(aggregation.keys)
-        self._slots = KeySlots()
+        self._index = KeyIndex()
         self._columns: dict[str, SlotColumn] = {}
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         partial = self._aggregation.lift(batch.data, batch.timestamps)
@@ -53,12 +61,43 @@ class RunningAggregate(Operator):
 
     def _merge(self, partial: pa.Table) -> pa.Table:
         """Merge one partial row a key into the state; the merged rows, in the order of `partial`."""
-        slots = self._slots.lookup([partial.column(key) for key in self._keys])
+        slots = self._index.lookup([one_array(partial.column(key)) for key in self._keys])
         names = [name for name in partial.column_names if name not in self._keys]
-        known = partial.select(self._keys)
-        for name in names:
-            known = known.append_column(name, self._columns.setdefault(name, SlotColumn()).get(slots))
-        merged = self._aggregation.combine(pa.concat_tables([known, partial], promote_options="default"))
-        for name in names:
-            self._columns[name].set(slots, one_array(merged.column(name)))
-        return merged
+        # By slot, since whole numbers are grouped several times as fast as texts or several columns.
+        came = partial.select(names).append_column(_SLOT, pa.array(slots))
+        known = pa.table({name: self._column(name).get(slots) for name in names}).append_column(_SLOT, pa.array(slots))
+        both = pa.concat_tables([known, came], promote_options="default")
+        merged = self._aggregation.combine(both, by=(_SLOT,))
+        self._hold(slots, merged.select(names))
+        for key in reversed(self._keys):
+            merged = merged.add_column(0, key, partial.column(key))
+        return merged.drop_columns(_SLOT)
+
+    def _hold(self, slots: Slots, accumulators: pa.Table) -> None:
+        for name in accumulators.column_names:
+            self._column(name).set(slots, one_array(accumulators.column(name)))
+
+    def _column(self, name: str) -> SlotColumn:
+        return self._columns.setdefault(name, SlotColumn())
+
+    def snapshot(self) -> OperatorSnapshot:
+        slots = self._index.slots()
+        if len(slots) == 0:
+            return OperatorSnapshot()
+        data = dict(zip(self._keys, self._index.keys(slots), strict=True))
+        data.update((name, column.get(slots)) for name, column in self._columns.items())
+        table = keyed_table(pa.table(data), self._keys, self._context.config.max_parallelism)
+        return OperatorSnapshot({_STATE: table})
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        if _STATE not in snapshot.tables:
+            return
+        data = snapshot.tables[_STATE].data.drop_columns(KEY_GROUP)
+        missing = [key for key in self._keys if key not in data.column_names]
+        if missing:
+            raise StateError(
+                f"{self._context.where}: the saved state has no key column {missing[0]!r}; aggregate by the same keys, "
+                "or start without this operator's state"
+            )
+        slots = self._index.lookup([one_array(data.column(key)) for key in self._keys])
+        self._hold(slots, data.drop_columns(self._keys))

@@ -1,10 +1,14 @@
 """Vectorised aggregates over event-time sessions.
 
-Each batch is reduced to one row a key and session, and appended to the state. Sessions that touch are merged by one
-sort and one scan, when the watermark may have closed one of them.
+Rows are put into the open sessions of their keys and folded into accumulators by session; a session is emitted when
+the watermark passes its end. Emitted rows carry the timestamp `window_end - 1`.
 
-A row is late when the session that it belongs to, after merging with those still open, ends at or below the watermark;
-late rows are counted and dropped. Source of the rules: Flink's documentation, "Session Windows" and "Allowed Lateness".
+Rows of a batch are merged before lateness is judged. A session is late if the watermark, as of the start of the
+batch, has come to its last millisecond plus the allowed lateness: its rows are counted, and go to the side output
+where there is one. A session that the watermark has passed is emitted again, with what it holds then, behind each
+batch with rows for it.
+
+Source of the rules: Flink's documentation, "Session Windows" and "Allowed Lateness", and its MergingWindowSet.
 """
 
 from __future__ import annotations
@@ -16,116 +20,191 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregation import GroupedAggregation, groups_of
-from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.operators.accumulator_cells import AccumulatorCells
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.window_aggregate import window_batch
-from penstock.engine.state.segments import SegmentedTable
+from penstock.engine.operators.counted_keys import CountedKeys, beside
+from penstock.engine.operators.free_memory import free_memory
+from penstock.engine.operators.session_cells import Placed, SessionCells
+from penstock.engine.operators.window_aggregate import WINDOW_STATE, window_batch
+from penstock.engine.state.segments import concat_tables
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, keyed_table
 from penstock.engine.windows.assigners import SessionWindows
 
 _START: Final = "__start"
 _END: Final = "__end"
-_ROWS: Final = "__rows"
-_SESSION: Final = "__session"
+_EMIT_ROWS: Final = 65_536
+_ROOMY: Final = 8
+_SMALL: Final = 2**20
 _Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionAggregateFactory:
-    """Creates the operator that aggregates over sessions."""
+    """Creates the operator that aggregates over sessions.
+
+    Args:
+        windows, aggregation: what is computed; without keys, all rows are one group.
+        allowed_lateness_ms: how long a session that was emitted takes rows in.
+        late_tag: the side output for rows that come later still; None drops them.
+    """
 
     windows: SessionWindows
     aggregation: GroupedAggregation
+    allowed_lateness_ms: int = 0
+    late_tag: str | None = None
 
     def __call__(self) -> SessionAggregate:
-        return SessionAggregate(self.windows, self.aggregation)
+        return SessionAggregate(self.windows, self.aggregation, self.allowed_lateness_ms, self.late_tag)
 
 
 class SessionAggregate(Operator):
-    """Keeps one row of accumulators for each open session of each key."""
+    """Keeps accumulators for each session of each key until it takes no more rows in."""
 
-    def __init__(self, windows: SessionWindows, aggregation: GroupedAggregation) -> None:
+    def __init__(
+        self,
+        windows: SessionWindows,
+        aggregation: GroupedAggregation,
+        allowed_lateness_ms: int = 0,
+        late_tag: str | None = None,
+    ) -> None:
         self._gap = windows.gap_ms
         self._aggregation = aggregation
-        self._sessions = SegmentedTable(self._merge)
+        self._lateness = allowed_lateness_ms
+        self._late_tag = late_tag
         self._watermark = MIN_TIMESTAMP
-        self._next_end: int | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._keys = CountedKeys(self._aggregation.keys)
+        self._sessions = SessionCells()
+        self._accumulators = AccumulatorCells(self._aggregation)
+        # No session ends before these; they spare most watermarks a look at all sessions.
+        self._first_due = MAX_TIMESTAMP
+        self._first_closed = MAX_TIMESTAMP
 
     def open(self, context: OperatorContext) -> None:
-        self._metrics = context.metrics
+        self._context = context
+
+    @property
+    def _horizon(self) -> int:
+        """Sessions whose last millisecond is at or before this take no more rows in."""
+        return max(self._watermark - self._lateness, MIN_TIMESTAMP)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the graph refuses windows without timestamps"
-        timestamps = batch.timestamps.to_numpy()
-        ends = timestamps + self._gap
+        starts = batch.timestamps.to_numpy()
         lifted = self._aggregation.lift(batch.data, batch.timestamps)
-        self._sessions.append(self._merge(_with_bounds(lifted, timestamps, ends, np.ones(len(ends), np.int64))))
-        first_end = int(ends.min())
-        self._next_end = first_end if self._next_end is None else min(self._next_end, first_end)
+        first_end = int(starts.min()) + self._gap
+        placed = self._place(lifted, starts, starts + self._gap)
+        if first_end - 1 <= self._horizon:
+            late = self._sessions.ends[placed.sessions] - 1 <= self._horizon
+            if late.any():
+                placed, lifted = self._without(placed, lifted, late)
+                self._put_aside(batch.filter(pa.array(late)))
+        self._fold(placed, lifted)
         if first_end - 1 <= self._watermark:
-            late = self._take_ended()
-            self._metrics.late_rows += int(late.column(_ROWS).to_numpy().sum())
+            self._emit_again(placed.sessions, out)
+
+    def _place(self, table: pa.Table, starts: _Int64s, ends: _Int64s) -> Placed:
+        placed = self._sessions.place(self._keys.lookup(table), starts, ends, self._keys.end)
+        self._keys.use(self._sessions.slots[placed.opened])
+        self._keys.leave(self._sessions.slots[placed.merged])
+        first_end = int(ends.min())
+        self._first_due, self._first_closed = min(self._first_due, first_end), min(self._first_closed, first_end)
+        return placed
+
+    def _without(self, placed: Placed, lifted: pa.Table, late: npt.NDArray[np.bool_]) -> tuple[Placed, pa.Table]:
+        """What is left without late rows. Their sessions are new: those that were open before are not late."""
+        is_late = self._sessions.ends[placed.opened] - 1 <= self._horizon
+        self._forget(placed.opened[is_late])
+        kept = Placed(placed.sessions[~late], placed.opened[~is_late], placed.merged, placed.into)
+        return kept, lifted.filter(pa.array(~late))
+
+    def _put_aside(self, late: Batch) -> None:
+        self._context.metrics.late_rows += late.num_rows
+        if self._late_tag is not None:
+            self._context.emit_side(self._late_tag, late)
+
+    def _fold(self, placed: Placed, table: pa.Table) -> None:
+        """Fold rows, and sessions that became part of others, into accumulators."""
+        self._accumulators.create(placed.opened)
+        sessions = placed.sessions
+        if len(placed.merged):
+            merged = self._accumulators.read(placed.merged)
+            self._accumulators.release(placed.merged)
+            sessions = np.concatenate([placed.into, sessions])
+            table = concat_tables([merged, table.select(merged.column_names)])
+        if len(sessions):
+            self._accumulators.fold(sessions, table, self._keys_of)
+
+    def _emit_again(self, sessions: _Int64s, out: Collector) -> None:
+        """Emit the sessions among these that the watermark has passed."""
+        passed = np.unique(sessions[self._sessions.ends[sessions] - 1 <= self._watermark])
+        self._emit(passed[np.argsort(self._sessions.ends[passed], kind="stable")], out)
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
-        self._watermark = watermark.timestamp
-        if self._next_end is not None and self._next_end - 1 <= self._watermark:
-            ended = self._take_ended()
-            if ended.num_rows:
-                starts, ends = ended.column(_START).to_numpy(), ended.column(_END).to_numpy()
-                plain = ended.drop_columns([_START, _END, _ROWS])
-                out.collect(window_batch(self._aggregation, plain, starts, ends))
+        above, self._watermark = self._watermark + 1, watermark.timestamp
+        if self._first_due - 1 <= self._watermark:
+            self._emit(self._sessions.ending(above, self._upto(self._watermark)), out)
+            self._first_due = self._sessions.first_end(self._upto(self._watermark))
+        if self._first_closed - 1 <= self._horizon:
+            closed = self._sessions.ending(MIN_TIMESTAMP, self._upto(self._horizon))
+            self._accumulators.release(closed)
+            self._forget(closed)
+            self._first_closed = self._sessions.first_end(self._upto(self._horizon))
+            self._shrink()
         return watermark
 
-    def _take_ended(self) -> pa.Table:
-        """Remove the sessions that end at or below the watermark, and return them."""
-        sessions = self._sessions.compact()
-        ends = sessions.column(_END).to_numpy()
-        ended = ends - 1 <= self._watermark
-        open_sessions = sessions.filter(pa.array(~ended))
-        self._sessions.replace(open_sessions)
-        self._next_end = int(ends[~ended].min()) if open_sessions.num_rows else None
-        return sessions.filter(pa.array(ended))
+    def _upto(self, watermark: int) -> int:
+        """The latest end of sessions that `watermark` has passed."""
+        return min(watermark, MAX_TIMESTAMP - 2) + 1
 
-    def _merge(self, table: pa.Table) -> pa.Table:
-        """One row for each group of touching sessions of a key, in order of arrival."""
-        if not table.num_rows:
-            return table
-        keys = list(self._aggregation.keys)
-        ids = groups_of([table.column(key) for key in keys], table.num_rows).ids
-        starts, ends = table.column(_START).to_numpy(), table.column(_END).to_numpy()
-        order = np.lexsort((starts, ids))
-        ids, starts, ends = ids[order], starts[order], ends[order]
-        reached = _running_maximum(ids, ends)
-        opens = np.ones(len(ids), np.bool_)
-        opens[1:] = (ids[1:] != ids[:-1]) | (starts[1:] > reached[:-1])
-        begins = np.flatnonzero(opens)
-        # The rows themselves stay in order of arrival: last() and collect_list() depend on it.
-        session_of_row = np.empty(len(ids), np.int64)
-        session_of_row[order] = np.cumsum(opens) - 1
-        plain = table.drop_columns([_START, _END, _ROWS])
-        merged = self._aggregation.combine(plain.append_column(_SESSION, pa.array(session_of_row)), by=[_SESSION])
-        sessions = merged.column(_SESSION).to_numpy()
-        merged = merged.drop_columns(_SESSION)
-        for index, key in enumerate(keys):
-            merged = merged.add_column(index, key, plain.column(key).take(pa.array(order[begins][sessions])))
-        rows = table.column(_ROWS).to_numpy()[order]
-        return _with_bounds(
-            merged,
-            starts[begins][sessions],
-            np.maximum.reduceat(ends, begins)[sessions],
-            np.add.reduceat(rows, begins)[sessions],
-        )
+    def _emit(self, sessions: _Int64s, out: Collector) -> None:
+        for begin in range(0, len(sessions), _EMIT_ROWS):
+            share = sessions[begin : begin + _EMIT_ROWS]
+            table = beside(self._keys_of(share), self._accumulators.read(share))
+            out.collect(window_batch(self._aggregation, table, *self._bounds(share)))
 
+    def _bounds(self, sessions: _Int64s) -> tuple[_Int64s, _Int64s]:
+        return self._sessions.starts[sessions], self._sessions.ends[sessions]
 
-def _with_bounds(table: pa.Table, starts: _Int64s, ends: _Int64s, rows: _Int64s) -> pa.Table:
-    for name, values in ((_START, starts), (_END, ends), (_ROWS, rows)):
-        table = table.append_column(name, pa.array(values))
-    return table
+    def _forget(self, sessions: _Int64s) -> None:
+        self._keys.leave(self._sessions.slots[sessions])
+        self._sessions.close(sessions)
 
+    def _keys_of(self, sessions: _Int64s) -> pa.Table:
+        return self._keys.table(self._sessions.slots[sessions])
 
-def _running_maximum(ids: _Int64s, values: _Int64s) -> _Int64s:
-    """The largest value so far among the rows of the same id; rows of one id stand together, ids ascend."""
-    distinct, ranks = np.unique(values, return_inverse=True)
-    running: _Int64s = np.maximum.accumulate(ids * len(distinct) + ranks)
-    reached: _Int64s = distinct[running - ids * len(distinct)]
-    return reached
+    def snapshot(self) -> OperatorSnapshot:
+        if not len(self._sessions):
+            return OperatorSnapshot({}, self._watermark)
+        table = keyed_table(self._table(), self._aggregation.keys, self._context.config.max_parallelism)
+        return OperatorSnapshot({WINDOW_STATE: table}, self._watermark)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._watermark = snapshot.watermark
+        if WINDOW_STATE in snapshot.tables:
+            self._load(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
+
+    def _shrink(self) -> None:
+        """Move to smaller arrays where most of them is unused."""
+        if self._sessions.end > max(_ROOMY * len(self._sessions), _SMALL):
+            table = self._table() if len(self._sessions) else None
+            self._reset()
+            if table is not None:
+                self._load(table)
+            free_memory()
+
+    def _table(self) -> pa.Table:
+        """What is held: keys, start and end of the session (int64 ms), accumulators."""
+        sessions = self._sessions.open_sessions()
+        starts, ends = self._bounds(sessions)
+        bounds = pa.table({_START: starts, _END: ends})
+        return beside(self._keys_of(sessions), bounds, self._accumulators.read(sessions))
+
+    def _load(self, table: pa.Table) -> None:
+        """Take in what `table` holds, which is more than no rows."""
+        starts, ends = (table.column(name).to_numpy() for name in (_START, _END))
+        self._fold(self._place(table, starts, ends), table)

@@ -1,109 +1,144 @@
-"""Assigns event timestamps from a column, and emits watermarks behind them."""
+"""The operator of `assign_timestamps`: gives rows event timestamps, and replaces what upstream says about event time.
+
+The stream API makes its factory. The last watermark passes, so that event time is complete at the end of the input;
+every other watermark, and idleness, is the strategy's own.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark
-from penstock.engine.errors import ColumnTypeError, RecordError, missing_column
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, WatermarkStatus
+from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
-from penstock.engine.rows import shown_row
-from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkStrategy
+from penstock.engine.windows.generators import TimedInput
+from penstock.engine.windows.timestamps import check_assigner
+from penstock.engine.windows.watermarks import WatermarkStrategy
 
-_LARGEST = 2**62
-"""Timestamps are kept this far from the ends of int64, so that window arithmetic cannot overflow."""
-_UNITS_IN_A_MILLISECOND: Final = {"us": 1_000, "ns": 1_000_000}
+_PARTS: Final = 4
+"""Into how many parts the time without rows is cut, see `_IdleTimer`."""
 
 
-def check_timestamp_column(schema: pa.Schema, column: str, where: str) -> None:
-    """Check that `column` can hold event time.
-
-    Raises:
-        MissingColumnError, ColumnTypeError: it is not there, or is no timestamp, date or integer.
-    """
-    index = schema.get_field_index(column)
-    if index < 0:
-        raise missing_column(column, schema.names, where)
-    kind = schema.field(index).type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_integer(kind)):
-        raise ColumnTypeError(
-            f"{where}: column {column!r} is of type {kind} and holds no event time; "
-            "give a timestamp, a date, or an integer of milliseconds since the epoch"
+def complete_strategy(column: object, strategy: object) -> WatermarkStrategy:
+    """The strategy that `assign_timestamps(column, strategy)` means; arguments and errors as there."""
+    if isinstance(column, WatermarkStrategy) and strategy is None:
+        column, strategy = None, column
+    if column is not None and not isinstance(column, str):
+        raise GraphError(
+            f"assign_timestamps takes the name of a column, not {column!r}; compute the column with "
+            "with_columns(at=...) first, or give a strategy with a timestamp assigner"
         )
-
-
-def event_times(values: pa.Array) -> pa.Int64Array:
-    """The column as int64 milliseconds since the epoch; finer units are cut down to the millisecond, towards the past.
-
-    Raises:
-        pyarrow.ArrowInvalid: a value does not fit.
-    """
-    kind = values.type
-    if pa.types.is_date(kind):
-        return values.cast(pa.timestamp("ms")).cast(pa.int64())
-    if not pa.types.is_timestamp(kind):
-        return values.cast(pa.int64())
-    if kind.unit in _UNITS_IN_A_MILLISECOND:
-        # By arithmetic: Arrow's floor_temporal refuses times in the hour that a zone has twice in autumn.
-        return pa.array(values.cast(pa.int64()).to_numpy() // _UNITS_IN_A_MILLISECOND[kind.unit])
-    return values.cast(pa.timestamp("ms", kind.tz)).cast(pa.int64())
+    chosen = WatermarkStrategy.for_monotonous_timestamps() if strategy is None else strategy
+    if not isinstance(chosen, WatermarkStrategy):
+        raise GraphError(
+            f"assign_timestamps: {strategy!r} is no WatermarkStrategy; for rows out of order, give "
+            'WatermarkStrategy.for_bounded_out_of_orderness("5s")'
+        )
+    if chosen.alignment is not None:
+        raise GraphError(
+            "assign_timestamps cannot hold a source back, and so takes no strategy with watermark alignment; "
+            "give it to from_source(..., watermarks=strategy)"
+        )
+    if column is None:
+        if not chosen.has_timestamps:
+            raise GraphError(
+                "assign_timestamps: the strategy does not say where event time is; name a column before it, or add "
+                '.with_timestamp_assigner("at")'
+            )
+        return chosen
+    if chosen.has_timestamps:
+        raise GraphError(
+            f"assign_timestamps: the strategy ({chosen.describe()}) has timestamps already, and so takes no column "
+            f"{column!r} beside it"
+        )
+    return chosen.with_timestamp_assigner(column)
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampFactory:
-    """Creates the operator that reads event time from `column`."""
+    """Creates the operator that runs `strategy`, which has timestamps."""
 
-    column: str
     strategy: WatermarkStrategy
 
     def __call__(self) -> TimestampOperator:
-        return TimestampOperator(self.column, self.strategy)
+        return TimestampOperator(self.strategy)
 
     def bind(self, schema: SchemaOrUnknown, where: str) -> None:
         """Check the stream's columns, where they are known."""
-        if schema is not None:
-            check_timestamp_column(schema, self.column, where)
+        check_assigner(self.strategy, schema, where)
 
 
 class TimestampOperator(Operator):
-    """Replaces the timestamps of its input, and the watermarks: only the last one passes."""
+    """Runs a watermark strategy on the rows of one subtask."""
 
-    def __init__(self, column: str, strategy: WatermarkStrategy) -> None:
-        self._column = column
-        self._generator = WatermarkGenerator(strategy)
+    def __init__(self, strategy: WatermarkStrategy) -> None:
+        self._strategy = strategy
 
     def open(self, context: OperatorContext) -> None:
-        self._where = f"operator {context.operator!r}, subtask {context.subtask}"
+        self._clock = context.clock
+        self._input = TimedInput(self._strategy, context)
+        self._ended = False
+        now = self._clock.monotonic()
+        after = self._strategy.idle_after_ms
+        self._idle = _IdleTimer(math.inf if after is None else after / 1000, now)
+        interval = context.config.auto_watermark_interval_ms
+        self._interval = interval / 1000 if interval and self._input.periodic else math.inf
+        self._next_emit = now + self._interval
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        check_timestamp_column(batch.data.schema, self._column, self._where)
-        values = batch.data.column(self._column)
-        if values.null_count:
-            row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-            raise self._bad_row(batch, row, "is null")
-        try:
-            timestamps = event_times(values)
-        except pa.ArrowInvalid as error:
-            raise RecordError(f"{self._where}: column {self._column!r} holds a time out of range: {error}") from error
-        milliseconds = timestamps.to_numpy()
-        smallest, largest = int(milliseconds.min()), int(milliseconds.max())
-        if largest > _LARGEST or smallest < -_LARGEST:
-            row = int(np.flatnonzero((milliseconds > _LARGEST) | (milliseconds < -_LARGEST))[0])
-            raise self._bad_row(batch, row, "is out of the range of event time")
-        out.collect(Batch(batch.data, timestamps, batch.kinds))
-        watermark = self._generator.advance(largest)
-        if watermark is not None:
-            out.broadcast(Watermark(watermark))
+        self._input.process(batch, out)
+        now = self._clock.monotonic()
+        self._next_emit = now + self._interval
+        self._idle.restart(now)
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
-        return watermark if watermark.timestamp == MAX_TIMESTAMP else None
+        self._ended = watermark.timestamp == MAX_TIMESTAMP
+        return watermark if self._ended else None
 
-    def _bad_row(self, batch: Batch, row: int, what: str) -> RecordError:
-        return RecordError(
-            f"{self._where}: the event time in column {self._column!r} {what} in row "
-            f"{shown_row(batch.data, row)}; filter such rows out before assign_timestamps"
-        )
+    def on_watermark_status(self, status: WatermarkStatus, out: Collector) -> WatermarkStatus | None:
+        return None
+
+    @property
+    def next_processing_time(self) -> int | None:
+        deadline = min(self._next_emit, self._idle.deadline)
+        if self._ended or deadline == math.inf:
+            return None
+        return self._clock.now_ms() + math.ceil((deadline - self._clock.monotonic()) * 1000)
+
+    def on_processing_time(self, now_ms: int, out: Collector) -> None:
+        now = self._clock.monotonic()
+        if self._idle.has_run_out(now):
+            self._input.time_out(out)
+        if now >= self._next_emit:
+            self._next_emit = now + self._interval
+            self._input.emit_periodically(out)
+
+
+class _IdleTimer:
+    """Tells when no row has come for `timeout` seconds in which the subtask could have taken one.
+
+    The timeout is cut into parts, and one that ends late by a part begins anew: there the subtask was held up, by
+    backpressure above all, and rows may wait in front of it.
+    """
+
+    def __init__(self, timeout: float, now: float) -> None:
+        self._part = timeout / _PARTS
+        self.restart(now)
+
+    def restart(self, now: float) -> None:
+        """A row has come."""
+        self._left = _PARTS
+        self.deadline = now + self._part
+
+    def has_run_out(self, now: float) -> bool:
+        """Whether the timeout is over, as of now; to be asked when `deadline` has come."""
+        if now < self.deadline:
+            return False
+        if now >= self.deadline + self._part:
+            self.restart(now)
+            return False
+        self._left -= 1
+        self.deadline = now + self._part if self._left else math.inf
+        return not self._left

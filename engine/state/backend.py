@@ -1,8 +1,8 @@
 """What a keyed state backend is, and the states that it gives to functions and operators.
 
-`create_backend` (in `backends.py`) makes the one that the job's settings ask for. All calls come from the task's thread. A
-backend knows the *current key*, and within it the *namespace* (the window that the state belongs to, or None); every state
-reads and writes there and nowhere else.
+`create_backend` (in `backends.py`) makes the one that the job's settings ask for. All calls come from one thread. A
+backend knows the *current key*, and within it the *namespace* (the window that the state belongs to, or None); every
+state reads and writes there and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.engine.state.descriptors import (
 from penstock.engine.state.snapshot import StateTable
 
 Key: TypeAlias = Any
-"""The key as users see it: the value of the only key column, or a tuple of several."""
+"""The key as users see it: the value of the only key column, or a tuple of several; () where there is no key column."""
 Namespace: TypeAlias = "tuple[int, int] | None"
 """Start and end (int64) of the window that the state belongs to; None for state of the key itself."""
 
@@ -242,7 +242,11 @@ class KeyedStateBackend(ABC):
     def snapshot(self) -> dict[str, StateTable]:
         """All states as keyed tables, by name: the columns KEY_GROUP, the keys, `__start` and `__end` (the namespace,
         null where there is none), then `value`, or `map_key` and `value` (one row an entry), or `value` as a list; and
-        `__touched` (int64 ms) where the state has a time to live. Later changes do not show in it."""
+        `__touched` (int64 ms; in list state a list of them, one a value) where the state has a time to live.
+
+        What has outlived its time is left out, and later changes do not show. A column `value` or `map_key` gets two
+        underscores in front where a key column has that name (`StateTables.column_name`).
+        """
 
     @abstractmethod
     def restore(self, tables: Mapping[str, StateTable]) -> None:
@@ -260,4 +264,6 @@ class KeyedStateBackend(ABC):
 
 def key_tuple(key: Key, keys: Sequence[str]) -> tuple[Any, ...]:
     """The key as a tuple of one value for each key column."""
-    return tuple(key) if len(keys) > 1 else (key,)
+    if len(keys) == 1:
+        return (key,)
+    return tuple(key) if keys else ()

@@ -1,7 +1,7 @@
 """Grouped accumulators as immutable segments: append is cheap, and merging is paid for by the rows that come.
 
-Window operators keep one of these for each slice or for their sessions. The compacted base has one row a group; partial
-segments are merged into it when they hold twice its rows, so each row is merged a bounded number of times.
+Operators keep accumulators that NumPy cannot hold in these. The compacted base has one row a group; partial segments
+are merged into it when they hold twice its rows, so each row is merged a bounded number of times.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class SegmentedTable:
         """Rows held, before merging."""
         return self._waiting_rows + (self._base.num_rows if self._base is not None else 0)
 
+    @property
+    def parts(self) -> list[pa.Table]:
+        """What is held, as immutable tables in order of arrival."""
+        return self._segments if self._base is None else [self._base, *self._segments]
+
     def append(self, segment: pa.Table) -> None:
         """Add partial accumulators."""
         self._segments.append(segment)
@@ -44,7 +49,7 @@ class SegmentedTable:
     def compact(self) -> pa.Table:
         """Merge everything and return it: one row a group."""
         if self._segments:
-            parts = self._segments if self._base is None else [self._base, *self._segments]
+            parts = self.parts
             self._base = self._combine(concat_tables(parts)) if len(parts) > 1 else parts[0]
             self._segments, self._waiting_rows = [], 0
         assert self._base is not None, "an empty segmented table is never read"

@@ -12,9 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.state.backend import Key, Namespace, key_tuple
 from penstock.engine.state.snapshot import StateTable, keyed_table
+from penstock.engine.state.state_tables import END, START, StateTables
 
 EVENT_TIMERS: Final = "__event_timers"
 PROCESSING_TIMERS: Final = "__processing_timers"
@@ -83,14 +83,15 @@ class TimerQueue:
             field.name: pa.array([values[index] for values in tuples], field.type) for index, field in enumerate(keys)
         }
         spaces = [namespace or (None, None) for (_, _, namespace), _ in timers]
-        columns["__start"] = pa.array([start for start, _ in spaces], pa.int64())
-        columns["__end"] = pa.array([end for _, end in spaces], pa.int64())
+        columns[START] = pa.array([start for start, _ in spaces], pa.int64())
+        columns[END] = pa.array([end for _, end in spaces], pa.int64())
         columns[_TIME] = pa.array([time for (time, _, _), _ in timers], pa.int64())
         return keyed_table(pa.table(columns), keys.names, max_parallelism)
 
     def restore(self, table: StateTable, keys: pa.Schema) -> None:
-        """Hold the timers of `table`."""
-        columns = [table.data.column(name).to_pylist() for name in (*keys.names, "__start", "__end", _TIME)]
-        for *values, start, end, time in sorted(zip(*columns, strict=True), key=lambda row: row[-1] or MIN_TIMESTAMP):
-            key = tuple(values) if len(keys) > 1 else values[0]
+        """Hold the timers of `table`, whose keys become what rows carry."""
+        read = StateTables(keys.names, 1, "timers").key_values(table.data)
+        bounds = (table.data.column(name).to_pylist() for name in (_TIME, START, END))
+        # Within one time they keep the order of the table, which is that of registration within each key group.
+        for time, start, end, key in sorted(zip(*bounds, read, strict=True), key=lambda row: row[0]):
             self.register(time, key, None if start is None else (start, end))

@@ -14,6 +14,7 @@ from penstock.engine.elements import Batch, Element
 from penstock.engine.graph.physical import PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.base import Collector, OperatorContext
+from penstock.engine.task.alignment import AlignmentMember
 from penstock.engine.task.chain import ChainLink, CountingCollector, fan_out
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
@@ -22,6 +23,7 @@ from penstock.engine.task.partitioners import SplitterContext
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.schema_guard import GuardedEntry
 from penstock.engine.task.source_head import SourceHead
+from penstock.engine.task.source_time import SourceTime, TimedSplits, UntimedSplits
 
 OpenChannel: TypeAlias = Callable[[int, int], Channel]
 """Gives the sending end of a channel: (number of the exchange in the task's outputs, index among its targets)."""
@@ -41,7 +43,13 @@ class _SourceEntry:
 
 
 def build_task(
-    graph: PhysicalGraph, task: TaskPlan, subtask: int, gate: InputGate | None, open_channel: OpenChannel, clock: Clock
+    graph: PhysicalGraph,
+    task: TaskPlan,
+    subtask: int,
+    gate: InputGate | None,
+    open_channel: OpenChannel,
+    clock: Clock,
+    alignment: AlignmentMember | None = None,
 ) -> Task:
     """The subtask, ready to be opened and stepped.
 
@@ -50,6 +58,7 @@ def build_task(
         gate: where its input arrives; not used by a source.
         open_channel: gives the sending ends of its output channels.
         clock: the runtime's clock.
+        alignment: the subtask's part in an alignment group, which the runtime keeps up to date.
     """
     edges = _router_edges(graph, task, subtask, open_channel, clock)
     links: dict[int, ChainLink] = {}
@@ -72,14 +81,22 @@ def build_task(
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
     source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
-    head = _source_head(graph, task, task.source, subtask, clock)
+    context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
+    head = _source_head(task.source, context, alignment)
     return Task(head, source_entry, chain, Router(edges), clock, counted)
 
 
-def _source_head(graph: PhysicalGraph, task: TaskPlan, plan: SourcePlan, subtask: int, clock: Clock) -> SourceHead:
-    context = ConnectorContext(plan.name, subtask, task.parallelism, clock)
-    config = graph.config
-    return SourceHead(plan.source, plan.splits[subtask], context, config.max_batch_rows, config.max_batch_bytes)
+def _source_head(plan: SourcePlan, context: OperatorContext, alignment: AlignmentMember | None) -> SourceHead:
+    splits, strategy = plan.splits[context.subtask], plan.watermarks
+
+    def event_time(out: Collector) -> SourceTime:
+        if strategy is None:
+            return UntimedSplits(out)
+        return TimedSplits(strategy, len(splits), context, out, alignment)
+
+    connector = ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+    config = context.config
+    return SourceHead(plan.source, splits, connector, config.max_batch_rows, config.max_batch_bytes, event_time)
 
 
 def _router_edges(

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.engine.elements import MIN_TIMESTAMP, Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus
+from penstock.engine.elements import (
+    MIN_TIMESTAMP,
+    Batch,
+    Control,
+    Element,
+    EndOfInput,
+    IterationBarrier,
+    Watermark,
+    WatermarkStatus,
+)
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -22,6 +31,7 @@ class ChainLink:
         self.context = context
         self._out = CountingCollector(behind, context.metrics, list(context.sides.values()))
         self._restored_watermark = MIN_TIMESTAMP
+        self._ended = False
 
     def collect(self, batch: Batch) -> None:
         self.process(0, batch)
@@ -44,10 +54,24 @@ class ChainLink:
                 if passed_on is not None:
                     self._out.broadcast(passed_on)
             case WatermarkStatus():
-                self._out.broadcast(element)
+                status = self.operator.on_watermark_status(element, self._out)
+                if status is not None:
+                    self._out.broadcast(status)
+            case IterationBarrier():
+                step = self.operator.on_iteration_barrier(element, self._out)
+                if isinstance(step, EndOfInput):
+                    self._end()
+                elif step is not None:
+                    self._out.broadcast(step)
             case EndOfInput():
-                self.operator.finish(self._out)
-                self._out.broadcast(element)
+                self._end()
+
+    def _end(self) -> None:
+        """End the output, once: the head of a loop does so before its input ends, which comes back from the loop."""
+        if not self._ended:
+            self._ended = True
+            self.operator.finish(self._out)
+            self._out.broadcast(EndOfInput())
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Give the operator its state back."""

@@ -1,7 +1,8 @@
 """The input gate of a task: takes messages from all its channels and gives the loop one element at a time.
 
 It chooses fairly among the channels that have something, gives back a channel's credit when it takes a message, and
-merges watermarks, idleness and ends of input, so that the chain sees one event time and one end.
+merges watermarks, idleness, supersteps and ends of input, so that the chain sees one event time and one end. At the
+head of a loop the channels from its tails have no part in these: they have rounds of their own.
 
 Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation describes it ("Idle sources").
 """
@@ -9,17 +10,20 @@ Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import (
+    FEEDBACK_INPUT,
+    INPUT_ENDED,
     MIN_TIMESTAMP,
     Batch,
     Control,
     Element,
     EndOfInput,
+    IterationBarrier,
     Watermark,
     WatermarkStatus,
 )
@@ -41,10 +45,14 @@ class WatermarkMerger:
 
     A channel takes part unless it is idle or ended, or has come back from idleness and is still behind what was already
     emitted. If all are idle, event time moves to the largest watermark seen.
+
+    Args:
+        channels: how many there are.
+        without: those that never take part.
     """
 
-    def __init__(self, channels: int) -> None:
-        self._channels = [_ChannelState() for _ in range(channels)]
+    def __init__(self, channels: int, without: Collection[int] = ()) -> None:
+        self._channels = [_ChannelState(ended=channel in without) for channel in range(channels)]
         self._emitted = MIN_TIMESTAMP
         self._idle = False
 
@@ -86,6 +94,83 @@ class WatermarkMerger:
         return [Watermark(merged)]
 
 
+class BarrierMerger:
+    """Merges the iteration barriers of several channels: a superstep is over when it is over on all of them.
+
+    A channel that has ended holds nothing back; one from outside the loop never has a barrier, so its end is awaited.
+
+    Args:
+        channels: how many there are.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._open = set(range(channels))
+        self._over: dict[int, list[int]] = {}
+        self._emitted: dict[int, int] = {}
+        self._channels = channels
+
+    def on_barrier(self, channel: int, barrier: IterationBarrier) -> list[IterationBarrier]:
+        """What the merged stream emits now that `barrier` has come on `channel`."""
+        over = self._over.setdefault(barrier.loop, [INPUT_ENDED] * self._channels)
+        over[channel] = barrier.superstep
+        return self._advance(barrier.loop)
+
+    def on_end(self, channel: int) -> list[IterationBarrier]:
+        """What it emits now that `channel` has ended."""
+        self._open.discard(channel)
+        return [barrier for loop in self._over for barrier in self._advance(loop)] if self._open else []
+
+    def _advance(self, loop: int) -> list[IterationBarrier]:
+        emitted = self._emitted.get(loop, INPUT_ENDED)
+        merged = min(self._over[loop][channel] for channel in self._open)
+        self._emitted[loop] = max(emitted, merged)
+        return [IterationBarrier(loop, superstep) for superstep in range(emitted + 1, merged + 1)]
+
+
+class FeedbackRounds:
+    """The barriers that the tails of a loop send back to its head: a round is complete when all have sent theirs.
+
+    Rows that a tail sends behind its barrier belong to the next round, so its channel is blocked until then. Each tail
+    sends the same to every head, hence all heads see the same rounds with the same numbers of rows.
+
+    Args:
+        channels: those that come from the tails.
+    """
+
+    def __init__(self, channels: Collection[int]) -> None:
+        self._open = set(channels)
+        self._loop = 0
+        self._superstep = 0
+        self._rows = 0
+        self.blocked: set[int] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes back any more."""
+        return not self._open
+
+    def on_barrier(self, channel: int, barrier: IterationBarrier) -> list[Control]:
+        """The round that is complete now, if one is."""
+        self.blocked.add(channel)
+        self._loop = barrier.loop
+        self._rows += barrier.rows
+        return self._complete()
+
+    def on_end(self, channel: int) -> list[Control]:
+        """The round that is complete now, if one is."""
+        self._open.discard(channel)
+        return self._complete()
+
+    def _complete(self) -> list[Control]:
+        if not self.blocked or self._open - self.blocked:
+            return []
+        complete = IterationBarrier(self._loop, self._superstep, self._rows)
+        self._superstep += 1
+        self._rows = 0
+        self.blocked.clear()
+        return [complete]
+
+
 class InputGate:
     """Messages in from N channels, one element out at a time.
 
@@ -99,11 +184,16 @@ class InputGate:
         self._choose = choose
         self._inboxes: list[deque[tuple[Message, Callable[[], None]]]] = [deque() for _ in input_indexes]
         self._waiting: deque[int] = deque()
+        self._set_aside: list[int] = []
         self._taken: deque[tuple[int, Element]] = deque()
-        self._merger = WatermarkMerger(len(input_indexes))
-        if not input_indexes:
+        self._feedback = frozenset(channel for channel, index in enumerate(input_indexes) if index == FEEDBACK_INPUT)
+        self._merger = WatermarkMerger(len(input_indexes), self._feedback)
+        self._barriers = BarrierMerger(len(input_indexes))
+        self._rounds = FeedbackRounds(self._feedback)
+        self._input_ended = False
+        if len(self._feedback) == len(input_indexes):
             # No upstream subtask sends here, as behind a global exchange.
-            self._taken.append((0, EndOfInput()))
+            self._taken.append((0, self._end_input()))
 
     @property
     def keeps_input(self) -> bool:
@@ -111,38 +201,80 @@ class InputGate:
         return False
 
     def put(self, channel: int, message: Message, release: Callable[[], None]) -> None:
-        """Deliver a message; `release` is called when it is taken and gives its credit back.
+        """Deliver a message; `release` is called when it is taken (that of a tail: now) and gives its credit back.
 
         May be called from another thread than `next`: it only appends to deques.
         """
+        if channel in self._feedback:
+            # In a loop whose channels are bounded all round, each task could wait for the next one for ever.
+            release()
+            release = _nothing
         self._inboxes[channel].append((message, release))
         self._waiting.append(channel)
 
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next element with its input index, or None if there is nothing."""
         while not self._taken:
-            if not self._waiting:
+            channel = self._next_channel()
+            if channel is None:
                 return None
-            self._take_message()
+            self._take_message(channel)
         return self._taken.popleft()
 
-    def _take_message(self) -> None:
-        channel = self._next_channel()
+    def _take_message(self, channel: int) -> None:
         message, release = self._inboxes[channel].popleft()
         release()
         input_index = self._input_indexes[channel]
         for element in message:
             if isinstance(element, Batch):
                 self._taken.append((input_index, element))
+            elif channel in self._feedback:
+                self._taken.extend((input_index, merged) for merged in self._on_feedback(channel, element))
             else:
-                self._taken.extend((input_index, merged) for merged in self._merger.on_control(channel, element))
+                self._taken.extend((input_index, merged) for merged in self._on_control(channel, element))
 
-    def _next_channel(self) -> int:
-        if self._choose is None:
-            return self._waiting.popleft()
-        channel = self._choose(list(self._waiting))
+    def _on_control(self, channel: int, element: Control) -> list[Control]:
+        if isinstance(element, IterationBarrier):
+            # What comes into a loop from another one has nothing to do with its supersteps.
+            return [] if self._feedback else [*self._barriers.on_barrier(channel, element)]
+        barriers = self._barriers.on_end(channel) if isinstance(element, EndOfInput) else []
+        merged = self._merger.on_control(channel, element)
+        return [*barriers, *(self._end_input() if isinstance(one, EndOfInput) else one for one in merged)]
+
+    def _end_input(self) -> Control:
+        """What the task is told when the channels from outside a loop have ended: all others go on."""
+        self._input_ended = True
+        return EndOfInput() if self._rounds.ended else IterationBarrier(0, INPUT_ENDED)
+
+    def _on_feedback(self, channel: int, element: Control) -> list[Control]:
+        match element:
+            case IterationBarrier():
+                complete = self._rounds.on_barrier(channel, element)
+            case EndOfInput():
+                complete = self._rounds.on_end(channel)
+            case _:
+                return []
+        if not self._rounds.blocked:
+            self._waiting.extendleft(reversed(self._set_aside))
+            self._set_aside.clear()
+        return [*complete, EndOfInput()] if self._rounds.ended and self._input_ended else complete
+
+    def _next_channel(self) -> int | None:
+        while self._waiting:
+            channel = self._waiting.popleft() if self._choose is None else self._chosen(self._choose)
+            if channel not in self._rounds.blocked:
+                return channel
+            self._set_aside.append(channel)
+        return None
+
+    def _chosen(self, choose: Choice) -> int:
+        channel = choose(list(self._waiting))
         self._waiting.remove(channel)
         return channel
 
     def close(self) -> None:
         """Nothing to release: messages that were not taken keep their credit."""
+
+
+def _nothing() -> None:
+    """The credit of a message from a tail is back already."""

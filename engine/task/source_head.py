@@ -1,20 +1,23 @@
 """The head of a source task: drives the readers of the splits that belong to one subtask.
 
-Gives the loop batches, waits, and at the end of bounded input the last watermark and the end.
+Gives the loop batches, waits, and at the end of bounded input the last watermark and the end. What the rows say about
+event time comes from `source_time.py`, in order with them.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, SplitOrder, Wait
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Element, EndOfInput, Watermark
+from penstock.engine.operators.base import Collector
+from penstock.engine.task.source_time import SourceTime, SplitTime, UntimedSplits
 
 _ASSUMED_ROW_BYTES: Final = 1024
 """The size of a row before the first batch has shown it: rather too few rows once than too many."""
@@ -29,10 +32,17 @@ class SourceHead:
         context: handed to each reader.
         max_rows: the most rows of a batch.
         max_bytes: about how many bytes a batch may have, going by the rows of the batch before it; one row at least.
+        event_time: makes what follows the splits' event time and emits to the collector that it is given.
     """
 
     def __init__(
-        self, source: Source, splits: Sequence[Split], context: ConnectorContext, max_rows: int, max_bytes: int
+        self,
+        source: Source,
+        splits: Sequence[Split],
+        context: ConnectorContext,
+        max_rows: int,
+        max_bytes: int,
+        event_time: Callable[[Collector], SourceTime] = UntimedSplits,
     ) -> None:
         self._source = source
         self._pending = deque(splits)
@@ -42,6 +52,8 @@ class SourceHead:
         self._row_bytes: float = _ASSUMED_ROW_BYTES
         self._most_open = len(splits) if source.split_order is SplitOrder.INTERLEAVED else 1
         self._open: deque[_OpenSplit] = deque()
+        self._ready: deque[Element] = deque()
+        self._time = event_time(_Queue(self._ready))
         self._last_words: deque[Element] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
 
     @property
@@ -50,35 +62,51 @@ class SourceHead:
         return True
 
     def next(self) -> tuple[int, Element] | Wait | None:
-        """The next batch or control element, `Wait` where no reader has anything yet, None behind the end."""
-        while True:
-            while self._pending and len(self._open) < self._most_open:
-                self._open.append(_OpenSplit(self._source.open(self._pending.popleft(), self._context)))
-            if not self._open:
-                return (0, self._last_words.popleft()) if self._last_words else None
-            now = self._context.clock.monotonic()
-            awake = next((split for split in self._open if split.asleep_until <= now), None)
-            if awake is None:
-                return Wait(min(split.asleep_until for split in self._open))
-            data = self._read(awake)
-            if data is not None:
-                return 0, data
+        """The next batch or control element, `Wait` for a time to ask again.
 
-    def _read(self, split: _OpenSplit) -> Batch | None:
+        None if another subtask must get on first, or behind the end.
+        """
+        while not self._ready:
+            while self._pending and len(self._open) < self._most_open:
+                self._open_split(self._pending.popleft())
+            if not self._open:
+                break
+            now = self._context.clock.monotonic()
+            self._time.tick(now)
+            if self._ready:
+                break
+            awake = next((split for split in self._open if split.asleep_until <= now and not split.time.paused), None)
+            if awake is None:
+                return self._wait()
+            self._read(awake)
+        elements = self._ready or self._last_words
+        return (0, elements.popleft()) if elements else None
+
+    def _open_split(self, split: Split) -> None:
+        time = self._time.open_split()
+        self._open.append(_OpenSplit(self._source.open(split, self._context), time))
+
+    def _wait(self) -> Wait | None:
+        readable = (split.asleep_until for split in self._open if not split.time.paused)
+        until = min((self._time.deadline, *readable))
+        return None if until == math.inf else Wait(until)
+
+    def _read(self, split: _OpenSplit) -> None:
         """Ask one reader, and put its split behind the others."""
         answer = split.reader.next_batch(self._rows_to_ask_for())
         self._open.remove(split)
         if answer is None:
             split.reader.close()
-            return None
+            split.time.end()
+            return
         self._open.append(split)
         if isinstance(answer, Wait):
             split.asleep_until = answer.until
-            return None
-        if not answer.num_rows:
-            return None
+        if isinstance(answer, Wait) or not answer.num_rows:
+            split.time.nothing(self._context.clock.monotonic(), split.asleep_until)
+            return
         self._row_bytes = _row_bytes(answer)
-        return Batch(answer)
+        split.time.rows(answer)
 
     def _rows_to_ask_for(self) -> int:
         return max(1, min(self._max_rows, int(self._max_bytes / max(self._row_bytes, 1))))
@@ -100,9 +128,23 @@ def _row_bytes(data: pa.RecordBatch) -> float:
     return int(data.nbytes - data.slice(0, 0).nbytes) / int(data.num_rows)
 
 
+class _Queue:
+    """The collector of what the head gives next."""
+
+    def __init__(self, elements: deque[Element]) -> None:
+        self._elements = elements
+
+    def collect(self, batch: Batch) -> None:
+        self._elements.append(batch)
+
+    def broadcast(self, element: Control) -> None:
+        self._elements.append(element)
+
+
 @dataclass(slots=True, eq=False)
 class _OpenSplit:
-    """A reader, and when (seconds, monotonic) to ask it again."""
+    """A reader, its event time, and when (seconds, monotonic) to ask it again."""
 
     reader: SourceReader
+    time: SplitTime
     asleep_until: float = -math.inf

@@ -1,7 +1,8 @@
-"""Which event-time windows a timestamp belongs to: values that users hold, read by the window operators.
+"""Which windows a timestamp belongs to: values that users hold, read by the window operators.
 
-A window is the half-open range [start, end) of event time, in milliseconds; its largest timestamp is end - 1, and it is
-complete once the watermark has reached that. Windows are aligned to the epoch plus `offset`.
+A window is the half-open range [start, end) of time, in milliseconds; its largest timestamp is end - 1, and it is
+complete once the watermark (or the clock, in processing time) has reached that. Windows are aligned to the epoch plus
+`offset`.
 
 Source: Flink's documentation, "Windows"; slices follow "Efficient Window Aggregation with General Stream Slicing"
 (Traub et al., EDBT 2019).
@@ -13,15 +14,29 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.windows.base import (
+    AssignerContext,
+    TimeKind,
+    WindowAssigner,
+    assigned_time,
+    check_time_kind,
+    time_suffix,
+)
+from penstock.engine.windows.general import DynamicSessionWindows, Gap
+from penstock.engine.windows.trigger_base import Row
+from penstock.engine.windows.windows import TimeWindow
 
 LARGEST_SPAN_MS: Final = 2**60
 """The longest span of event time, in milliseconds: with timestamps below 2**62, window arithmetic fits int64."""
 
 
 @dataclass(frozen=True, slots=True)
-class AlignedWindows:
+class AlignedWindows(WindowAssigner):
     """Windows of `size_ms` that start every `slide_ms`; tumbling if both are equal.
 
     Rows are kept once a *slice* (the greatest common divisor of size and slide), and each window adds up its slices.
@@ -29,6 +44,7 @@ class AlignedWindows:
     Args:
         size_ms, slide_ms: milliseconds, from 1 to 2**60. If the slide is larger, rows between windows belong to none.
         offset_ms: moves every window start, by at most 2**60 in either direction.
+        time: event time, or that of the clock.
 
     Raises:
         ConfigurationError: a number that is out of its range.
@@ -37,21 +53,62 @@ class AlignedWindows:
     size_ms: int
     slide_ms: int
     offset_ms: int = 0
+    time: TimeKind = "event"
 
     def __post_init__(self) -> None:
+        check_time_kind(self.time, "window")
         for option, value in (("size", self.size_ms), ("slide", self.slide_ms)):
             _check_length(f"window {option}", value)
         if abs(self.offset_ms) > LARGEST_SPAN_MS:
             raise ConfigurationError(f"window offset must be at most 2**60 ms, not {self.offset_ms} ms")
 
     @property
+    def is_event_time(self) -> bool:
+        return self.time == "event"
+
+    @property
+    def reads_rows(self) -> bool:
+        return False
+
+    def assign_windows(self, row: Row, timestamp: int | None, context: AssignerContext) -> list[TimeWindow]:
+        time = assigned_time(self.time, timestamp, context)
+        size, slide = self.size_ms, self.slide_ms
+        last = time - (time - self.offset_ms) % slide
+        if size == slide:
+            return [TimeWindow(last, last + size)]
+        return [TimeWindow(start, start + size) for start in range(last, time - size, -slide)]
+
+    @property
     def slice_ms(self) -> int:
         """Length of a slice: every window start and end is a slice boundary."""
         return math.gcd(self.size_ms, self.slide_ms)
 
+    @property
+    def longest_ms(self) -> int:
+        """Length of the longest window."""
+        return self.size_ms
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are times that belong to no window."""
+        return self.slide_ms > self.size_ms
+
     def last_start(self, timestamp: int) -> int:
         """Start of the latest window that starts at or before `timestamp`."""
         return timestamp - (timestamp - self.offset_ms) % self.slide_ms
+
+    def last_ends(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """For each timestamp, the end of the latest window that starts at or before it; it may end before it, too."""
+        return timestamps - (timestamps - self.offset_ms) % self.slide_ms + self.size_ms
+
+    def start_of(self, end: int) -> int:
+        """Start of the window that ends at `end`."""
+        return end - self.size_ms
+
+    def ends_over(self, slice_start: int, above: int, upto: int) -> range:
+        """Ends of the windows that contain the slice, where above < end <= upto; ascending."""
+        covering = self.starts_covering(slice_start)
+        return _grid(covering[-1] + self.size_ms, covering[0] + self.size_ms, self.slide_ms, above, upto)
 
     def starts_covering(self, slice_start: int) -> range:
         """Starts of all windows that contain the slice, latest first."""
@@ -61,30 +118,133 @@ class AlignedWindows:
     def describe(self) -> str:
         offset = f", offset {format_duration(self.offset_ms % self.slide_ms)}" if self.offset_ms % self.slide_ms else ""
         if self.size_ms == self.slide_ms:
-            return f"tumbling {format_duration(self.size_ms)}{offset}"
-        return f"sliding {format_duration(self.size_ms)} by {format_duration(self.slide_ms)}{offset}"
+            return f"tumbling {format_duration(self.size_ms)}{offset}{time_suffix(self.time)}"
+        length = f"sliding {format_duration(self.size_ms)} by {format_duration(self.slide_ms)}"
+        return f"{length}{offset}{time_suffix(self.time)}"
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindows:
+class CumulativeWindows(WindowAssigner):
+    """Windows that grow by `step_ms` up to `max_size_ms`, then begin anew: totals so far of the day, every hour.
+
+    All windows of a period of `max_size_ms` start where it starts. Rows are kept once a slice of `step_ms`.
+
+    Args:
+        max_size_ms, step_ms: milliseconds, from 1 to 2**60; the step divides the size.
+        offset_ms: moves every period, by at most 2**60 in either direction.
+        time: event time, or that of the clock.
+
+    Raises:
+        ConfigurationError: a number that is out of its range, or a step that does not divide the size.
+
+    Source: Flink's documentation, "Windowing table-valued functions", CUMULATE.
+    """
+
+    max_size_ms: int
+    step_ms: int
+    offset_ms: int = 0
+    time: TimeKind = "event"
+
+    def __post_init__(self) -> None:
+        check_time_kind(self.time, "window")
+        for option, value in (("size", self.max_size_ms), ("step", self.step_ms)):
+            _check_length(f"window {option}", value)
+        if self.max_size_ms % self.step_ms:
+            raise ConfigurationError(
+                f"the size of cumulative windows must be a multiple of their step: {self.max_size_ms} ms is none of "
+                f"{self.step_ms} ms"
+            )
+        if abs(self.offset_ms) > LARGEST_SPAN_MS:
+            raise ConfigurationError(f"window offset must be at most 2**60 ms, not {self.offset_ms} ms")
+
+    @property
+    def is_event_time(self) -> bool:
+        return self.time == "event"
+
+    @property
+    def reads_rows(self) -> bool:
+        return False
+
+    def assign_windows(self, row: Row, timestamp: int | None, context: AssignerContext) -> list[TimeWindow]:
+        time = assigned_time(self.time, timestamp, context)
+        start = self.start_of(time + 1)
+        first = time - (time - self.offset_ms) % self.step_ms + self.step_ms
+        return [TimeWindow(start, end) for end in range(first, start + self.max_size_ms + 1, self.step_ms)]
+
+    @property
+    def slice_ms(self) -> int:
+        """Length of a slice: every window start and end is a slice boundary."""
+        return self.step_ms
+
+    @property
+    def longest_ms(self) -> int:
+        """Length of the longest window."""
+        return self.max_size_ms
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are times that belong to no window."""
+        return False
+
+    def last_ends(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """For each timestamp, the end of the latest window that contains it."""
+        return timestamps - (timestamps - self.offset_ms) % self.max_size_ms + self.max_size_ms
+
+    def start_of(self, end: int) -> int:
+        """Start of the window that ends at `end`."""
+        return end - 1 - (end - 1 - self.offset_ms) % self.max_size_ms
+
+    def ends_over(self, slice_start: int, above: int, upto: int) -> range:
+        """Ends of the windows that contain the slice, where above < end <= upto; ascending."""
+        last = self.start_of(slice_start + self.step_ms) + self.max_size_ms
+        return _grid(slice_start + self.step_ms, last, self.step_ms, above, upto)
+
+    def describe(self) -> str:
+        offset = self.offset_ms % self.max_size_ms
+        shown = f", offset {format_duration(offset)}" if offset else ""
+        length = f"cumulative {format_duration(self.max_size_ms)} by {format_duration(self.step_ms)}"
+        return f"{length}{shown}{time_suffix(self.time)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows(WindowAssigner):
     """Windows that last as long as a key's rows keep coming: each row opens [t, t + gap), touching ones are merged.
 
     As in Flink, a row exactly at the end of a session still belongs to it.
 
     Args:
         gap_ms: milliseconds without a row that end a session, from 1 to 2**60.
+        time: event time, or that of the clock.
 
     Raises:
         ConfigurationError: a gap that is out of its range.
     """
 
     gap_ms: int
+    time: TimeKind = "event"
 
     def __post_init__(self) -> None:
+        check_time_kind(self.time, "session")
         _check_length("session gap", self.gap_ms)
 
+    @property
+    def is_event_time(self) -> bool:
+        return self.time == "event"
+
+    @property
+    def is_merging(self) -> bool:
+        return True
+
+    @property
+    def reads_rows(self) -> bool:
+        return False
+
+    def assign_windows(self, row: Row, timestamp: int | None, context: AssignerContext) -> list[TimeWindow]:
+        time = assigned_time(self.time, timestamp, context)
+        return [TimeWindow(time, time + self.gap_ms)]
+
     def describe(self) -> str:
-        return f"session gap {format_duration(self.gap_ms)}"
+        return f"session gap {format_duration(self.gap_ms)}{time_suffix(self.time)}"
 
 
 def _check_length(option: str, milliseconds: int) -> None:
@@ -94,15 +254,23 @@ def _check_length(option: str, milliseconds: int) -> None:
         raise ConfigurationError(f"{option} must be at most 2**60 ms, not {milliseconds} ms")
 
 
-WindowAssigner = AlignedWindows | SessionWindows
+def _grid(first: int, last: int, step: int, above: int, upto: int) -> range:
+    """The numbers from `first` to `last` by `step`, where above < number <= upto."""
+    skipped = max(0, (above - first) // step + 1)
+    return range(first + skipped * step, min(last, upto) + 1, step)
 
 
-def tumbling(size: Duration, offset: Duration = "0") -> AlignedWindows:
+SlicedWindows = AlignedWindows | CumulativeWindows
+"""Windows that are made of slices of equal length."""
+
+
+def tumbling(size: Duration, offset: Duration = "0", time: TimeKind = "event") -> AlignedWindows:
     """Windows of one size, end to end.
 
     Args:
         size: length of a window.
         offset: moves the window starts: `tumbling("1d", offset="16h")` gives days of UTC+8.
+        time: `"event"`: that of the rows; `"processing"`: that of the clock.
 
     Raises:
         ConfigurationError: no duration, or a size of 0.
@@ -112,11 +280,15 @@ def tumbling(size: Duration, offset: Duration = "0") -> AlignedWindows:
         'tumbling 1h'
     """
     size_ms = parse_duration(size, "window size")
-    return AlignedWindows(size_ms, size_ms, parse_duration(offset, "window offset"))
+    return AlignedWindows(size_ms, size_ms, parse_duration(offset, "window offset"), time)
 
 
-def sliding(size: Duration, slide: Duration, offset: Duration = "0") -> AlignedWindows:
+def sliding(size: Duration, slide: Duration, offset: Duration = "0", time: TimeKind = "event") -> AlignedWindows:
     """Windows of one size that start every `slide`; a row belongs to about size / slide of them.
+
+    Args:
+        size, slide: lengths; any slide is allowed.
+        offset, time: as for `tumbling`.
 
     Raises:
         ConfigurationError: no duration, or a size or slide of 0.
@@ -129,11 +301,42 @@ def sliding(size: Duration, slide: Duration, offset: Duration = "0") -> AlignedW
         parse_duration(size, "window size"),
         parse_duration(slide, "window slide"),
         parse_duration(offset, "window offset"),
+        time,
     )
 
 
-def session(gap: Duration) -> SessionWindows:
+def cumulative(
+    max_size: Duration, step: Duration, offset: Duration = "0", time: TimeKind = "event"
+) -> CumulativeWindows:
+    """Windows that grow by `step` up to `max_size`, then begin anew; a row belongs to all that end behind it.
+
+    Args:
+        max_size: length of the last window of a period; a multiple of the step.
+        step: by how much each window is longer than the one before.
+        offset: moves the periods: `cumulative("1d", "1h", offset="16h")` gives days of UTC+8.
+        time: `"event"`: that of the rows; `"processing"`: that of the clock.
+
+    Raises:
+        ConfigurationError: no duration, a size or step of 0, or a size that is no multiple of the step.
+
+    Example:
+        >>> cumulative("24h", "1h").describe()
+        'cumulative 1d by 1h'
+    """
+    return CumulativeWindows(
+        parse_duration(max_size, "window size"),
+        parse_duration(step, "window step"),
+        parse_duration(offset, "window offset"),
+        time,
+    )
+
+
+def session(gap: Duration | Gap, time: TimeKind = "event") -> SessionWindows | DynamicSessionWindows:
     """Windows that close when a key has had no row for `gap`.
+
+    Args:
+        gap: a duration; or a function of a row (a dict) that returns one, or a number of milliseconds.
+        time: `"event"`: that of the rows; `"processing"`: that of the clock.
 
     Raises:
         ConfigurationError: no duration, or a gap of 0.
@@ -141,5 +344,8 @@ def session(gap: Duration) -> SessionWindows:
     Example:
         >>> session("30m").describe()
         'session gap 30m'
+        >>> by_device = session(gap=lambda row: "1h" if row["device"] == "tv" else "10m")
     """
-    return SessionWindows(parse_duration(gap, "session gap"))
+    if callable(gap):
+        return DynamicSessionWindows(gap, time)
+    return SessionWindows(parse_duration(gap, "session gap"), time)

@@ -1,4 +1,4 @@
-"""The Python blocks of the README and the guide run, from top to bottom of each page."""
+"""The Python blocks of the README, the guide and the concepts run, from top to bottom of each page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+CONCEPTS = ["time", "windows", "state", "joins"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", *(f"docs/concepts/{name}.md" for name in CONCEPTS)])
 def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text()

@@ -17,6 +17,16 @@ from penstock.engine.schemas import parse_schema, parse_type
         ("timestamp[us, Europe/Paris]", pa.timestamp("us", tz="Europe/Paris")),
         ("decimal128(10, 2)", pa.decimal128(10, 2)),
         ("list<timestamp[ms, tz=UTC]>", pa.list_(pa.timestamp("ms", tz="UTC"))),
+        ("struct<total: float64, n: int64>", pa.struct([("total", pa.float64()), ("n", pa.int64())])),
+        (
+            "struct<amount: decimal128(10, 2), of: list<struct<a: int64, b: string>>>",
+            pa.struct(
+                [
+                    ("amount", pa.decimal128(10, 2)),
+                    ("of", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())]))),
+                ]
+            ),
+        ),
         (pa.int8(), pa.int8()),
     ],
 )
@@ -24,7 +34,7 @@ def test_types_are_known_by_name(text: pa.DataType | str, expected: pa.DataType)
     assert parse_type(text, "here") == expected
 
 
-@pytest.mark.parametrize("bad", ["int65", "", "list<x>", "decimal128(99, 2)", list, None])
+@pytest.mark.parametrize("bad", ["int65", "", "list<x>", "struct<a>", "struct<a: x>", "decimal128(99, 2)", list, None])
 def test_other_types_are_refused(bad: object) -> None:
     with pytest.raises(ConfigurationError, match=r"here: .* is no type"):
         parse_type(bad, "here")

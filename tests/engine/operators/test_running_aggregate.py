@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,9 @@ from penstock.engine import aggregates as agg
 from penstock.engine.aggregates import collect_list, count, mean
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import Batch
+from penstock.engine.errors import StateError
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RunningOperator, timed
 
 TYPES = {"key": pa.string(), "n": pa.int64()}
@@ -88,6 +91,42 @@ def test_keys_of_several_columns_are_kept_apart() -> None:
     for _ in range(2):
         running.process(Batch(pa.record_batch({"x": [1, 1, 2], "y": ["a", "b", "a"]})))
     assert [row["rows"] for row in running.out.rows] == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_restored_operator_goes_on_where_the_other_stopped() -> None:
+    aggregates = {"rows": count(), "total": agg.sum("n"), "average": mean("n"), "all": collect_list("n")}
+    running = Running(**aggregates)
+    running.rows(("a", 1), ("b", None), ("c", 5))
+    snapshot = running.operator.snapshot()
+    running.rows(("a", 100))
+    for parallelism in (1, 3):
+        updates = []
+        for index in range(parallelism):
+            restored = Running(**aggregates)
+            restored.operator.restore(share([snapshot], index, parallelism, 128))
+            updates.append(restored.rows(("a", 2), ("b", 2), ("c", 2), ("d", 2)))
+        owned = [max(of_key, key=lambda update: update[1]) for of_key in zip(*updates, strict=True)]
+        assert owned == [
+            ("a", 2, 3, 1.5, [1, 2]),
+            ("b", 2, 2, 2.0, [2]),
+            ("c", 2, 7, 3.5, [5, 2]),
+            ("d", 1, 2, 2.0, [2]),
+        ]
+
+
+def test_before_the_first_row_there_is_nothing_to_save() -> None:
+    running = Running()
+    assert running.operator.snapshot().tables == {}
+    running.operator.restore(OperatorSnapshot())
+    assert running.rows(("a", 1)) == [("a", 1, 1)]
+
+
+def test_state_of_other_keys_is_not_restored() -> None:
+    running = Running()
+    running.rows(("a", 1))
+    other = RunningOperator(RunningAggregateFactory(GroupedAggregation(["name"], {"rows": count()}))())
+    with pytest.raises(StateError, match="operator 'tested', subtask 0: the saved state has no key column 'name'"):
+        other.operator.restore(running.operator.snapshot())
 
 
 def _model(rows: Sequence[KeyAndValue], key: str) -> list[Any]:

@@ -1,8 +1,8 @@
-"""assign_timestamps: event time from columns of any kind of time, watermarks behind it, and rows that have none."""
+"""assign_timestamps: rows get event time, watermarks from upstream give way, and a quiet input becomes idle."""
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, timezone
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -10,60 +10,64 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark
-from penstock.engine.errors import ColumnTypeError, MissingColumnError, RecordError
-from penstock.engine.operators.timestamps import TimestampFactory, event_times
-from penstock.engine.windows.watermarks import WatermarkStrategy
-from tests.engine.helpers import RunningOperator
+from penstock.engine.clock import ManualClock
+from penstock.engine.config import JobConfig
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark, WatermarkStatus
+from penstock.engine.errors import GraphError
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy
+from penstock.engine.task.chain import ChainLink
+from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from tests.engine.helpers import RecordingCollector
 
-UNITS_IN_A_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
-
-
-class Assigning(RunningOperator):
-    """The operator over a column `at`."""
-
-    def __init__(self, delay: int = 0) -> None:
-        super().__init__(TimestampFactory("at", WatermarkStrategy(delay))(), name="assign", subtask=2)
-
-    def at(self, *values: Any, kind: pa.DataType | None = None) -> None:
-        self.process(Batch(pa.record_batch({"at": pa.array(values, kind), "n": range(len(values))})))
+ACTIVE, IDLE = WatermarkStatus(False), WatermarkStatus(True)
+IN_ORDER = WatermarkStrategy.for_monotonous_timestamps()
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "expected"),
-    [
-        (1_500, pa.int64(), 1_500),
-        (1_500, pa.int16(), 1_500),
-        (1_500, pa.uint64(), 1_500),
-        (date(1970, 1, 2), pa.date32(), 86_400_000),
-        (date(1969, 12, 31), pa.date64(), -86_400_000),
-        (datetime(1970, 1, 1, 0, 0, 2), pa.timestamp("s"), 2_000),
-        (datetime(1970, 1, 1, 0, 0, 2), pa.timestamp("ms"), 2_000),
-        (datetime(1970, 1, 1, 0, 0, 2, 1_999), pa.timestamp("us"), 2_001),
-        (datetime(1970, 1, 1, 0, 0, 2, 1_999), pa.timestamp("ns"), 2_001),
-        (datetime(1970, 1, 1, 0, 0, 2, tzinfo=timezone.utc), pa.timestamp("us", "Asia/Tokyo"), 2_000),
-    ],
-)
-def test_any_column_of_time_is_milliseconds_since_the_epoch(value: Any, kind: pa.DataType, expected: int) -> None:
-    times = event_times(pa.array([value], kind))
-    assert times.type == pa.int64()
-    assert times.to_pylist() == [expected]
+class Assigning:
+    """The operator over a column `at`, in a chain, on a clock that the test moves."""
+
+    def __init__(self, strategy: WatermarkStrategy = IN_ORDER, interval_ms: int = 200) -> None:
+        if not strategy.has_timestamps:
+            strategy = strategy.with_timestamp_assigner("at")
+        self.clock, self.out = ManualClock(1_000_000), RecordingCollector()
+        config = JobConfig(auto_watermark_interval_ms=interval_ms)
+        context = OperatorContext("assign", 2, 3, self.clock, config=config)
+        self.link = ChainLink(TimestampFactory(strategy)(), context, self.out)
+        self.link.operator.open(context)
+
+    def at(self, *times: int) -> None:
+        self.link.collect(Batch(pa.record_batch({"at": pa.array(times, pa.int64()), "n": range(len(times))})))
+
+    def controls(self) -> list[Control]:
+        """What was said since the last call."""
+        said: list[Control] = [element for element in self.out.elements if not isinstance(element, Batch)]
+        self.out.elements.clear()
+        return said
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and the operator act whenever it asks for it."""
+        end = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < end:
+            due = self.link.next_processing_time
+            pause = end - self.clock.monotonic()
+            if due is not None:
+                pause = min(pause, (due - self.clock.now_ms()) / 1000)
+            self.clock.advance(pause)
+            self._act()
+
+    def hold_up(self, seconds: float) -> None:
+        """Let time pass without a call, as backpressure does; then the operator may act."""
+        self.clock.advance(seconds)
+        self._act()
+
+    def _act(self) -> None:
+        due = self.link.next_processing_time
+        if due is not None and due <= self.clock.now_ms():
+            self.link.on_processing_time(self.clock.now_ms())
 
 
-@given(st.sampled_from(["us", "ns"]), st.lists(st.integers(-(10**10), 10**10), min_size=1), st.integers(0, 3))
-def test_finer_times_are_cut_towards_the_past(unit: str, values: list[int], skipped: int) -> None:
-    times = event_times(pa.array(values, pa.timestamp(unit)).slice(min(skipped, len(values) - 1)))
-    kept = values[min(skipped, len(values) - 1) :]
-    assert times.to_pylist() == [value // UNITS_IN_A_MILLISECOND[unit] for value in kept]
-
-
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_the_hour_that_autumn_has_twice_is_two_hours_of_event_time(unit: str) -> None:
-    first = datetime(2023, 11, 5, 5, 30, tzinfo=timezone.utc)
-    local = pa.array([first, first + timedelta(hours=1)], pa.timestamp(unit, "America/New_York"))
-    times = event_times(local).to_pylist()
-    assert times[1] - times[0] == 3_600_000
-    assert times[0] == 1_699_162_200_000
+# Rows and watermarks
 
 
 def test_rows_keep_their_columns_and_get_timestamps() -> None:
@@ -74,7 +78,7 @@ def test_rows_keep_their_columns_and_get_timestamps() -> None:
 
 
 def test_a_watermark_follows_the_rows_that_moved_time_on() -> None:
-    assigning = Assigning(delay=2)
+    assigning = Assigning(WatermarkStrategy.for_bounded_out_of_orderness("2ms"))
     assigning.at(10, 20)
     assigning.at(15)
     assigning.at(21)
@@ -83,49 +87,142 @@ def test_a_watermark_follows_the_rows_that_moved_time_on() -> None:
     assert assigning.out.watermarks == [17, 18]
 
 
-def test_watermarks_from_upstream_are_replaced_but_for_the_last() -> None:
+def test_what_upstream_says_about_event_time_is_replaced_but_for_the_end() -> None:
     assigning = Assigning()
-    assigning.advance(1_000)
-    assigning.advance(MAX_TIMESTAMP)
-    assert assigning.out.watermarks == [MAX_TIMESTAMP]
+    for element in (Watermark(1_000), IDLE, ACTIVE, Watermark(MAX_TIMESTAMP)):
+        assigning.link.broadcast(element)
+    assert assigning.controls() == [Watermark(MAX_TIMESTAMP)]
 
 
-def test_a_null_time_is_refused_with_its_row_and_a_remedy() -> None:
-    with pytest.raises(RecordError, match=r"'assign', subtask 2: .*'at' is null in row \{'at': None, 'n': 1\}; filter"):
-        Assigning().at(5, None)
+def test_event_time_of_the_clock_goes_on_without_rows_up_to_the_end() -> None:
+    assigning = Assigning(WatermarkStrategy.for_ingestion_time())
+    assigning.wait(0.4)
+    assert assigning.controls() == [Watermark(1_000_199), Watermark(1_000_399)]
+    assigning.link.broadcast(Watermark(MAX_TIMESTAMP))
+    assigning.controls()
+    assigning.wait(1)
+    assert assigning.controls() == []
 
 
-@pytest.mark.parametrize("time", [2**62 + 1, -(2**62) - 1, 2**63 - 1])
-def test_a_time_near_the_ends_of_the_integers_is_refused_with_its_row(time: int) -> None:
-    with pytest.raises(RecordError, match=rf"out of the range of event time in row \{{'at': {time}, 'n': 1\}}"):
-        Assigning().at(5, time)
+class Counting(WatermarkGenerator):
+    """Emits how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        self.asked += 1
+        output.emit_watermark(self.asked)
 
 
-@pytest.mark.parametrize(("value", "kind"), [(2**64 - 1, pa.uint64()), (2**62, pa.timestamp("s"))])
-def test_a_time_that_does_not_fit_is_refused(value: int, kind: pa.DataType) -> None:
-    with pytest.raises(RecordError, match="'at' holds a time out of range"):
-        Assigning().at(value, kind=kind)
+def test_a_periodic_generator_is_asked_an_interval_after_the_last_rows() -> None:
+    assigning = Assigning(WatermarkStrategy.for_generator(Counting), interval_ms=300)
+    assigning.wait(0.299)
+    assert assigning.controls() == []
+    assigning.at(5)
+    assert assigning.controls() == [Watermark(1)]
+    assigning.wait(0.299)
+    assert assigning.controls() == []
+    assigning.wait(0.001)
+    assert assigning.controls() == [Watermark(2)]
 
 
-def test_a_column_that_is_not_there_is_named_with_its_neighbours() -> None:
-    factory = TimestampFactory("tme", WatermarkStrategy(0))
-    with pytest.raises(MissingColumnError, match="did you mean 'time'"):
-        factory.bind(pa.schema([("time", pa.int64())]), "assign_timestamps")
+def test_an_interval_of_nothing_asks_behind_rows_only() -> None:
+    assigning = Assigning(WatermarkStrategy.for_generator(Counting), interval_ms=0)
+    assert assigning.link.next_processing_time is None
+    assigning.at(5)
+    assert assigning.controls() == [Watermark(1)]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.bool_(), pa.null()])
-def test_a_column_that_holds_no_time_is_refused(kind: pa.DataType) -> None:
-    factory = TimestampFactory("at", WatermarkStrategy(0))
-    with pytest.raises(ColumnTypeError, match="holds no event time; give a timestamp, a date, or an integer"):
-        factory.bind(pa.schema([("at", kind)]), "assign_timestamps")
+def test_a_strategy_that_needs_no_clock_asks_for_none() -> None:
+    assigning = Assigning()
+    assigning.at(5)
+    assert assigning.link.next_processing_time is None
 
 
-def test_columns_that_are_not_known_in_advance_are_checked_when_rows_come() -> None:
-    TimestampFactory("at", WatermarkStrategy(0)).bind(None, "assign_timestamps")
-    with pytest.raises(ColumnTypeError, match="operator 'assign', subtask 2"):
-        Assigning().at("noon")
+# Idleness
 
 
-def test_a_time_that_python_cannot_hold_is_told_too() -> None:
-    with pytest.raises(RecordError, match="the event time in column 'at' is out of the range of event time in row"):
-        Assigning().at(2**62 + 1, kind=pa.timestamp("ms"))
+def test_an_input_without_rows_for_the_timeout_is_idle_until_a_row_comes() -> None:
+    assigning = Assigning(IN_ORDER.with_idleness("10s"))
+    assigning.at(5)
+    assigning.wait(9.9)
+    assert assigning.controls() == [Watermark(4)]
+    assigning.wait(0.2)
+    assert assigning.controls() == [IDLE]
+    assigning.wait(100)
+    assert assigning.controls() == []
+    assigning.at(6)
+    assert [type(element) for element in assigning.out.elements] == [WatermarkStatus, Batch, Watermark]
+    assert assigning.controls() == [ACTIVE, Watermark(5)]
+
+
+def test_an_input_that_never_had_rows_is_idle_too() -> None:
+    assigning = Assigning(IN_ORDER.with_idleness("1s"))
+    assigning.wait(1.1)
+    assert assigning.controls() == [IDLE]
+
+
+@pytest.mark.parametrize("waited", [0.0, 2.6, 7.6, 9.9])
+def test_a_subtask_held_up_by_backpressure_gets_the_time_to_take_its_rows(waited: float) -> None:
+    assigning = Assigning(IN_ORDER.with_idleness("10s"))
+    assigning.wait(waited)
+    assigning.hold_up(60)
+    assert assigning.controls() == []
+    assigning.at(5)
+    assigning.wait(9.9)
+    assert assigning.controls() == [Watermark(4)]
+
+
+def test_no_status_follows_the_end() -> None:
+    assigning = Assigning(IN_ORDER.with_idleness("1s"))
+    assigning.link.broadcast(Watermark(MAX_TIMESTAMP))
+    assigning.wait(5)
+    assert assigning.controls() == [Watermark(MAX_TIMESTAMP)]
+
+
+@given(st.lists(st.integers(0, 16), max_size=12), st.integers(1, 3))
+def test_idleness_comes_exactly_at_the_timeout(gaps: list[int], seconds: int) -> None:
+    """Against a model: a gap (in quarter seconds) of the timeout or more between rows is idle, and no other."""
+    assigning, timeout = Assigning(IN_ORDER.with_idleness(f"{seconds}s")), seconds * 4
+    for gap in gaps:
+        assigning.wait(gap * 0.25)
+        assert [element for element in assigning.controls() if element == IDLE] == [IDLE] * (gap >= timeout)
+        assigning.at(1)
+        assert [element for element in assigning.controls() if element == ACTIVE] == [ACTIVE] * (gap >= timeout)
+
+
+# Arguments
+
+
+def test_a_column_beside_a_strategy_or_within_it_is_the_same() -> None:
+    delayed = WatermarkStrategy.for_bounded_out_of_orderness("5s")
+    inside = delayed.with_timestamp_assigner("at")
+    assert complete_strategy("at", delayed) == complete_strategy(inside, None) == complete_strategy(None, inside)
+    assert complete_strategy("at", None) == IN_ORDER.with_timestamp_assigner("at")
+
+
+@pytest.mark.parametrize(
+    ("column", "strategy", "message"),
+    [
+        (None, None, "does not say where event time is"),
+        (IN_ORDER, None, r"does not say where event time is; name a column before it, or add \.with_timestamp_assig"),
+        ("at", IN_ORDER.with_timestamp_assigner("at"), "has timestamps already, and so takes no column 'at'"),
+        ("at", WatermarkStrategy.for_ingestion_time(), r"\(ingestion time\) has timestamps already"),
+        ("at", IN_ORDER.with_watermark_alignment("g", "1m"), r"takes no strategy with watermark alignment.*from_sour"),
+        ("at", "5s", "'5s' is no WatermarkStrategy"),
+        (5, None, "takes the name of a column, not 5"),
+        (IN_ORDER, IN_ORDER, "takes the name of a column, not WatermarkStrategy"),
+    ],
+)
+def test_arguments_that_say_too_little_or_too_much_are_refused(column: Any, strategy: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        complete_strategy(column, strategy)
+
+
+def test_the_clock_is_asked_in_whole_milliseconds_and_never_too_early() -> None:
+    assigning = Assigning(IN_ORDER.with_idleness("1s"))
+    assigning.clock.advance(0.0004)
+    due = assigning.link.next_processing_time
+    assert due is not None
+    assert due - 1_000_000 == math.ceil(250 - 0.4)

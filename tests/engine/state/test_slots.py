@@ -1,4 +1,4 @@
-"""Slots: equal keys share one, and a column gives back what was stored, of any type."""
+"""Columns by slot give back what was stored, of any type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.state.slots import KeySlots, SlotColumn
+from penstock.engine.state.slots import SlotColumn
 
 VALUES = [
     (pa.int64(), [1, None, -(2**63), 2**63 - 1]),
@@ -32,36 +32,6 @@ VALUES = [
     (pa.list_(pa.list_(pa.int64())), [[[1]], [[2]]]),
     (pa.struct([("x", pa.int64())]), [{"x": 1}, None]),
 ]
-
-
-def lookup(slots: KeySlots, *columns: pa.Array) -> list[int]:
-    return slots.lookup([pa.chunked_array([column]) for column in columns]).tolist()
-
-
-def test_keys_are_numbered_in_the_order_in_which_they_come() -> None:
-    slots = KeySlots()
-    assert lookup(slots, pa.array(["b", "a", "b"])) == [0, 1, 0]
-    assert lookup(slots, pa.array(["c", "a"])) == [2, 1]
-    assert len(slots) == 3
-
-
-def test_a_key_of_several_columns_is_equal_where_all_of_them_are() -> None:
-    slots = KeySlots()
-    assert lookup(slots, pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])) == [0, 1, 2, 0]
-
-
-@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ns", "Europe/Zurich"), pa.time64("ns")])
-def test_times_that_differ_by_a_nanosecond_are_different_keys(kind: pa.DataType) -> None:
-    assert lookup(KeySlots(), pa.array([1, 2, 1], kind)) == [0, 1, 0]
-
-
-@given(st.lists(st.lists(st.sampled_from(["a", "b", "", "ä", "c"]), max_size=8)))
-def test_equal_keys_share_a_slot_and_others_do_not(batches: list[list[str]]) -> None:
-    slots, known = KeySlots(), dict[str, int]()
-    for batch in batches:
-        for key, slot in zip(batch, lookup(slots, pa.array(batch, pa.string())), strict=True):
-            assert known.setdefault(key, slot) == slot
-    assert sorted(known.values()) == list(range(len(slots)))
 
 
 @pytest.mark.parametrize(
@@ -102,6 +72,15 @@ def test_a_slot_set_to_null_is_null_again() -> None:
     column.set(np.array([0, 1]), pa.array([1, 2]))
     column.set(np.array([1]), pa.array([None], pa.int64()))
     assert column.get(np.array([0, 1])).to_pylist() == [1, None]
+
+
+def test_a_slot_that_was_cleared_is_null_and_holds_nothing() -> None:
+    for stored in (pa.array([1, 2]), pa.array(["a", "b"]), pa.array([0.5, 1.5])):
+        column = SlotColumn(stored.type)
+        column.set(np.array([0, 1]), stored)
+        column.clear(np.array([0, 9]))
+        assert column.has(np.array([0, 1, 9])).tolist() == [False, True, False]
+        assert column.get(np.array([0, 1])).to_pylist() == [None, stored[1].as_py()]
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 40), st.none() | st.integers(-9, 9), min_size=1, max_size=6)))

@@ -10,16 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import (
+    FEEDBACK_INPUT,
+    INPUT_ENDED,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Control,
     Element,
     EndOfInput,
+    IterationBarrier,
     Watermark,
     WatermarkStatus,
 )
 from penstock.engine.task.input_gate import InputGate, WatermarkMerger
-from tests.engine.helpers import numbers
+from tests.engine.helpers import numbers, numbers_in
 
 IDLE, ACTIVE, END = WatermarkStatus(True), WatermarkStatus(False), EndOfInput()
 
@@ -124,6 +127,29 @@ def test_the_end_comes_once_after_all_channels_have_ended_and_behind_the_last_wa
 
 def test_a_stream_whose_channels_end_while_idle_ends() -> None:
     assert merged(2, (0, IDLE), (1, Watermark(4)), (1, END), (0, END))[-1] == [END]
+
+
+LAST = Watermark(MAX_TIMESTAMP)
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [
+        [(0, LAST), (0, END), (1, IDLE), (1, LAST), (1, END)],
+        [(0, IDLE), (0, LAST), (0, END), (1, Watermark(4)), (1, LAST), (1, END)],
+        [(0, IDLE), (1, IDLE), (0, LAST), (0, END), (1, LAST), (1, END)],
+        [(1, IDLE), (0, LAST), (0, END), (1, ACTIVE), (1, Watermark(4)), (1, LAST), (1, END)],
+    ],
+)
+def test_event_time_is_complete_once_before_the_end_whoever_was_idle(arrivals: list[tuple[int, Control]]) -> None:
+    said = [element for elements in merged(2, *arrivals) for element in elements]
+    assert said.count(LAST) == 1
+    assert said[-1] == END
+    assert said.count(END) == 1
+
+
+def test_an_idle_channel_does_not_hold_back_the_last_watermark_of_the_others() -> None:
+    assert merged(2, (0, LAST), (0, END), (1, Watermark(4)), (1, IDLE))[-1] == [LAST, IDLE]
 
 
 class _Model:
@@ -294,3 +320,108 @@ def test_a_gate_without_channels_ends_at_once() -> None:
     gate = InputGate([])
     assert gate.next() == (0, END)
     assert gate.next() is None
+
+
+# Loops
+
+
+def barrier(superstep: int, rows: int = 0, loop: int = 7) -> IterationBarrier:
+    return IterationBarrier(loop, superstep, rows)
+
+
+def test_a_superstep_is_over_when_it_is_over_on_every_channel() -> None:
+    gate = InputGate([0, 0])
+    put(gate, 0, numbers([1]), barrier(0))
+    put(gate, 0, numbers([2]), barrier(1))
+    assert [element for _, element in take_all(gate) if isinstance(element, IterationBarrier)] == []
+    put(gate, 1, numbers([3]), barrier(0))
+    assert take_all(gate)[-1] == (0, barrier(0))
+    put(gate, 1, barrier(1))
+    assert take_all(gate) == [(0, barrier(1))]
+
+
+def test_a_channel_that_has_ended_holds_no_superstep_back() -> None:
+    gate = InputGate([0, 1])
+    put(gate, 0, barrier(0))
+    put(gate, 0, barrier(1))
+    assert take_all(gate) == []
+    put(gate, 1, END)
+    assert take_all(gate) == [(1, barrier(0)), (1, barrier(1))]
+    put(gate, 0, END)
+    assert take_all(gate) == [(0, END)]
+
+
+def test_supersteps_of_two_loops_are_told_apart() -> None:
+    gate = InputGate([0, 0])
+    put(gate, 0, barrier(0, loop=1))
+    put(gate, 1, barrier(0, loop=2))
+    assert take_all(gate) == []
+    put(gate, 1, barrier(0, loop=1))
+    assert take_all(gate) == [(0, barrier(0, loop=1))]
+
+
+def head_gate() -> InputGate:
+    """The gate of a head with one channel from outside and two from its tails."""
+    return InputGate([0, FEEDBACK_INPUT, FEEDBACK_INPUT])
+
+
+def test_rows_behind_a_tails_barrier_wait_for_the_other_tails() -> None:
+    gate = head_gate()
+    put(gate, 1, numbers([1]), barrier(0, 1))
+    put(gate, 1, numbers([2]), barrier(1, 1))
+    put(gate, 0, numbers([3]))
+    assert numbers_in(element for _, element in take_all(gate)) == [1, 3]
+    put(gate, 2, numbers([4]), barrier(0, 5))
+    elements = [element for _, element in take_all(gate)]
+    assert elements[1] == barrier(0, 6)
+    assert numbers_in(elements) == [4, 2]
+    put(gate, 2, barrier(1, 0))
+    assert take_all(gate) == [(FEEDBACK_INPUT, barrier(1, 1))]
+
+
+def test_tails_have_no_part_in_event_time() -> None:
+    gate = head_gate()
+    put(gate, 0, Watermark(5))
+    put(gate, 1, Watermark(9), IDLE)
+    assert take_all(gate) == [(0, Watermark(5))]
+
+
+def test_a_loop_goes_on_when_its_input_has_ended_and_ends_with_its_tails() -> None:
+    gate = head_gate()
+    put(gate, 0, Watermark(MAX_TIMESTAMP), END)
+    assert take_all(gate) == [(0, Watermark(MAX_TIMESTAMP)), (0, IterationBarrier(0, INPUT_ENDED))]
+    put(gate, 1, END)
+    assert take_all(gate) == []
+    put(gate, 2, END)
+    assert take_all(gate) == [(FEEDBACK_INPUT, END)]
+
+
+def test_a_tail_that_ends_early_counts_no_more() -> None:
+    gate = head_gate()
+    put(gate, 1, barrier(0, 2))
+    put(gate, 1, END)
+    put(gate, 2, barrier(0, 1))
+    assert take_all(gate) == [(FEEDBACK_INPUT, barrier(0, 3))]
+    put(gate, 2, barrier(1, 4))
+    assert take_all(gate) == [(FEEDBACK_INPUT, barrier(1, 4))]
+
+
+def test_a_subtask_that_nobody_sends_to_has_its_part_in_the_loop() -> None:
+    gate = InputGate([FEEDBACK_INPUT])
+    assert take_all(gate) == [(0, IterationBarrier(0, INPUT_ENDED))]
+
+
+def test_supersteps_of_other_loops_do_not_enter_a_loop() -> None:
+    gate = head_gate()
+    put(gate, 0, barrier(0, loop=1))
+    assert take_all(gate) == []
+
+
+def test_a_tail_never_waits_for_credit() -> None:
+    released = []
+    gate = head_gate()
+    for channel in range(3):
+        gate.put(channel, (numbers([channel]),), lambda: released.append(1))
+    assert len(released) == 2
+    take_all(gate)
+    assert len(released) == 3

@@ -1,0 +1,37 @@
+"""The verbs that set something about the operator just added, shared by streams and sinks."""
+
+from __future__ import annotations
+
+from penstock.engine.api.program import Program
+from penstock.engine.config import LARGEST_MAX_PARALLELISM, check_parallelism
+from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.graph.logical import Results
+
+
+class OperatorSettings:
+    """Knows the program, and the node that was just added (None where the last verb added none)."""
+
+    _program: Program
+    _node: int | None
+
+    def _own_node(self, verb: str) -> int:
+        self._program.check_open()
+        if self._node is None:
+            raise GraphError(f"{verb}() sets something of an operator; call it right behind the verb that adds one")
+        return self._node
+
+    def _set_name(self, name: str) -> None:
+        self._program.graph.name(self._own_node("name"), name)
+
+    def _set_uid(self, uid: str) -> None:
+        if not uid:
+            raise ConfigurationError("uid must not be empty")
+        self._program.graph.uid(self._own_node("uid"), uid)
+
+    def _set_parallelism(self, parallelism: int) -> None:
+        node = self._own_node("set_parallelism")
+        where = self._program.graph[node].where
+        if isinstance(self._program.graph[node].role, Results):
+            raise GraphError(f"{where}: rows for the client are read by one process; set the parallelism before it")
+        check_parallelism(parallelism, LARGEST_MAX_PARALLELISM, where)
+        self._program.graph.parallelism(node, parallelism)

@@ -1,0 +1,356 @@
+"""The operator of `map_async`: calls an asynchronous function for the rows of each batch, many rows at a time.
+
+The stream API makes its factory. It runs an event loop of its own inside `process_batch` until every call of the batch
+has come back, so nothing is in flight between elements, and watermarks and checkpoints need no care (`docs/adr/0007`).
+Delays and timeouts are those of asyncio: real time, whatever clock the job runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.durations import Duration, format_duration, parse_duration
+from penstock.engine.elements import Batch
+from penstock.engine.errors import ConfigurationError, GraphError, RecordError, SerializationError, StateError
+from penstock.engine.functions import AsyncFunction, Row, Rows
+from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.rows import RowConverter, batch_rows
+
+Order: TypeAlias = Literal["ordered", "unordered"]
+AsyncRowFunction: TypeAlias = "Callable[[Row], Awaitable[Mapping[str, Any] | Rows]]"
+_Made = TypeVar("_Made")
+
+_MOST_ATTEMPTS: Final = 100
+_LARGEST_BACKOFF: Final = 100.0
+_CANCEL_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncRetry:
+    """Calls that failed are made again, later and later, until the timeout of `map_async` ends them.
+
+    Args:
+        attempts: how many calls there may be for a row, the first included; 1 to 100.
+        delay: how long to wait behind the first one that failed.
+        backoff: each further wait is this many times as long as the one before; 1.0 to 100.0.
+        on: the exceptions that are worth another call.
+
+    Raises:
+        ConfigurationError: names what cannot be used.
+
+    Example:
+        >>> list(AsyncRetry(attempts=4, delay="100ms", backoff=2.0).pauses())
+        [0.1, 0.2, 0.4]
+    """
+
+    attempts: int = 3
+    delay: Duration = "100ms"
+    backoff: float = 2.0
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        attempts, backoff, on = self.attempts, self.backoff, self.on
+        if not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= _MOST_ATTEMPTS:
+            raise ConfigurationError(
+                f"AsyncRetry: attempts must be a whole number from 1 to {_MOST_ATTEMPTS}, not {attempts!r}"
+            )
+        if not isinstance(backoff, int | float) or not 1 <= backoff <= _LARGEST_BACKOFF:
+            raise ConfigurationError(
+                f"AsyncRetry: backoff must be a number from 1 to {_LARGEST_BACKOFF:g}, not {backoff!r}"
+            )
+        parse_duration(self.delay, "AsyncRetry: delay")
+        if not isinstance(on, tuple) or not all(inspect.isclass(one) and issubclass(one, Exception) for one in on):
+            raise ConfigurationError(f"AsyncRetry: on must be a tuple of exception classes, not {on!r}")
+
+    def pauses(self) -> Iterator[float]:
+        """The seconds to wait behind each attempt that failed, but the last."""
+        seconds = parse_duration(self.delay, "AsyncRetry: delay") / 1000
+        for _ in range(self.attempts - 1):
+            yield seconds
+            seconds *= self.backoff
+
+
+_ONCE: Final = AsyncRetry(attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncFunctionFactory:
+    """Creates the operator that calls `function` with each row.
+
+    Args:
+        function: an `AsyncFunction`, or a class of such, or an `async def` function of a row that returns a dict, a
+            list of dicts, or None.
+        schema: the declared columns of its result, or None to infer them.
+        timeout: how long the work on a row may take, with all retries.
+        capacity: how many rows are worked on at a time.
+        order: whether rows go on in the order of the input, or in that in which they are done.
+        retry: which calls are made again; None for none.
+
+    Raises:
+        GraphError: `function` is none of these.
+        ConfigurationError: an option that cannot be used.
+    """
+
+    function: AsyncFunction | type[AsyncFunction] | AsyncRowFunction
+    schema: SchemaOrUnknown = None
+    timeout: Duration = "60s"
+    capacity: int = 100
+    order: Order = "ordered"
+    retry: AsyncRetry | None = None
+
+    def __post_init__(self) -> None:
+        _check_function(self.function)
+        if not parse_duration(self.timeout, "map_async: timeout"):
+            raise ConfigurationError(f"map_async: timeout must be longer than nothing, not {self.timeout!r}")
+        if not isinstance(self.capacity, int) or isinstance(self.capacity, bool) or self.capacity < 1:
+            raise ConfigurationError(f"map_async: capacity must be a whole number of 1 or more, not {self.capacity!r}")
+        if self.order not in get_args(Order):
+            raise ConfigurationError(f'map_async: order must be "ordered" or "unordered", not {self.order!r}')
+        if self.retry is not None and not isinstance(self.retry, AsyncRetry):
+            raise ConfigurationError(f"map_async: retry must be an AsyncRetry, not {self.retry!r}")
+
+    def __call__(self) -> Operator:
+        return AsyncFunctionOperator(self)
+
+
+def _check_function(function: object) -> None:
+    kind = function if inspect.isclass(function) else type(function)
+    if inspect.isclass(function) and not issubclass(function, AsyncFunction):
+        raise GraphError(f"map_async: class {function.__qualname__} is no AsyncFunction; derive it from that")
+    method = kind.process if issubclass(kind, AsyncFunction) else function
+    if inspect.isasyncgenfunction(method):
+        raise GraphError("map_async: the function yields its rows; let it return a list of them")
+    if not inspect.iscoroutinefunction(method):
+        raise GraphError(
+            f"map_async takes an AsyncFunction or an `async def` function of a row, not {function!r:.200}; for a "
+            "function that does not await anything use map or flat_map"
+        )
+
+
+class _RowFunction(AsyncFunction):
+    """An `async def` function of a row."""
+
+    def __init__(self, function: AsyncRowFunction, timeout: str) -> None:
+        self._function = function
+        self._timeout = timeout
+
+    async def process(self, row: Row) -> Any:
+        return await self._function(row)
+
+    def timeout(self, row: Row) -> Rows:
+        raise TimeoutError(
+            f"the work on the row took longer than {self._timeout}; give map_async a longer timeout, or an "
+            "AsyncFunction whose timeout(row) emits something else"
+        )
+
+
+class AsyncRuntime:
+    """The `RuntimeContext` of an `AsyncFunction`, which has no state: its calls end in no certain order."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._where = context.where
+        self.operator = context.operator
+        self.subtask = context.subtask
+        self.parallelism = context.parallelism
+
+    def _no_state(self, descriptor: object) -> NoReturn:
+        raise StateError(
+            f"{self._where}: an AsyncFunction has no state; keep it in a process function before or behind map_async"
+        )
+
+    get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _no_state
+    get_operator_list_state = get_union_list_state = _no_state
+
+
+class AsyncFunctionOperator(Operator):
+    """Calls the subtask's own copy of the user's function."""
+
+    def __init__(self, settings: AsyncFunctionFactory) -> None:
+        self._settings = settings
+        self._seconds = parse_duration(settings.timeout, "map_async: timeout") / 1000
+        self._retry = settings.retry or _ONCE
+        self._function: AsyncFunction | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+        self._converter = RowConverter(self._settings.schema, context.where)
+        self._check_thread()
+        self._loop = asyncio.new_event_loop()
+        self._function = self._create(context)
+        try:
+            self._run(lambda: _awaited(self._own.open, AsyncRuntime(context)))
+        except Exception as error:
+            raise context.user_code_error(error, context) from error
+
+    @property
+    def _own(self) -> AsyncFunction:
+        assert self._function is not None, "called before open"
+        return self._function
+
+    def _create(self, context: OperatorContext) -> AsyncFunction:
+        given: Any = self._settings.function
+        if isinstance(given, type):
+            try:
+                own: AsyncFunction = given()
+                return own
+            except Exception as error:
+                raise context.user_code_error(error, given) from error
+        try:
+            copied = copy.deepcopy(given)
+        except Exception as error:
+            raise SerializationError(
+                f"{context.where}: {given!r} cannot be copied ({type(error).__name__}: {error}); each subtask needs "
+                "one of its own, so pass the class, or create in open(context) what cannot be copied"
+            ) from error
+        if isinstance(copied, AsyncFunction):
+            return copied
+        return _RowFunction(copied, format_duration(parse_duration(self._settings.timeout, "map_async: timeout")))
+
+    def _check_thread(self) -> None:
+        if _is_in_event_loop():
+            raise ConfigurationError(
+                f"{self._context.where}: map_async cannot run in the thread of an event loop, such as that of a "
+                'notebook; use runtime="ray", or run the job in another thread: await asyncio.to_thread(env.execute)'
+            )
+
+    def _run(self, start: Callable[[], Coroutine[Any, Any, _Made]]) -> _Made:
+        assert self._loop is not None, "called before open"
+        self._check_thread()
+        return self._loop.run_until_complete(start())
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        rows = batch_rows(batch.data, self._context.where)
+        done = self._run(lambda: self._call_all(rows))
+        if self._settings.order == "ordered":
+            done.sort(key=lambda made: made[0])
+        made = [row for _, some in done for row in some]
+        if not made:
+            return
+        counts = [len(some) for _, some in done]
+        origin = pa.array(np.repeat(np.array([index for index, _ in done], np.int64), counts))
+        data = self._converter.convert(made)
+        timestamps = None if batch.timestamps is None else batch.timestamps.take(origin)
+        out.collect(Batch(data, timestamps, None if batch.kinds is None else batch.kinds.take(origin)))
+
+    async def _call_all(self, rows: Sequence[Row]) -> list[tuple[int, Sequence[Any]]]:
+        """What each row gave, with its index, in the order in which they were done."""
+        waiting = iter(enumerate(rows))
+        done: list[tuple[int, Sequence[Any]]] = []
+
+        async def work() -> None:
+            for index, row in waiting:
+                done.append((index, await self._call(row)))
+
+        workers = [asyncio.ensure_future(work()) for _ in range(min(self._settings.capacity, len(rows)))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            await _cancelled(workers)
+        return done
+
+    async def _call(self, row: Row) -> Sequence[Any]:
+        """The rows for one row."""
+        call = asyncio.ensure_future(self._attempts(row))
+        try:
+            await asyncio.wait([call], timeout=self._seconds)
+        finally:
+            in_time = call.done()
+            await _cancelled([call])
+        if in_time and (failure := _failure(call)) is not None:
+            raise self._context.user_code_error(failure, row) from failure
+        try:
+            return _rows(call.result() if in_time else self._own.timeout(dict(row)), self._context.where)
+        except Exception as error:
+            raise self._context.user_code_error(error, row) from error
+
+    async def _attempts(self, row: Row) -> Any:
+        for pause in self._retry.pauses():
+            try:
+                return await self._own.process(dict(row))
+            except self._retry.on:
+                await asyncio.sleep(pause)
+        return await self._own.process(dict(row))
+
+    def close(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            if self._function is not None and not _is_in_event_loop():
+                loop.run_until_complete(_awaited(self._function.close))
+        except Exception as error:
+            raise self._context.user_code_error(error, self._context) from error
+        finally:
+            _shut_down(loop)
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _awaited(hook: Callable[..., Any], *arguments: Any) -> None:
+    """Call a hook where the loop runs, so that it can create clients that need one; it may be a coroutine function."""
+    made = hook(*arguments)
+    if inspect.isawaitable(made):
+        await made
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel those that still run, and let them clean up; one that will not end is left behind after a while."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=_CANCEL_SECONDS)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            # Asked for, so that asyncio does not report it as lost: the first error is the one that counts.
+            task.exception()
+
+
+def _failure(call: asyncio.Task[Any]) -> Exception | None:
+    """What the call raised, with a traceback that begins in it."""
+    if call.cancelled():
+        return RuntimeError("process() was cancelled by something that it awaited; handle asyncio.CancelledError in it")
+    error = call.exception()
+    if error is None or isinstance(error, Exception):
+        return error
+    raise error
+
+
+def _rows(made: object, where: str) -> Sequence[Any]:
+    if made is None:
+        return ()
+    if isinstance(made, Mapping):
+        return (made,)
+    if isinstance(made, str | bytes) or not isinstance(made, Iterable):
+        raise RecordError(
+            f"{where}: the function of map_async gave {made!r:.200} ({type(made).__name__}), not rows; return a dict, "
+            "a list of dicts, or None for no rows"
+        )
+    return list(made)
+
+
+def _shut_down(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop, as `asyncio.run` does: what still runs in it is cancelled first."""
+    try:
+        if _is_in_event_loop():
+            return
+        loop.run_until_complete(_cancelled(list(asyncio.all_tasks(loop))))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()

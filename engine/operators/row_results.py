@@ -1,0 +1,128 @@
+"""The rows that functions give back or emit to side outputs, until they become record batches.
+
+The operators of process functions use it. It guarantees that a row is emitted as it was when the function gave it,
+whatever the function does to its own objects afterwards: results do not depend on how rows are cut into batches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from types import GeneratorType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.engine.elements import Batch
+from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.functions import OutputTag, Row
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.rows import RowConverter
+
+USUAL: Final = frozenset({GeneratorType, list, tuple})
+"""What functions give rows in; anything else is looked at by `checked_rows`."""
+_UNCHANGEABLE: Final = frozenset(
+    {bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal, type(None)},
+)
+
+
+def owned_row(row: Any) -> Any:
+    """A copy that the function cannot reach: it may well go on with the dict, in its state for example.
+
+    What is no mapping is given back as it is; the conversion refuses it.
+    """
+    if row.__class__ is dict:
+        own = row.copy()
+    elif isinstance(row, Mapping):
+        own = dict(row)
+    else:
+        return row
+    if _UNCHANGEABLE.issuperset(map(type, own.values())):
+        return own
+    return {name: value if type(value) in _UNCHANGEABLE else copy.deepcopy(value) for name, value in own.items()}
+
+
+def checked_rows(made: Any, method: str, where: str) -> Iterable[Any]:
+    """What a function returned, if it is an iterable of rows.
+
+    Raises:
+        RecordError: it is not; a single dict, for example.
+    """
+    if isinstance(made, (Mapping, str, bytes)) or not isinstance(made, Iterable):
+        raise RecordError(
+            f"{where}: {method} returned {made!r:.200} ({type(made).__name__}), not rows; yield each row (a dict), or "
+            "return a list of dicts, or None for no rows"
+        )
+    return made
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """Rows of one side output and their timestamps, and the types that they have had so far."""
+
+    converter: RowConverter
+    rows: list[Row] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+
+
+class SideOutputs:
+    """The rows that a function has emitted to side outputs, until `flush`.
+
+    Args:
+        context: knows who reads the side outputs; what nobody reads is dropped.
+        timed: whether the rows carry event timestamps.
+    """
+
+    def __init__(self, context: OperatorContext, timed: bool) -> None:
+        self._context = context
+        self._timed = timed
+        self._buffers: dict[str, _Buffer] = {}
+        self._waiting = False
+
+    def add(self, tag: OutputTag, row: Mapping[str, Any], timestamp: int | None) -> None:
+        """Keep a row for the side output `tag`.
+
+        Raises:
+            ConfigurationError: `tag` is no `OutputTag`.
+            RecordError: the stream has timestamps, and the row has none.
+        """
+        if not isinstance(tag, OutputTag):
+            raise ConfigurationError(
+                f"{self._context.where}: ctx.output takes an OutputTag and a row, not {tag!r:.200}; make one with "
+                'OutputTag("late"), and read it with get_side_output(tag)'
+            )
+        if tag.name not in self._context.sides:
+            return
+        buffer = self._buffers.get(tag.name)
+        if buffer is None:
+            converter = RowConverter(tag.schema, f"{self._context.where}, side output {tag.name!r}")
+            buffer = self._buffers[tag.name] = _Buffer(converter)
+        if self._timed:
+            if timestamp is None:
+                raise unknown_timestamp(self._context.where)
+            buffer.times.append(timestamp)
+        buffer.rows.append(owned_row(row))
+        self._waiting = True
+
+    def flush(self) -> None:
+        """Emit what was added, one batch for each side output."""
+        if not self._waiting:
+            return
+        self._waiting = False
+        for tag, buffer in self._buffers.items():
+            if buffer.rows:
+                rows, buffer.rows = buffer.rows, []
+                times, buffer.times = buffer.times, []
+                data = buffer.converter.convert(rows)
+                self._context.emit_side(tag, Batch(data, pa.array(times, pa.int64()) if self._timed else None))
+
+
+def unknown_timestamp(where: str) -> RecordError:
+    """The error for a row without a timestamp that goes out on a stream with event time."""
+    return RecordError(
+        f"{where}: the row was emitted where no event timestamp is known, on a stream that has them; emit it in "
+        "process_element or on_timer, or call assign_timestamps on both streams before they are connected"
+    )

@@ -1,0 +1,294 @@
+"""The state of window functions: that of a key and window, and that of a key, side by side.
+
+A backend has one current key and namespace, and a function holds states of both kinds at once; so each state goes to
+its own place before each use. The window operator makes the stores, and moves the place that they follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.engine.errors import ConfigurationError, StateError, nearest
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.state.backend import (
+    AggregatingState,
+    KeyedStateBackend,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from penstock.engine.state.descriptors import (
+    AggregatingStateDescriptor,
+    KeyedDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+
+GoThere = Callable[[], None]
+"""Makes the backend read and write at a state's place."""
+
+
+class _PlacedValue(ValueState):
+    def __init__(self, state: ValueState, go: GoThere) -> None:
+        self._state, self._go = state, go
+
+    def value(self) -> Any:
+        self._go()
+        return self._state.value()
+
+    def update(self, value: Any) -> None:
+        self._go()
+        self._state.update(value)
+
+    def clear(self) -> None:
+        self._go()
+        self._state.clear()
+
+    def values(self) -> Any:
+        raise StateError("values() is for process_batch of keyed process functions; use value() in window functions")
+
+    def update_values(self, values: Any) -> None:
+        raise StateError("update_values(...) is for process_batch of keyed process functions; use update(...)")
+
+
+class _PlacedList(ListState):
+    def __init__(self, state: ListState, go: GoThere) -> None:
+        self._state, self._go = state, go
+
+    def get(self) -> list[Any]:
+        self._go()
+        return self._state.get()
+
+    def add(self, value: Any) -> None:
+        self._go()
+        self._state.add(value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._go()
+        self._state.add_all(values)
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._go()
+        self._state.update(values)
+
+    def clear(self) -> None:
+        self._go()
+        self._state.clear()
+
+
+class _PlacedMap(MapState):
+    def __init__(self, state: MapState, go: GoThere) -> None:
+        self._state, self._go = state, go
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self._go()
+        return self._state.get(key, default)
+
+    def put(self, key: Any, value: Any) -> None:
+        self._go()
+        self._state.put(key, value)
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        self._go()
+        self._state.put_all(entries)
+
+    def remove(self, key: Any) -> None:
+        self._go()
+        self._state.remove(key)
+
+    def contains(self, key: Any) -> bool:
+        self._go()
+        return self._state.contains(key)
+
+    def items(self) -> list[tuple[Any, Any]]:
+        self._go()
+        return self._state.items()
+
+    def clear(self) -> None:
+        self._go()
+        self._state.clear()
+
+
+class _PlacedReducing(ReducingState):
+    def __init__(self, state: ReducingState, go: GoThere) -> None:
+        self._state, self._go = state, go
+
+    def get(self) -> Any:
+        self._go()
+        return self._state.get()
+
+    def add(self, value: Any) -> None:
+        self._go()
+        self._state.add(value)
+
+    def clear(self) -> None:
+        self._go()
+        self._state.clear()
+
+
+class _PlacedAggregating(AggregatingState):
+    def __init__(self, state: AggregatingState, go: GoThere) -> None:
+        self._state, self._go = state, go
+
+    def get(self) -> Any:
+        self._go()
+        return self._state.get()
+
+    def add(self, value: Any) -> None:
+        self._go()
+        self._state.add(value)
+
+    def clear(self) -> None:
+        self._go()
+        self._state.clear()
+
+
+def prefixed(descriptor: KeyedDescriptor, prefix: str) -> KeyedDescriptor:
+    """The descriptor under a name that no other part of the window operator uses."""
+    return replace(descriptor, name=f"{prefix}-{descriptor.name}")
+
+
+def declare(backend: KeyedStateBackend, descriptor: KeyedDescriptor, where: str) -> Any:
+    """The backend's state of a descriptor of any kind.
+
+    Raises:
+        ConfigurationError: it is no descriptor.
+    """
+    match descriptor:
+        case ValueStateDescriptor():
+            return backend.value_state(descriptor)
+        case ListStateDescriptor():
+            return backend.list_state(descriptor)
+        case MapStateDescriptor():
+            return backend.map_state(descriptor)
+        case ReducingStateDescriptor():
+            return backend.reducing_state(descriptor)
+        case AggregatingStateDescriptor():
+            return backend.aggregating_state(descriptor)
+        case _:
+            raise ConfigurationError(f"{where}: state is declared by a descriptor, not by {descriptor!r:.200}")
+
+
+class PlacedStore:
+    """A `KeyedStateStore` whose states follow a place.
+
+    Args:
+        backend: holds the states.
+        prefix: keeps their names apart from others.
+        go: moves the backend to the place.
+        where: operator and subtask, for messages.
+        refusal: why there can be no state, or an empty text.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, prefix: str, go: GoThere, where: str, refusal: str = "") -> None:
+        self._backend = backend
+        self._prefix = prefix
+        self._go = go
+        self._where = where
+        self._refusal = refusal
+        self._states: dict[str, tuple[KeyedDescriptor, Any]] = {}
+        self._sealed = False
+
+    def seal(self) -> None:
+        """From now on, declaring a state is an error."""
+        self._sealed = True
+
+    def clear(self) -> None:
+        """Clear all states at the place."""
+        for _, state in self._states.values():
+            state.clear()
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        found = self._get("get_state", descriptor, ValueStateDescriptor, _PlacedValue)
+        assert isinstance(found, ValueState)
+        return found
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        found = self._get("get_list_state", descriptor, ListStateDescriptor, _PlacedList)
+        assert isinstance(found, ListState)
+        return found
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        found = self._get("get_map_state", descriptor, MapStateDescriptor, _PlacedMap)
+        assert isinstance(found, MapState)
+        return found
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        found = self._get("get_reducing_state", descriptor, ReducingStateDescriptor, _PlacedReducing)
+        assert isinstance(found, ReducingState)
+        return found
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        found = self._get("get_aggregating_state", descriptor, AggregatingStateDescriptor, _PlacedAggregating)
+        assert isinstance(found, AggregatingState)
+        return found
+
+    def _get(self, method: str, descriptor: KeyedDescriptor, kind: type, placed: Callable[[Any, GoThere], Any]) -> Any:
+        if type(descriptor) is not kind:
+            raise ConfigurationError(f"{self._where}: {method} takes a {kind.__name__}, not {descriptor!r:.200}")
+        name = descriptor.name
+        known = self._states.get(name)
+        if known is not None and known[0] == descriptor:
+            return known[1]
+        if self._refusal:
+            raise StateError(f"{self._where}: {method}({name!r}): {self._refusal}")
+        if self._sealed:
+            hint = nearest(name, self._states)
+            raise StateError(
+                f"{self._where}: {method}({name!r}): no such state was declared{hint}; declare every state in "
+                "open(self, context), by context.window_state or context.global_state"
+            )
+        state = declare(self._backend, prefixed(descriptor, self._prefix), self._where)
+        self._states[name] = (descriptor, placed(state, self._go))
+        return self._states[name][1]
+
+
+class WindowRuntime:
+    """The `WindowRuntimeContext` of one function.
+
+    Args:
+        context: where the operator runs.
+        window_state, global_state: the stores of the function.
+    """
+
+    def __init__(self, context: OperatorContext, window_state: PlacedStore, global_state: PlacedStore) -> None:
+        self._context = context
+        self.window_state = window_state
+        self.global_state = global_state
+        self.get_state = global_state.get_state
+        self.get_list_state = global_state.get_list_state
+        self.get_map_state = global_state.get_map_state
+        self.get_reducing_state = global_state.get_reducing_state
+        self.get_aggregating_state = global_state.get_aggregating_state
+
+    def __repr__(self) -> str:
+        return f"WindowRuntimeContext({self._context.where})"
+
+    @property
+    def operator(self) -> str:
+        return self._context.operator
+
+    @property
+    def subtask(self) -> int:
+        return self._context.subtask
+
+    @property
+    def parallelism(self) -> int:
+        return self._context.parallelism
+
+    def get_operator_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        raise self._no_operator_state("get_operator_list_state", descriptor)
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        raise self._no_operator_state("get_union_list_state", descriptor)
+
+    def _no_operator_state(self, method: str, descriptor: ListStateDescriptor) -> StateError:
+        return StateError(
+            f"{self._context.where}: {method}({descriptor.name!r}): window functions have keyed state alone; use "
+            "context.global_state, or a process function behind the windows"
+        )

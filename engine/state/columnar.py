@@ -1,0 +1,280 @@
+"""Keyed state whose value states are columns: for functions that work on whole batches of keys.
+
+`create_columnar_backend` makes it. `values()` and `update_values(...)` are vectorised; reading or writing one key at a
+time, as timers do, takes some microseconds. What has no column (lists, maps, reducing and aggregating state, time to
+live, serializers, namespaces) is kept by a heap backend inside. Memory is bounded by the keys that hold something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.engine.errors import StateError
+from penstock.engine.state.backend import (
+    AggregatingState,
+    BackendContext,
+    Key,
+    KeyedStateBackend,
+    ListState,
+    MapState,
+    Namespace,
+    ReducingState,
+    ValueState,
+)
+from penstock.engine.state.cursor import outside_key
+from penstock.engine.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.engine.state.heap import HeapBackend
+from penstock.engine.state.key_index import KeyIndex, Slots
+from penstock.engine.state.slots import SlotColumn
+from penstock.engine.state.snapshot import StateTable
+from penstock.engine.state.state_tables import START, VALUE, StateTables, ValueCodec
+
+
+class _Places:
+    """The slots of the current key and of the current keys, looked up when a state asks for them."""
+
+    def __init__(self, tables: StateTables, where: str) -> None:
+        self._tables = tables
+        self._where = where
+        self.index = KeyIndex()
+        self.columns: list[SlotColumn] = []
+        self.has_namespace = False
+        self._key: list[Key] = []
+        self._slot: int | None = None
+        self._batch: list[pa.Array] | None = None
+        self._batch_slots: Slots | None = None
+
+    def set_key(self, key: Key, namespace: Namespace) -> None:
+        self._key, self._slot, self.has_namespace = [key], None, namespace is not None
+
+    def set_batch(self, columns: list[pa.Array]) -> None:
+        self._batch, self._batch_slots = columns, None
+
+    def clear(self) -> None:
+        self._key, self._slot, self.has_namespace = [], None, False
+        self._batch = self._batch_slots = None
+
+    def slot(self) -> int:
+        """The slot of the current key, or -1."""
+        if not self._key:
+            raise outside_key(self._where)
+        if self._slot is None:
+            self._slot = int(self.index.find(self._tables.key_columns(self._key))[0])
+        return self._slot
+
+    def add(self) -> int:
+        """The slot of the current key, which gets one if it has none."""
+        if self.slot() < 0:
+            self._slot = int(self.index.lookup(self._tables.key_columns(self._key))[0])
+            self._batch_slots = None
+        assert self._slot is not None
+        return self._slot
+
+    def batch(self) -> Slots:
+        """The slots of the current keys, or -1."""
+        if self._batch is None:
+            raise StateError(
+                f"{self._where}: values() and update_values(...) are for process_batch; call value() and update() here"
+            )
+        if self._batch_slots is None:
+            self._batch_slots = self.index.find(self._batch)
+        return self._batch_slots
+
+    def add_batch(self, rows: npt.NDArray[np.bool_]) -> Slots:
+        """The slots of the current keys; those of `rows` get one if they have none."""
+        slots, batch = self.batch(), self._batch
+        new = np.flatnonzero(rows & (slots < 0))
+        if len(new) and batch is not None:
+            slots[new] = self.index.lookup([column.take(pa.array(new)) for column in batch])
+            self._slot = None
+        return slots
+
+    def release(self, slots: Slots) -> None:
+        """Take back those of the slots at which no state holds anything."""
+        empty = ~np.logical_or.reduce([column.has(slots) for column in self.columns])
+        if empty.any():
+            self.index.remove(slots[empty])
+            self._slot = self._batch_slots = None
+
+
+class ColumnarValueState(ValueState):
+    """One value a slot; a heap state holds what belongs to namespaces."""
+
+    def __init__(self, places: _Places, spaced: ValueState, codec: ValueCodec, default: Any) -> None:
+        self._places = places
+        self._spaced = spaced
+        self._codec = codec
+        self._default = None if default is None else codec.encode([default])
+        self.column = SlotColumn(codec.kind)
+        places.columns.append(self.column)
+
+    def value(self) -> Any:
+        if self._places.has_namespace:
+            return self._spaced.value()
+        slot = self._places.slot()
+        found = None if slot < 0 else self._codec.decode(self.column.get(np.array([slot])))[0]
+        if found is None and self._default is not None:
+            return self._codec.decode(self._default)[0]
+        return found
+
+    def update(self, value: Any) -> None:
+        if self._places.has_namespace:
+            self._spaced.update(value)
+        elif value is None:
+            self.clear()
+        else:
+            encoded = self._codec.encode([self._codec.admit(value)])
+            self.column.set(np.array([self._places.add()]), encoded)
+
+    def clear(self) -> None:
+        if self._places.has_namespace:
+            self._spaced.clear()
+        elif (slot := self._places.slot()) >= 0:
+            slots = np.array([slot])
+            self.column.clear(slots)
+            self._places.release(slots)
+
+    def values(self) -> pa.Array:
+        slots = self._places.batch()
+        known = slots >= 0
+        found = self.column.get(slots[known])
+        if not known.all():
+            found = _spread(found, known)
+        return found if self._default is None else _filled(found, self._default)
+
+    def update_values(self, values: Any) -> None:
+        array = self._codec.array(values, len(self._places.batch()))
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        slots = self._places.add_batch(valid)
+        known = slots >= 0
+        self.column.set(slots[known], array if known.all() else array.filter(pa.array(known)))
+        if not valid.all():
+            self._places.release(slots[known & ~valid])
+
+
+def _spread(values: pa.Array, rows: npt.NDArray[np.bool_]) -> pa.Array:
+    """The values one after another at `rows`, null at the others."""
+    if len(values) == 0:
+        return pa.nulls(len(rows), values.type)
+    return values.take(pa.array(np.cumsum(rows) - 1, mask=~rows))
+
+
+def _filled(values: pa.Array, default: pa.Array) -> pa.Array:
+    """The values with the only value of `default` for null; of any type, which Arrow's `fill_null` does not take."""
+    if values.null_count == 0:
+        return values
+    rows = np.where(values.is_valid().to_numpy(zero_copy_only=False), np.arange(len(values)), len(values))
+    return pa.concat_arrays([values, default]).take(pa.array(rows))
+
+
+class ColumnarBackend(KeyedStateBackend):
+    """Value states as columns, all else on a heap.
+
+    Args:
+        context: of the operator, which has at least one key column.
+    """
+
+    def __init__(self, context: BackendContext) -> None:
+        self._keys = list(context.keys)
+        self._where = context.where
+        self._heap = HeapBackend(context)
+        self._places = _Places(self._heap.tables, context.where)
+        self._states: dict[str, tuple[ValueStateDescriptor, ColumnarValueState]] = {}
+
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        spaced = self._heap.value_state(descriptor)
+        if descriptor.ttl is not None or descriptor.serializer is not None:
+            return spaced
+        if descriptor.name not in self._states:
+            codec = self._heap.tables.codec(descriptor)
+            state = ColumnarValueState(self._places, spaced, codec, descriptor.default)
+            self._states[descriptor.name] = (descriptor, state)
+        return self._states[descriptor.name][1]
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        return self._heap.list_state(descriptor)
+
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        return self._heap.map_state(descriptor)
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        return self._heap.reducing_state(descriptor)
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        return self._heap.aggregating_state(descriptor)
+
+    def bind_keys(self, schema: pa.Schema) -> None:
+        self._heap.bind_keys(schema)
+
+    def set_current_key(self, key: Key, namespace: Namespace = None) -> None:
+        self._heap.set_current_key(key, namespace)
+        self._places.set_key(key, namespace)
+
+    def set_current_keys(self, keys: pa.RecordBatch) -> None:
+        self._heap.set_current_keys(keys)
+        self._places.set_batch([keys.column(name) for name in self._keys])
+
+    def clear_current_key(self) -> None:
+        self._heap.clear_current_key()
+        self._places.clear()
+
+    def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:
+        yield from self._heap.entries(name)
+        if name in self._states:
+            slots = self._held(self._states[name][1])
+            keys = pa.RecordBatch.from_arrays(self._key_columns(slots), names=self._keys)
+            yield from ((key, None) for key in self._heap.tables.key_values(keys))
+
+    def _held(self, state: ColumnarValueState) -> Slots:
+        """The slots at which a state holds something."""
+        slots = self._places.index.slots()
+        return slots[state.column.has(slots)]
+
+    def _key_columns(self, slots: Slots) -> list[pa.Array]:
+        if len(slots) == 0:
+            return self._heap.tables.key_columns([])
+        schema = self._heap.tables.schema
+        assert schema is not None, "keys come with their types"
+        return [key.cast(kind) for key, kind in zip(self._places.index.keys(slots), schema.types, strict=True)]
+
+    def snapshot(self) -> dict[str, StateTable]:
+        tables = self._heap.snapshot()
+        for name in tables.keys() & self._states.keys():
+            state = self._states[name][1]
+            slots = self._held(state)
+            columns = self._heap.tables.table(self._key_columns(slots), None, {VALUE: state.column.get(slots)})
+            tables[name] = self._heap.tables.join([columns, tables[name]])
+        return tables
+
+    def restore(self, tables: Mapping[str, StateTable]) -> None:
+        rest = dict(tables)
+        for name, (descriptor, state) in self._states.items():
+            if name in tables:
+                self._heap.tables.check(descriptor, tables[name])
+                data = tables[name].data
+                self._load(state, data.filter(pc.is_null(data.column(START))))
+                rest[name] = StateTable(tables[name].redistribution, data.filter(pc.is_valid(data.column(START))))
+        self._heap.restore(rest)
+
+    def _load(self, state: ColumnarValueState, data: pa.Table) -> None:
+        names = [*self._keys, self._heap.tables.column_name(VALUE)]
+        for batch in data.select(names).to_batches():
+            slots = self._places.index.lookup(batch.columns[:-1])
+            state.column.set(slots, batch.column(len(self._keys)))
+
+    def close(self) -> None:
+        self._heap.close()
+        self._states.clear()
+        self._places = _Places(self._heap.tables, self._where)

@@ -1,0 +1,101 @@
+"""The states that one operator has declared, by name, and what its backend needs of each.
+
+Backends and operator state keep one such list each; a name stands for one state only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from penstock.engine.errors import StateError
+from penstock.engine.state.cursor import Place
+from penstock.engine.state.descriptors import (
+    AggregatingStateDescriptor,
+    KeyedDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.engine.state.state_tables import StateRows
+
+_S = TypeVar("_S")
+_K = TypeVar("_K")
+
+
+class Kept(Protocol):
+    """What a backend needs of a state beside what users do."""
+
+    def places(self) -> list[Place]:
+        """Where it holds something."""
+        ...
+
+    def dump(self) -> StateRows:
+        """All that it holds."""
+        ...
+
+    def load(self, rows: StateRows) -> None:
+        """Hold `rows` too."""
+        ...
+
+
+class Declared(Generic[_K]):
+    """The states of one backend by name, so that each is declared in one way only; what it keeps of each is its own."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._states: dict[str, tuple[KeyedDescriptor, object, _K]] = {}
+
+    def get(self, descriptor: KeyedDescriptor, make: Callable[[], tuple[_S, _K]]) -> _S:
+        """The state of `descriptor`, made if it is new.
+
+        Raises:
+            StateError: its name was declared otherwise.
+        """
+        known = self._states.get(descriptor.name)
+        if known is None:
+            state, kept = make()
+            self._states[descriptor.name] = (descriptor, state, kept)
+            return state
+        if not same_descriptor(known[0], descriptor):
+            raise StateError(
+                f"{self._where}: state {descriptor.name!r} is declared twice, as {known[0]} and as {descriptor}; give "
+                "each state a name of its own"
+            )
+        return cast(_S, known[1])
+
+    def kept(self, name: str) -> _K:
+        """The state of a name.
+
+        Raises:
+            StateError: no such state.
+        """
+        if name not in self._states:
+            raise StateError(
+                f"{self._where}: no state {name!r} is declared; there are {', '.join(self._states) or 'none'}"
+            )
+        return self._states[name][2]
+
+    def __iter__(self) -> Iterator[tuple[KeyedDescriptor, _K]]:
+        return ((descriptor, kept) for descriptor, _, kept in self._states.values())
+
+    def forget(self) -> None:
+        """Drop all states and what they hold."""
+        self._states.clear()
+
+
+def same_descriptor(one: KeyedDescriptor, other: KeyedDescriptor) -> bool:
+    """Whether two descriptors declare the same state; two serializers of one class are alike."""
+    return _essence(one) == _essence(other)
+
+
+def _essence(descriptor: KeyedDescriptor) -> tuple[Any, ...]:
+    more: Any = None
+    match descriptor:
+        case ValueStateDescriptor():
+            more = descriptor.default
+        case MapStateDescriptor():
+            more = descriptor.map_key_type
+        case ReducingStateDescriptor() | AggregatingStateDescriptor():
+            more = descriptor.function
+    return type(descriptor), descriptor.value_type, descriptor.ttl, type(descriptor.serializer), more

@@ -1,0 +1,387 @@
+"""Numbers keys densely: a slot for each distinct key, found for whole batches at once.
+
+The running aggregate and the columnar backend keep their values by slot. Two keys share a slot exactly if they are
+equal (null equals null), whatever their hashes are; the slot of a removed key is given to a later one, so memory is
+bounded by the keys that were held at one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.state.key_codec import (
+    Packed,
+    comparable,
+    comparable_type,
+    from_words,
+    grown,
+    is_word,
+    pack,
+    read_only,
+    unpack,
+    words_of,
+)
+from penstock.engine.state.key_groups import hash_columns
+
+Slots = npt.NDArray[np.int64]
+
+_FEW: Final = 4096
+"""Up to here a dict is fast enough, and saves a small job the time in which numba is imported."""
+_MIN_ROWS: Final = 16_384
+_UNUSED: Final = np.uint64(2**64 - 1)
+_MIN_DEAD_BYTES: Final = 1 << 20
+
+
+class KeyIndex:
+    """A dense slot for each key.
+
+    Args:
+        hash_rows: a 64-bit hash of each row of key columns. Those of different keys may be equal.
+
+    Example:
+        >>> index = KeyIndex()
+        >>> index.lookup([pa.array(["b", "a", "b"])]).tolist()
+        [0, 1, 0]
+    """
+
+    def __init__(self, hash_rows: Callable[[Sequence[pa.Array]], Slots] = hash_columns) -> None:
+        self._hash_rows = hash_rows
+        self._types: list[pa.DataType] = []
+        self._table: _Table = _DictTable()
+        self._pool = _SlotPool()
+        self._null_slot = -1
+
+    def __len__(self) -> int:
+        return self._pool.used
+
+    @property
+    def end(self) -> int:
+        """All slots that were ever given are below this."""
+        return self._pool.end
+
+    def find(self, columns: Sequence[pa.Array]) -> Slots:
+        """The slot of each row's key, or -1 where it has none.
+
+        Args:
+            columns: the key columns, arrays of one length, of the same types in every call (null stands for any).
+        """
+        slots, _, _ = self._find(self._plain(columns))
+        return slots
+
+    def lookup(self, columns: Sequence[pa.Array]) -> Slots:
+        """The slot of each row's key; one not seen before gets a slot."""
+        plain = self._plain(columns)
+        slots, nulls, encoded = self._find(plain)
+        missing = np.flatnonzero(slots < 0)
+        if nulls[missing].any():
+            self._null_slot = int(self._pool.peek(1)[0])
+            self._pool.take(1)
+            slots[nulls] = self._null_slot
+            missing = np.flatnonzero(slots < 0)
+        if len(missing) == 0:
+            return slots
+        if isinstance(self._table, _DictTable) and len(self._table) + len(missing) > _FEW:
+            self._compile()
+            encoded = self._table.encode(plain)
+        self._pool.take(self._table.add(encoded, missing, self._pool.peek(len(missing)), slots))
+        return slots
+
+    def remove(self, slots: Slots) -> None:
+        """Forget the keys of `slots`, which are theirs no longer.
+
+        Args:
+            slots: of keys that are held, each once.
+        """
+        if self._null_slot >= 0 and (slots == self._null_slot).any():
+            self._pool.give_back(np.array([self._null_slot]))
+            slots, self._null_slot = slots[slots != self._null_slot], -1
+        if len(slots):
+            self._table.remove(slots)
+            self._pool.give_back(slots)
+
+    def slots(self) -> Slots:
+        """The slots of all keys, ascending."""
+        return self._pool.taken()
+
+    def keys(self, slots: Slots) -> list[pa.Array]:
+        """The keys of `slots`, which are held: an array for each key column, dictionaries as their values."""
+        if self._null_slot < 0 or not (nulls := slots == self._null_slot).any():
+            return self._table.keys(slots, self._types)
+        arrays = self._table.keys(slots[~nulls], self._types)
+        places = pa.array(np.cumsum(~nulls) - 1, mask=nulls)
+        return [array.take(places) if len(array) else pa.nulls(len(slots), array.type) for array in arrays]
+
+    def _find(self, columns: list[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_], Any]:
+        nulls = _all_null(columns)
+        slots = np.full(len(nulls), self._null_slot, np.int64)
+        rows = np.flatnonzero(~nulls)
+        if len(rows) == 0:
+            return slots, nulls, None
+        encoded = self._table.encode(columns)
+        self._table.find(encoded, rows, slots)
+        return slots, nulls, encoded
+
+    def _plain(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """The columns in the types that are held, which become known with the first value."""
+        plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in columns]
+        if not self._types:
+            self._types = [column.type for column in plain]
+        for index, column in enumerate(plain):
+            if pa.types.is_null(self._types[index]):
+                self._types[index] = column.type
+            elif column.type != self._types[index]:
+                plain[index] = column.cast(self._types[index])
+        return plain
+
+    def _compile(self) -> None:
+        slots = self._pool.taken()
+        slots = slots[slots != self._null_slot]
+        columns = self._table.keys(slots, self._types)
+        is_single_word = len(self._types) == 1 and is_word(self._types[0])
+        self._table = _WordTable() if is_single_word else _ByteTable(self._hash_rows)
+        self._table.add(self._table.encode(columns), np.arange(len(slots)), slots, slots.copy())
+
+
+def _all_null(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """The rows in which every column is null."""
+    if any(column.null_count == 0 for column in columns):
+        return np.zeros(len(columns[0]), np.bool_)
+    nulls = np.ones(len(columns[0]), np.bool_)
+    for column in columns:
+        nulls &= column.is_null().to_numpy(zero_copy_only=False)
+    return nulls
+
+
+class _SlotPool:
+    """Gives slots and takes them back; those given back come first."""
+
+    def __init__(self) -> None:
+        self._free: Slots = np.empty(0, np.int64)
+        self._free_count = 0
+        self._taken: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.end = 0
+
+    @property
+    def used(self) -> int:
+        return self.end - self._free_count
+
+    def peek(self, count: int) -> Slots:
+        """The next `count` slots."""
+        reused = self._free[max(0, self._free_count - count) : self._free_count][::-1]
+        return np.concatenate([reused, np.arange(self.end, self.end + count - len(reused))])
+
+    def take(self, count: int) -> None:
+        """The first `count` of those slots are in use now."""
+        slots = self.peek(count)
+        self._free_count -= min(count, self._free_count)
+        self.end = max(self.end, int(slots.max(initial=-1)) + 1)
+        self._taken = grown(self._taken, self.end)
+        self._taken[slots] = True
+
+    def give_back(self, slots: Slots) -> None:
+        self._free = grown(self._free, self._free_count + len(slots))
+        self._free[self._free_count : self._free_count + len(slots)] = slots
+        self._free_count += len(slots)
+        self._taken[slots] = False
+
+    def taken(self) -> Slots:
+        return np.flatnonzero(self._taken)
+
+
+def _new_rows(keys: int) -> npt.NDArray[np.uint64]:
+    """An empty hash table with room for `keys` keys, half of its rows unused."""
+    rows = np.empty((max(_MIN_ROWS, 1 << (2 * keys).bit_length()), 2), np.uint64)
+    rows[:, 1] = _UNUSED
+    return rows
+
+
+def _with_room(rows: npt.NDArray[np.uint64], keys: int) -> npt.NDArray[np.uint64]:
+    """The hash table, or a larger copy of it, with room for `keys` keys."""
+    from penstock.engine.state.key_index_kernel import rehash
+
+    if 2 * keys <= len(rows):
+        return rows
+    larger = _new_rows(keys)
+    rehash(rows, larger)
+    return larger
+
+
+class _Table(Protocol):
+    """Keys that are not null altogether, with their slots."""
+
+    def encode(self, columns: list[pa.Array]) -> Any:
+        """The keys of all rows as this table takes them."""
+        ...
+
+    def find(self, encoded: Any, rows: Slots, slots: Slots) -> None:
+        """Write the slots of the keys of `rows` to `slots`, or -1."""
+        ...
+
+    def add(self, encoded: Any, rows: Slots, fresh: Slots, slots: Slots) -> int:
+        """As `find`, but give new keys the slots `fresh`, one behind the other; how many were used."""
+        ...
+
+    def remove(self, slots: Slots) -> None: ...
+
+    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]: ...
+
+
+class _DictTable:
+    """A dict of Python values, for few keys."""
+
+    def __init__(self) -> None:
+        self._slots: dict[Any, int] = {}
+        self._keys: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def encode(self, columns: list[pa.Array]) -> list[Any]:
+        values = [comparable(column).to_pylist() for column in columns]
+        return values[0] if len(values) == 1 else list(zip(*values, strict=True))
+
+    def find(self, encoded: list[Any], rows: Slots, slots: Slots) -> None:
+        get = self._slots.get
+        if len(rows) == len(encoded):
+            slots[:] = np.fromiter((get(key, -1) for key in encoded), np.int64, len(encoded))
+        else:
+            slots[rows] = [get(encoded[row], -1) for row in rows.tolist()]
+
+    def add(self, encoded: list[Any], rows: Slots, fresh: Slots, slots: Slots) -> int:
+        unused = iter(fresh.tolist())
+        used = 0
+        for row in rows.tolist():
+            key = encoded[row]
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = next(unused)
+                self._slots[key], self._keys[slot] = slot, key
+                used += 1
+            slots[row] = slot
+        return used
+
+    def remove(self, slots: Slots) -> None:
+        for slot in slots.tolist():
+            del self._slots[self._keys.pop(slot)]
+
+    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]:
+        keys = [self._keys[slot] for slot in slots.tolist()]
+        columns = [keys] if len(types) == 1 else [[key[index] for key in keys] for index in range(len(types))]
+        return [
+            pa.array(values, comparable_type(kind)).cast(kind) if values else pa.array([], kind)
+            for values, kind in zip(columns, types, strict=True)
+        ]
+
+
+class _WordTable:
+    """One column whose values are words of 64 bits: equal codes are equal keys."""
+
+    def __init__(self) -> None:
+        self._rows = _new_rows(0)
+        self._count = 0
+        self._words = np.zeros(0, np.uint64)
+
+    def encode(self, columns: list[pa.Array]) -> tuple[Any, Any]:
+        words = words_of(columns[0])
+        return words, self._codes(words)
+
+    def _codes(self, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        from penstock.engine.state.key_index_kernel import word_codes
+
+        codes = np.empty(len(words), np.uint64)
+        word_codes(read_only(words), codes)
+        return codes
+
+    def find(self, encoded: tuple[Any, Any], rows: Slots, slots: Slots) -> None:
+        from penstock.engine.state.key_index_kernel import find_words
+
+        find_words(self._rows, encoded[1], rows, np.empty(0, np.int64), slots)
+
+    def add(self, encoded: tuple[Any, Any], rows: Slots, fresh: Slots, slots: Slots) -> int:
+        from penstock.engine.state.key_index_kernel import find_words
+
+        self._rows = _with_room(self._rows, self._count + len(rows))
+        used = find_words(self._rows, encoded[1], rows, fresh, slots)
+        self._count += used
+        if used:
+            self._words = grown(self._words, int(fresh[:used].max()) + 1)
+            self._words[slots[rows]] = encoded[0][rows]
+        return used
+
+    def remove(self, slots: Slots) -> None:
+        from penstock.engine.state.key_index_kernel import remove_slots
+
+        remove_slots(self._rows, self._codes(self._words[slots]), slots)
+        self._count -= len(slots)
+
+    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]:
+        return [from_words(self._words[slots], None, types[0])]
+
+
+class _ByteTable:
+    """Any columns, as byte strings that lie in one arena; found by their hash, and compared."""
+
+    def __init__(self, hash_rows: Callable[[Sequence[pa.Array]], Slots]) -> None:
+        self._hash_rows = hash_rows
+        self._rows = _new_rows(0)
+        self._count = 0
+        self._codes = np.zeros(0, np.uint64)
+        self._starts = np.zeros(0, np.int64)
+        self._lengths = np.zeros(0, np.int64)
+        self._arena = np.zeros(0, np.uint8)
+        self._end = 0
+        self._dead = 0
+
+    def encode(self, columns: list[pa.Array]) -> tuple[Packed, Any]:
+        return pack(columns), self._hash_rows(columns).view(np.uint64)
+
+    def find(self, encoded: tuple[Packed, Any], rows: Slots, slots: Slots) -> None:
+        self._probe(encoded, rows, np.empty(0, np.int64), slots)
+
+    def add(self, encoded: tuple[Packed, Any], rows: Slots, fresh: Slots, slots: Slots) -> int:
+        packed, codes = encoded
+        self._rows = _with_room(self._rows, self._count + len(rows))
+        more = int((packed.offsets[rows + 1] - packed.offsets[rows]).sum())
+        self._arena = grown(self._arena, self._end + more)
+        end = int(fresh.max(initial=-1)) + 1
+        self._starts, self._lengths = grown(self._starts, end), grown(self._lengths, end)
+        self._codes = grown(self._codes, end)
+        used = self._probe(encoded, rows, fresh, slots)
+        self._codes[slots[rows]] = codes[rows]
+        self._count += used
+        return used
+
+    def _probe(self, encoded: tuple[Packed, Any], rows: Slots, fresh: Slots, slots: Slots) -> int:
+        from penstock.engine.state.key_index_kernel import find_bytes
+
+        packed, codes = encoded
+        arena = self._arena, self._end, self._starts, self._lengths
+        data, offsets = read_only(packed.data), read_only(packed.offsets)
+        used, self._end = find_bytes(self._rows, codes, rows, fresh, slots, data, offsets, *arena)
+        return used
+
+    def remove(self, slots: Slots) -> None:
+        from penstock.engine.state.key_index_kernel import remove_slots
+
+        remove_slots(self._rows, self._codes[slots], slots)
+        self._count -= len(slots)
+        self._dead += int(self._lengths[slots].sum())
+        self._lengths[slots] = 0
+        if self._dead > max(self._end // 2, _MIN_DEAD_BYTES):
+            self._compact()
+
+    def _compact(self) -> None:
+        from penstock.engine.state.key_index_kernel import copy_ranges
+
+        starts = np.cumsum(self._lengths) - self._lengths
+        arena = np.zeros(self._end - self._dead, np.uint8)
+        copy_ranges(read_only(self._arena), self._starts, self._lengths, arena, starts)
+        self._arena, self._starts, self._end, self._dead = arena, starts, len(arena), 0
+
+    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]:
+        return unpack(self._arena, self._starts[slots], self._lengths[slots], types)

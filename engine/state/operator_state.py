@@ -1,0 +1,192 @@
+"""State of a subtask without keys: lists that are dealt out or given to all after a rescale, and broadcast maps.
+
+Operators own one `OperatorState`; broadcast functions keep their rules in its maps. It lives on the heap with every
+backend, and is saved and shared out as the kind of each state says.
+
+Source: Flink's documentation, "Working with State" (operator state) and "The Broadcast State Pattern".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import pyarrow as pa
+
+from penstock.engine.errors import StateError
+from penstock.engine.state.backend import ListState, MapState
+from penstock.engine.state.cursor import Cursor
+from penstock.engine.state.declared import Declared, Kept
+from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from penstock.engine.state.heap import HeapListState, HeapMapState
+from penstock.engine.state.snapshot import Redistribution, StateTable
+from penstock.engine.state.state_tables import MAP_KEY, VALUE, StateRows, ValueCodec, decoded
+
+_S = TypeVar("_S", bound=Kept)
+
+
+class OperatorState:
+    """The states of one operator in one subtask that belong to no key.
+
+    Args:
+        where: operator and subtask, for messages.
+
+    Example:
+        `OperatorState("operator 'f', subtask 0").list_state(ListStateDescriptor("positions", "int64")).add(7)`
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._declared: Declared[Kept] = Declared(where)
+        self._kinds: dict[str, Redistribution] = {}
+        # There is one place only, which looks like the key of no columns.
+        self._cursor = Cursor(where)
+        self._cursor.at = ()
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list whose values are dealt out evenly among the subtasks after a rescale.
+
+        Raises:
+            StateError: its name was declared otherwise, or it has a time to live.
+        """
+        return self._list(descriptor, Redistribution.SPLIT)
+
+    def union_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list of which every subtask gets the values of all subtasks after a restore.
+
+        Raises:
+            StateError: its name was declared otherwise, or it has a time to live.
+        """
+        return self._list(descriptor, Redistribution.UNION)
+
+    def broadcast_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """A map that all subtasks hold alike, because each does the same to it.
+
+        Raises:
+            StateError: its name was declared otherwise, or it has a time to live.
+        """
+
+        def make() -> HeapMapState:
+            return HeapMapState(self._cursor, self._codec(descriptor), self._key_codec(descriptor))
+
+        return self._declare(descriptor, Redistribution.BROADCAST, make)
+
+    def _list(self, descriptor: ListStateDescriptor, kind: Redistribution) -> ListState:
+        return self._declare(descriptor, kind, lambda: HeapListState(self._cursor, self._codec(descriptor)))
+
+    def _declare(
+        self, descriptor: ListStateDescriptor | MapStateDescriptor, kind: Redistribution, make: Callable[[], _S]
+    ) -> _S:
+        if descriptor.ttl is not None:
+            raise StateError(
+                f"{self._where}: state {descriptor.name!r} belongs to no key, and such state has no time to live; "
+                "leave ttl out, and clear what is too old yourself"
+            )
+        if self._kinds.setdefault(descriptor.name, kind) is not kind:
+            raise StateError(
+                f"{self._where}: state {descriptor.name!r} is declared as {self._kinds[descriptor.name].value} state "
+                f"and as {kind.value} state; give each state a name of its own"
+            )
+
+        def both() -> tuple[_S, Kept]:
+            state = make()
+            return state, state
+
+        return self._declared.get(descriptor, both)
+
+    def _codec(self, descriptor: ListStateDescriptor | MapStateDescriptor) -> ValueCodec:
+        return ValueCodec(descriptor.name, descriptor.value_type, descriptor.serializer, self._where)
+
+    def _key_codec(self, descriptor: MapStateDescriptor) -> ValueCodec:
+        return ValueCodec(descriptor.name, descriptor.map_key_type, None, self._where)
+
+    def snapshot(self) -> dict[str, StateTable]:
+        """All states by name: a column `value`, one row a value; maps have a column `map_key` too."""
+        tables = {}
+        for descriptor, kept in self._declared:
+            assert isinstance(descriptor, ListStateDescriptor | MapStateDescriptor)
+            rows = kept.dump()
+            if isinstance(descriptor, MapStateDescriptor):
+                columns = {MAP_KEY: self._key_codec(descriptor).encode(rows.map_keys)}
+                values = rows.values
+            else:
+                columns, values = {}, [value for values in rows.values for value in values]
+            columns[VALUE] = self._codec(descriptor).encode(values)
+            tables[descriptor.name] = StateTable(self._kinds[descriptor.name], pa.table(columns))
+        return tables
+
+    def restore(self, tables: Mapping[str, StateTable]) -> None:
+        """Hold what the tables hold; those of states that are not declared are ignored.
+
+        Raises:
+            StateError: a state was declared with another type, or as another kind, than in the snapshot.
+        """
+        for descriptor, kept in self._declared:
+            if descriptor.name in tables:
+                assert isinstance(descriptor, ListStateDescriptor | MapStateDescriptor)
+                self._check(descriptor, tables[descriptor.name])
+                kept.load(self._rows(descriptor, tables[descriptor.name].data))
+
+    def _rows(self, descriptor: ListStateDescriptor | MapStateDescriptor, data: pa.Table) -> StateRows:
+        values = decoded(self._codec(descriptor), data.column(VALUE).chunks)
+        if isinstance(descriptor, ListStateDescriptor):
+            return StateRows([((), None)], [values])
+        map_keys = decoded(self._key_codec(descriptor), data.column(MAP_KEY).chunks)
+        return StateRows([((), None)] * len(values), values, map_keys)
+
+    def _check(self, descriptor: ListStateDescriptor | MapStateDescriptor, table: StateTable) -> None:
+        kind, expected = self._kinds[descriptor.name], {VALUE: descriptor.value_type}
+        if isinstance(descriptor, MapStateDescriptor):
+            expected[MAP_KEY] = descriptor.map_key_type
+        saved = {field.name: field.type for field in table.data.schema}
+        if table.redistribution is not kind or saved != expected:
+            raise StateError(
+                f"{self._where}: state {descriptor.name!r} was saved as {table.redistribution.value} state of "
+                f"{_shown(saved)}, and is declared now as {kind.value} state of {_shown(expected)}; declare it as "
+                "before, or give the new state another name"
+            )
+
+
+def _shown(columns: Mapping[str, pa.DataType]) -> str:
+    return f"({', '.join(f'{name}: {kind}' for name, kind in columns.items())})"
+
+
+class ReadOnlyMapState(MapState):
+    """A view of a broadcast map that cannot be changed.
+
+    Args:
+        state: what it shows.
+        name: the state's name, for messages.
+        where: operator and subtask, for messages.
+    """
+
+    def __init__(self, state: MapState, name: str, where: str) -> None:
+        self._state = state
+        self._place = f"{where}: state {name!r}"
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._state.get(key, default)
+
+    def contains(self, key: Any) -> bool:
+        return self._state.contains(key)
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return self._state.items()
+
+    def put(self, key: Any, value: Any) -> None:
+        self._refuse()
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        self._refuse()
+
+    def remove(self, key: Any) -> None:
+        self._refuse()
+
+    def clear(self) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise StateError(
+            f"{self._place} is broadcast state, which process_element and on_timer may only read, since the subtasks "
+            "would come to differ; change it in process_broadcast_element"
+        )

@@ -1,0 +1,171 @@
+"""Keyed state on local disk, by RocksDB: for state that is larger than memory.
+
+`create_backend("rocksdb", ...)` makes it. Each operator has a database of its own in each subtask, removed when it is
+closed: what survives a failure is in snapshots, which are the same tables as those of `heap`, so each restores what the
+other saved. However many keys there are, it takes some 70 MB of memory, and a few microseconds for a value that is read
+and set again.
+
+The layout of an entry's key is in `rocksdb_keys.py`, the bytes of values in `rocksdb_codec.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from penstock.engine.state.backend import (
+    AggregatingState,
+    BackendContext,
+    Key,
+    KeyedStateBackend,
+    ListState,
+    MapState,
+    Namespace,
+    ReducingState,
+    ValueState,
+)
+from penstock.engine.state.declared import Declared
+from penstock.engine.state.derived import AggregatingOverValue, ReducingOverValue
+from penstock.engine.state.descriptors import (
+    AggregatingStateDescriptor,
+    KeyedDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.engine.state.rocksdb_keys import STATE_ID, Places, field_codec
+from penstock.engine.state.rocksdb_states import Entries, RocksDbListState, RocksDbMapState, RocksDbValueState
+from penstock.engine.state.rocksdb_store import RocksDbStore
+from penstock.engine.state.snapshot import Redistribution, StateTable
+from penstock.engine.state.state_tables import StateRows, StateTables
+
+_CHUNK_ROWS: Final = 32_768
+"""Rows of a table that are Python objects at a time, in a restore."""
+
+
+class _Kept(Protocol):
+    """What the backend needs of a state beside what users do."""
+
+    def held(self) -> Iterator[tuple[Key, Namespace]]:
+        """Where it holds something, each place once."""
+        ...
+
+    def dump(self) -> Iterator[StateRows]:
+        """All that it holds, by key group, in chunks."""
+        ...
+
+    def load(self, rows: StateRows) -> None:
+        """Hold `rows` too."""
+        ...
+
+
+_S = TypeVar("_S", bound=_Kept)
+
+
+class RocksDbBackend(KeyedStateBackend):
+    """Keyed state in a RocksDB database.
+
+    Args:
+        context: of the operator; its directory is where the database's folder is made.
+
+    Raises:
+        ConfigurationError: `rocksdict` is not installed, or the directory cannot be written to.
+
+    Example:
+        `RocksDbBackend(BackendContext("operator 'f', subtask 0", ("user",), 128, SystemClock(), "/mnt/fast"))`
+    """
+
+    def __init__(self, context: BackendContext) -> None:
+        self._context = context
+        self._tables = StateTables(context.keys, context.max_parallelism, context.where)
+        self._places = Places(context, self._tables)
+        self._declared: Declared[_Kept] = Declared(context.where)
+        self._count = 0
+        self._store = RocksDbStore(context.directory, context.where)
+
+    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        return self._get(descriptor, lambda entries: RocksDbValueState(entries, descriptor.default))
+
+    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        return self._get(descriptor, RocksDbListState)
+
+    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        key_codec = self._tables.key_codec(descriptor)
+        return self._get(
+            descriptor, lambda entries: RocksDbMapState(entries, key_codec, field_codec(descriptor.map_key_type))
+        )
+
+    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        def make() -> tuple[ReducingState, _Kept]:
+            value = RocksDbValueState(self._entries(descriptor))
+            return ReducingOverValue(value, descriptor.function, self._tables.codec(descriptor).place), value
+
+        return self._declared.get(descriptor, make)
+
+    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        def make() -> tuple[AggregatingState, _Kept]:
+            value = RocksDbValueState(self._entries(descriptor))
+            return AggregatingOverValue(value, descriptor.function, self._tables.codec(descriptor).place), value
+
+        return self._declared.get(descriptor, make)
+
+    def _get(self, descriptor: KeyedDescriptor, make: Callable[[Entries], _S]) -> _S:
+        def make_kept() -> tuple[_S, _Kept]:
+            state = make(self._entries(descriptor))
+            return state, state
+
+        return self._declared.get(descriptor, make_kept)
+
+    def _entries(self, descriptor: KeyedDescriptor) -> Entries:
+        self._count += 1
+        prefix, codec = STATE_ID.pack(self._count), self._tables.codec(descriptor)
+        return Entries(self._store, prefix, self._places, codec, descriptor.ttl, self._context.clock)
+
+    def bind_keys(self, schema: pa.Schema) -> None:
+        self._places.bind(schema)
+
+    def set_current_key(self, key: Key, namespace: Namespace = None) -> None:
+        self._places.move(key, namespace)
+
+    def set_current_keys(self, keys: pa.RecordBatch) -> None:
+        self._places.move_to_batch(keys)
+
+    def clear_current_key(self) -> None:
+        self._places.clear()
+
+    def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:
+        return self._declared.kept(name).held()
+
+    def snapshot(self) -> dict[str, StateTable]:
+        if self._tables.schema is None:
+            # No key came so far, so there is nothing to keep.
+            return {}
+        return {descriptor.name: self._table(descriptor, kept) for descriptor, kept in self._declared}
+
+    def _table(self, descriptor: KeyedDescriptor, kept: _Kept) -> StateTable:
+        # Entries come by key group, so that the chunks behind one another are sorted too.
+        chunks = [self._tables.write(descriptor, rows).data for rows in kept.dump()]
+        return StateTable(
+            Redistribution.KEYED,
+            pa.concat_tables(chunks) if chunks else self._tables.write(descriptor, StateRows([], [])).data,
+        )
+
+    def restore(self, tables: Mapping[str, StateTable]) -> None:
+        for descriptor, kept in self._declared:
+            if descriptor.name in tables:
+                self._load(descriptor, kept, tables[descriptor.name])
+
+    def _load(self, descriptor: KeyedDescriptor, kept: _Kept, table: StateTable) -> None:
+        self._tables.check(descriptor, table)
+        self._places.bind(table.data.schema)
+        for batch in table.data.to_batches(max_chunksize=_CHUNK_ROWS):
+            chunk = StateTable(table.redistribution, pa.Table.from_batches([batch]))
+            kept.load(self._tables.read(descriptor, chunk))
+
+    def close(self) -> None:
+        self._places.clear()
+        self._declared.forget()
+        self._store.close()

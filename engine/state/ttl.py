@@ -1,0 +1,328 @@
+"""State on the heap that lives for a time: values, lists and maps whose entries expire in processing time.
+
+The heap backend makes these where a descriptor has a time to live, so that state without one pays nothing. An expired
+entry is freed by the access that finds it, by a snapshot, or by the few steps of a sweep that every access takes: an
+entry that nobody touches is freed within twice its time to live, if the state is used often enough meanwhile.
+
+Source: Flink's documentation, "State Time-To-Live (TTL)"; what an access does to an expired entry is as in its
+`AbstractTtlDecorator`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.engine.clock import Clock
+from penstock.engine.state.backend import ListState, MapState, ValueState
+from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
+from penstock.engine.state.descriptors import StateTtl, TtlUpdate, TtlVisibility
+from penstock.engine.state.state_tables import StateRows, ValueCodec
+
+_SWEPT_AT_ONCE: Final = 2
+"""More than one, or a sweep would only keep pace with what is added."""
+
+
+class Lifetimes:
+    """Says what has expired, and sweeps: a queue of all items, each looked at when its time may be over.
+
+    An item that was touched meanwhile goes to the back of the queue, so touching costs nothing here.
+
+    Args:
+        ttl: how long items live.
+        clock: processing time.
+        purge: frees what has expired of an item at a time; returns when the oldest rest was touched, or None.
+    """
+
+    def __init__(self, ttl: StateTtl, clock: Clock, purge: Callable[[Any, int], int | None]) -> None:
+        self._ttl_ms = ttl.ttl_ms
+        self.renews_on_read = ttl.update is TtlUpdate.ON_READ_AND_WRITE
+        self.shows_expired = ttl.visibility is TtlVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        self.now = clock.now_ms
+        self._purge = purge
+        self._queue: OrderedDict[Hashable, int] = OrderedDict()
+
+    def is_over(self, touched: int, now: int) -> bool:
+        """Whether what was touched then has expired now (int64 ms)."""
+        return touched + self._ttl_ms <= now
+
+    def watch(self, item: Hashable, touched: int) -> None:
+        """Look at an item in time; nothing changes if it is watched."""
+        if item not in self._queue:
+            self._queue[item] = touched
+
+    def forget(self, item: Hashable) -> None:
+        """An item is gone."""
+        self._queue.pop(item, None)
+
+    def sweep(self, now: int, most: int = _SWEPT_AT_ONCE) -> None:
+        """Look at up to `most` items whose time may be over, and free what has expired."""
+        while most and self._queue and self.is_over(next(iter(self._queue.values())), now):
+            item, _ = self._queue.popitem(last=False)
+            rest = self._purge(item, now)
+            if rest is not None:
+                self._queue[item] = rest
+            most -= 1
+
+    def sweep_all(self, now: int) -> None:
+        """Free all that has expired."""
+        for item in list(self._queue):
+            if self._purge(item, now) is None:
+                self._queue.pop(item, None)
+
+
+class TtlValueState(ValueState):
+    """One value a place, with the time at which it was touched."""
+
+    def __init__(self, cursor: Cursor, codec: ValueCodec, default: Any, ttl: StateTtl, clock: Clock) -> None:
+        self._cursor = cursor
+        self._codec = codec
+        self._default = default
+        self._entries: dict[Place, tuple[Any, int]] = {}
+        self._life = Lifetimes(ttl, clock, self._purge)
+
+    def value(self) -> Any:
+        now = self._life.now()
+        value = self._read(self._cursor.at, now)
+        self._life.sweep(now)
+        return copy.deepcopy(self._default) if value is None else value
+
+    def update(self, value: Any) -> None:
+        now = self._life.now()
+        self._write(self._cursor.at, None if value is None else self._codec.admit(value), now)
+        self._life.sweep(now)
+
+    def clear(self) -> None:
+        self._drop(self._cursor.at)
+
+    def values(self) -> pa.Array:
+        now, keys = self._life.now(), self._cursor.batch_keys()
+        found = [self._read(key, now) for key in keys]
+        self._life.sweep(now, _SWEPT_AT_ONCE * len(keys))
+        return self._codec.array_of(found, self._default)
+
+    def update_values(self, values: Any) -> None:
+        now, keys = self._life.now(), self._cursor.batch_keys()
+        for key, value in zip(keys, self._codec.decode(self._codec.array(values, len(keys))), strict=True):
+            self._write(key, value, now)
+        self._life.sweep(now, _SWEPT_AT_ONCE * len(keys))
+
+    def _read(self, place: Place, now: int) -> Any:
+        found = self._entries.get(place)
+        if found is None:
+            return None
+        value, touched = found
+        if self._life.is_over(touched, now):
+            self._drop(place)
+            return value if self._life.shows_expired else None
+        if self._life.renews_on_read:
+            self._entries[place] = (value, now)
+        return value
+
+    def _write(self, place: Place, value: Any, now: int) -> None:
+        if value is None:
+            self._drop(place)
+        else:
+            self._entries[place] = (value, now)
+            self._life.watch(place, now)
+
+    def _drop(self, place: Place) -> None:
+        if place in self._entries:
+            del self._entries[place]
+            self._life.forget(place)
+
+    def _purge(self, place: Place, now: int) -> int | None:
+        _, touched = self._entries[place]
+        if not self._life.is_over(touched, now):
+            return touched
+        del self._entries[place]
+        return None
+
+    def places(self) -> list[Place]:
+        self._life.sweep_all(self._life.now())
+        return list(self._entries)
+
+    def dump(self) -> StateRows:
+        places = [key_and_namespace(place) for place in self.places()]
+        kept = list(self._entries.values())
+        return StateRows(places, [value for value, _ in kept], touched=[touched for _, touched in kept])
+
+    def load(self, rows: StateRows) -> None:
+        now = self._life.now()
+        for (key, namespace), value, touched in zip(rows.places, rows.values, rows.times(now), strict=True):
+            self._write(place_of(key, namespace), value, touched)
+        self._life.sweep_all(now)
+
+
+class TtlListState(ListState):
+    """A list a place, each value with the time at which it was touched; the oldest come first."""
+
+    def __init__(self, cursor: Cursor, codec: ValueCodec, ttl: StateTtl, clock: Clock) -> None:
+        self._cursor = cursor
+        self._admit = codec.admit
+        self._entries: dict[Place, deque[tuple[Any, int]]] = {}
+        self._life = Lifetimes(ttl, clock, self._purge)
+
+    def get(self) -> list[Any]:
+        now, place = self._life.now(), self._cursor.at
+        held = self._entries.get(place, ())
+        alive = [entry for entry in held if not self._life.is_over(entry[1], now)]
+        shown = [value for value, _ in (held if self._life.shows_expired else alive)]
+        if self._life.renews_on_read:
+            alive = [(value, now) for value, _ in alive]
+        if self._life.renews_on_read or len(alive) < len(held):
+            self._hold(place, alive)
+        self._life.sweep(now)
+        return shown
+
+    def add(self, value: Any) -> None:
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        now, place = self._life.now(), self._cursor.at
+        if added := [(self._admit(value), now) for value in values]:
+            self._entries.setdefault(place, deque()).extend(added)
+            self._life.watch(place, now)
+        self._life.sweep(now)
+
+    def update(self, values: Iterable[Any]) -> None:
+        now = self._life.now()
+        self._hold(self._cursor.at, [(self._admit(value), now) for value in values])
+        self._life.sweep(now)
+
+    def clear(self) -> None:
+        self._hold(self._cursor.at, [])
+
+    def _hold(self, place: Place, entries: list[tuple[Any, int]]) -> None:
+        if entries:
+            self._entries[place] = deque(entries)
+            self._life.watch(place, entries[0][1])
+        elif place in self._entries:
+            del self._entries[place]
+            self._life.forget(place)
+
+    def _purge(self, place: Place, now: int) -> int | None:
+        held = self._entries[place]
+        while held and self._life.is_over(held[0][1], now):
+            held.popleft()
+        if held:
+            return held[0][1]
+        del self._entries[place]
+        return None
+
+    def places(self) -> list[Place]:
+        self._life.sweep_all(self._life.now())
+        return list(self._entries)
+
+    def dump(self) -> StateRows:
+        places = [key_and_namespace(place) for place in self.places()]
+        kept = self._entries.values()
+        values = [[value for value, _ in entries] for entries in kept]
+        return StateRows(places, values, touched=[[touched for _, touched in entries] for entries in kept])
+
+    def load(self, rows: StateRows) -> None:
+        now = self._life.now()
+        times = rows.touched or [[now] * len(values) for values in rows.values]
+        for (key, namespace), values, touched in zip(rows.places, rows.values, times, strict=True):
+            self._hold(place_of(key, namespace), list(zip(values, touched, strict=True)))
+        self._life.sweep_all(now)
+
+
+class TtlMapState(MapState):
+    """A dict a place, each entry with the time at which it was touched."""
+
+    def __init__(self, cursor: Cursor, codec: ValueCodec, key_codec: ValueCodec, ttl: StateTtl, clock: Clock) -> None:
+        self._cursor = cursor
+        self._admit = codec.admit
+        self._admit_key = key_codec.admit
+        self._entries: dict[Place, dict[Any, tuple[Any, int]]] = {}
+        self._life = Lifetimes(ttl, clock, self._purge)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        now = self._life.now()
+        value = self._read(self._cursor.at, key, now)
+        self._life.sweep(now)
+        return default if value is None else value
+
+    def contains(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def items(self) -> list[tuple[Any, Any]]:
+        now, place = self._life.now(), self._cursor.at
+        read = [(key, self._read(place, key, now)) for key in list(self._entries.get(place, ()))]
+        self._life.sweep(now)
+        return [(key, value) for key, value in read if value is not None]
+
+    def put(self, key: Any, value: Any) -> None:
+        now, place, key = self._life.now(), self._cursor.at, self._admit_key(key)
+        self._write(place, key, self._admit(value), now)
+        self._life.sweep(now)
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        for key, value in entries.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        if key in self._entries.get(self._cursor.at, ()):
+            self._drop(self._cursor.at, key)
+
+    def clear(self) -> None:
+        if self._cursor.at in self._entries:
+            for key in self._entries.pop(self._cursor.at):
+                self._life.forget((self._cursor.at, key))
+
+    def _read(self, place: Place, key: Any, now: int) -> Any:
+        found = self._entries.get(place, {}).get(key)
+        if found is None:
+            return None
+        value, touched = found
+        if self._life.is_over(touched, now):
+            self._drop(place, key)
+            return value if self._life.shows_expired else None
+        if self._life.renews_on_read:
+            self._entries[place][key] = (value, now)
+        return value
+
+    def _write(self, place: Place, key: Any, value: Any, now: int) -> None:
+        self._entries.setdefault(place, {})[key] = (value, now)
+        self._life.watch((place, key), now)
+
+    def _drop(self, place: Place, key: Any) -> None:
+        self._life.forget((place, key))
+        held = self._entries[place]
+        del held[key]
+        if not held:
+            del self._entries[place]
+
+    def _purge(self, item: tuple[Place, Any], now: int) -> int | None:
+        place, key = item
+        _, touched = self._entries[place][key]
+        if not self._life.is_over(touched, now):
+            return touched
+        self._drop(place, key)
+        return None
+
+    def places(self) -> list[Place]:
+        self._life.sweep_all(self._life.now())
+        return list(self._entries)
+
+    def dump(self) -> StateRows:
+        rows = [
+            (key_and_namespace(place), key, *entry)
+            for place in self.places()
+            for key, entry in self._entries[place].items()
+        ]
+        places = [place for place, _, _, _ in rows]
+        map_keys, values, touched = ([row[index] for row in rows] for index in (1, 2, 3))
+        return StateRows(places, values, map_keys, touched)
+
+    def load(self, rows: StateRows) -> None:
+        now = self._life.now()
+        entries = zip(rows.places, rows.map_keys, rows.values, rows.times(now), strict=True)
+        for (key, namespace), map_key, value, touched in entries:
+            self._write(place_of(key, namespace), map_key, value, touched)
+        self._life.sweep_all(now)

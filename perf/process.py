@@ -1,0 +1,86 @@
+"""What does a user's function with state by key cost: a running count per key, as rows and as batches?
+
+(key int64, ts int64, v float64), 1,000 uniform keys, behind a real shuffle; one row out for each row in. Run by
+`perf/run.py process`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock import DataGenSource, DataStream, KeyedBatch, KeyedProcessFunction, Sequence, StreamEnvironment
+from penstock import ValueStateDescriptor as ValueState
+from penstock.engine.functions import Context, Row, RuntimeContext
+from perf.generators import Pool, uniform_keys, values
+from perf.harness import BenchmarkError, BoundedRun, Options, Result, Workload, null_workload, throughput
+
+_NAME: Final = "process"
+_KEYS: Final = 1_000
+_COLUMNS: Final = {"key": "int64", "n": "int64"}
+_COUNT: Final = ValueState("count", "int64", default=0)
+
+
+class CountRows(KeyedProcessFunction):
+    """The running count, row by row."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.count = context.get_state(_COUNT)
+
+    def process_element(self, row: Row, ctx: Context) -> Iterator[Row]:
+        n = self.count.value() + 1
+        self.count.update(n)
+        yield {"key": row["key"], "n": n}
+
+
+class CountBatches(KeyedProcessFunction):
+    """The same with NumPy: the rank of each row within its key and batch, beyond the count so far."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.count = context.get_state(_COUNT)
+
+    def process_batch(self, batch: KeyedBatch, ctx: Context) -> dict[str, Any]:
+        counts = np.bincount(batch.groups, minlength=batch.keys.num_rows)
+        order = np.argsort(batch.groups.astype(np.int16), kind="stable")
+        ranks = np.empty(batch.num_rows, np.int64)
+        ranks[order] = np.arange(1, batch.num_rows + 1) - np.repeat(np.cumsum(counts) - counts, counts)
+        before = self.count.values().to_numpy()
+        self.count.update_values(before + counts)
+        return {"key": batch.data["key"], "n": before[batch.groups] + ranks}
+
+
+def run(options: Options, wanted: str = "") -> Iterator[Result]:
+    """Measure the variants whose name contains `wanted`."""
+    workloads = [_workload(options, "row-wise", CountRows), _workload(options, "batch-wise", CountBatches)]
+    workloads.append(null_workload(_rows))
+    yield from throughput(_NAME, [work for work in workloads if wanted in work.variant], options)
+
+
+def _workload(options: Options, variant: str, function: type[KeyedProcessFunction]) -> Workload:
+    def stream(env: StreamEnvironment, rows: int | None = None) -> DataStream:
+        return _rows(env, rows).key_by("key").process(function, returns=_COLUMNS).name(_NAME)
+
+    def check(bounded: BoundedRun) -> None:
+        counted, _ = bounded(lambda env: stream(env, options.check_rows))
+        _check(counted, options.check_rows)
+
+    return Workload(variant, stream, _NAME, check)
+
+
+def _rows(env: StreamEnvironment, rows: int | None = None) -> DataStream:
+    keys = Pool(partial(uniform_keys, _KEYS))
+    return env.from_source(DataGenSource({"key": keys, "ts": Sequence(), "v": Pool(values)}, rows=rows))
+
+
+def _check(counted: pa.Table, rows: int) -> None:
+    keys = uniform_keys(_KEYS).to_numpy()
+    totals = np.bincount(keys[np.arange(rows) % len(keys)], minlength=_KEYS)
+    # Each key's rows are numbered from 1, in whatever order the keys come.
+    expected = [(key, n) for key, total in enumerate(totals.tolist()) for n in range(1, total + 1)]
+    got = sorted(zip(counted.column("key").to_pylist(), counted.column("n").to_pylist(), strict=True))
+    if got != expected:
+        raise BenchmarkError(f"process: {len(got)} rows of {len({key for key, _ in got})} keys, not {rows}, or others")

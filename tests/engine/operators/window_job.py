@@ -1,0 +1,86 @@
+"""The subtasks of a window operator, for tests: rows reach them by key group, and they can be stopped and rescaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.clock import ManualClock
+from penstock.engine.elements import Watermark
+from penstock.engine.metrics import OperatorMetrics
+from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
+from penstock.engine.state.key_groups import key_group_range, key_groups
+from penstock.engine.state.snapshot import OperatorSnapshot, share
+from tests.engine.helpers import RecordingCollector, timed
+
+Row = tuple[int, str, int]
+TYPES = {"at": pa.int64(), "key": pa.string(), "n": pa.int64()}
+LATE = "late"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MAX_PARALLELISM = 128
+
+
+class WindowJob:
+    """Subtasks of the operators that `factory` makes, fed with rows of (event time, key, n)."""
+
+    def __init__(self, factory: OperatorFactory, parallelism: int = 1) -> None:
+        self._factory = factory
+        self._out = RecordingCollector()
+        self._late = RecordingCollector()
+        self.metrics = OperatorMetrics()
+        self.operators: list[Operator] = []
+        self._start([OperatorSnapshot()], parallelism)
+
+    def _start(self, snapshots: Sequence[OperatorSnapshot], parallelism: int) -> None:
+        self.operators = [self._factory() for _ in range(parallelism)]
+        for subtask, operator in enumerate(self.operators):
+            sides = {LATE: self._late}
+            operator.open(OperatorContext("w", subtask, parallelism, ManualClock(), self.metrics, sides=sides))
+            operator.restore(share(snapshots, subtask, parallelism, _MAX_PARALLELISM))
+
+    def rescale(self, parallelism: int) -> None:
+        """Take a snapshot and go on from it, with other subtasks."""
+        snapshots = [operator.snapshot() for operator in self.operators]
+        for operator in self.operators:
+            # What comes behind a snapshot must not change it.
+            operator.process_batch(timed([{"at": 10**6, "key": "a", "n": 999}], TYPES), 0, RecordingCollector())
+        self._start(snapshots, parallelism)
+
+    def rows_at(self, *rows: Row) -> None:
+        """Process one batch, of which each subtask gets its share."""
+        batch = timed([{"at": at, "key": key, "n": n} for at, key, n in rows], TYPES)
+        groups = key_groups([batch.data.column("key")], _MAX_PARALLELISM)
+        for subtask, operator in enumerate(self.operators):
+            owned = key_group_range(subtask, len(self.operators), _MAX_PARALLELISM)
+            mine = np.isin(groups, owned)
+            if mine.any():
+                operator.process_batch(batch.filter(pa.array(mine)), 0, self._out)
+
+    def advance(self, watermark: int) -> None:
+        for operator in self.operators:
+            operator.on_watermark(Watermark(watermark), self._out)
+
+    def emitted(self) -> list[tuple[Any, ...]]:
+        """What was emitted since the last call: (key, start, end, results...), times in milliseconds."""
+        for batch in self._out.batches:
+            assert batch.timestamps is not None
+            ends = [_milliseconds(end) for end in batch.data.column("window_end").to_pylist()]
+            assert batch.timestamps.to_pylist() == [end - 1 for end in ends]
+        rows = [tuple(map(_milliseconds, row.values())) for row in self._out.rows]
+        self._out.elements.clear()
+        return rows
+
+    def late(self) -> list[Row]:
+        """What came to the side output since the last call."""
+        rows = [(row["at"], row["key"], row["n"]) for row in self._late.rows]
+        assert self._late.timestamps == [at for at, _, _ in rows]
+        self._late.elements.clear()
+        return rows
+
+
+def _milliseconds(value: Any) -> Any:
+    return (value - _EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value

@@ -1,0 +1,143 @@
+"""The general window operator driven by hand: rows in, watermarks, the clock, snapshots; results out.
+
+Programs are written with the stream API, so tests see what users write; nothing runs but the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import DataStream, WatermarkStrategy
+from penstock.engine.clock import ManualClock
+from penstock.engine.config import JobConfig
+from penstock.engine.elements import Batch, Watermark
+from penstock.engine.metrics import OperatorMetrics
+from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
+from penstock.engine.operators.window import WindowOperator
+from penstock.engine.state.snapshot import OperatorSnapshot, share
+from tests.engine.helpers import RecordingCollector, Row, local_environment
+
+SCHEMA = pa.schema({"k": "string", "at": "int64", "v": "int64"})
+"""Key, event time, value."""
+Program = Callable[[Any], DataStream]
+"""Takes the keyed stream (or the stream itself, for windows over all rows), and returns the results."""
+
+
+def factory_of(program: Program, *, timed: bool = True, keyed: bool = True, declared: bool = True) -> OperatorFactory:
+    """What the API makes of a program.
+
+    Args:
+        program: the windows and what is computed of them.
+        timed: whether the stream has timestamps.
+        keyed: whether the program is given the stream by key.
+        declared: whether the columns are known before the job runs.
+    """
+    stream = local_environment().from_collection([], schema=SCHEMA)
+    if not declared:
+        stream = stream.map(dict)
+    if timed:
+        stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    results = program(stream.key_by("k") if keyed else stream)
+    role = results._program.graph[results._own_node("a test")].role
+    assert callable(role)
+    return role
+
+
+class WindowDriver:
+    """A window operator under way.
+
+    Args:
+        program, timed, keyed, declared: as for `factory_of`.
+        backend: where it keeps its state.
+        sides: names of the side outputs that are read.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        timed: bool = True,
+        keyed: bool = True,
+        declared: bool = True,
+        backend: str = "heap",
+        sides: Sequence[str] = (),
+    ) -> None:
+        self._factory = factory_of(program, timed=timed, keyed=keyed, declared=declared)
+        self._timed = timed
+        self._config = JobConfig(state_backend=backend)
+        self.clock = ManualClock()
+        self.metrics = OperatorMetrics()
+        self.out = RecordingCollector()
+        self.sides = {name: RecordingCollector() for name in sides}
+        self.operator = self._open()
+
+    def _open(self) -> Operator:
+        operator = self._factory()
+        operator.open(OperatorContext("windows", 0, 1, self.clock, self.metrics, self._config, self.sides))
+        return operator
+
+    @property
+    def is_general(self) -> bool:
+        """Whether the API chose the general operator."""
+        return isinstance(self.operator, WindowOperator)
+
+    def add(self, *rows: tuple[str, int, int], schema: pa.Schema = SCHEMA) -> None:
+        """Handle one batch of (key, event time, value)."""
+        columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(schema.types)]
+        data = pa.RecordBatch.from_arrays(columns, schema=schema)
+        self.operator.process_batch(Batch(data, data.column("at") if self._timed else None), 0, self.out)
+
+    def advance(self, watermark: int) -> None:
+        """Bring event time to `watermark`."""
+        passed_on = self.operator.on_watermark(Watermark(watermark), self.out)
+        assert passed_on == Watermark(watermark)
+
+    def come_to(self, now_ms: int) -> None:
+        """Bring the clock to `now_ms`; the operator acts at each time that it asks for."""
+        while (due := self.operator.next_processing_time) is not None and due <= now_ms:
+            self.clock.wait_until(max(due, self.clock.now_ms()) / 1000)
+            self.operator.on_processing_time(self.clock.now_ms(), self.out)
+        self.clock.wait_until(now_ms / 1000)
+
+    def jump_to(self, now_ms: int) -> None:
+        """Bring the clock to `now_ms` at once, and only then let the operator act."""
+        self.clock.wait_until(now_ms / 1000)
+        if (due := self.operator.next_processing_time) is not None and due <= now_ms:
+            self.operator.on_processing_time(now_ms, self.out)
+
+    def snapshot(self) -> OperatorSnapshot:
+        """The operator's state."""
+        return self.operator.snapshot()
+
+    def restore(self) -> None:
+        """Go on in a new operator, by way of two subtasks."""
+        snapshot = self.operator.snapshot()
+        self.operator.close()
+        halves = [share([snapshot], subtask, 2, self._config.max_parallelism) for subtask in range(2)]
+        self.operator = self._open()
+        self.operator.restore(share(halves, 0, 1, self._config.max_parallelism))
+
+    def take(self) -> list[Row]:
+        """What was emitted since the last call."""
+        rows = self.out.rows
+        self.out.elements.clear()
+        return rows
+
+    def take_times(self) -> list[int | None]:
+        """The timestamps of what was emitted since the last call."""
+        times = self.out.timestamps
+        self.out.elements.clear()
+        return times
+
+    def take_side(self, name: str) -> list[Row]:
+        """What a side output was given since the last call."""
+        rows = self.sides[name].rows
+        self.sides[name].elements.clear()
+        return rows
+
+    def states(self) -> Mapping[str, int]:
+        """How many rows each state table has, without the empty ones."""
+        return {name: table.data.num_rows for name, table in self.snapshot().tables.items() if table.data.num_rows}
