@@ -142,7 +142,7 @@ def _options() -> Options:
 
     table = BlockBasedOptions()
     table.set_block_cache(Cache(_CACHE_BYTES))
-    # Indexes and filters are in the cache too, or memory would grow with the state; and they are in small parts, because
+    # Indexes and filters are in the cache too, or memory would grow with the state; and in small parts, because
     # those of a whole file are larger than a shard of the cache, and would be read anew by every get.
     table.set_cache_index_and_filter_blocks(True)
     table.set_index_type(BlockBasedIndexType.two_level_index_search())
