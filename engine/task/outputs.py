@@ -53,8 +53,9 @@ class BatchLimits:
 class ChannelBuffer:
     """The rows and control elements that wait for one channel, in order.
 
-    A waiting watermark is overtaken by the rows that come after it and replaced by the next one: to hold a watermark
-    back is always right, and it lets rows coalesce. No other control element is ever reordered.
+    Within one message a watermark is overtaken by the rows behind it and replaced by the next one: to hold a watermark
+    back is always right, and it lets rows coalesce. It never moves beyond a full message, so with messages of one row
+    nothing is reordered; and no other control element ever is.
     """
 
     def __init__(self, channel: Channel, limits: BatchLimits) -> None:
@@ -64,7 +65,7 @@ class ChannelBuffer:
         self._parts: list[Batch] = []
         self._rows = 0
         self._bytes = 0
-        self._watermark: Watermark | None = None
+        self._watermarks: deque[tuple[int, Watermark]] = deque()
         self._since: float | None = None
 
     @property
@@ -98,7 +99,9 @@ class ChannelBuffer:
     def add_control(self, element: Control, now: float) -> None:
         """Queue a control element behind everything queued so far."""
         if isinstance(element, Watermark):
-            self._watermark = element
+            if self._watermarks and self._watermarks[-1][0] == self._rows:
+                self._watermarks.pop()
+            self._watermarks.append((self._rows, element))
             if self._since is None:
                 self._since = now
         else:
@@ -130,22 +133,31 @@ class ChannelBuffer:
         self._sealed.append((*message, element))
 
     def _take(self) -> Message:
-        """The oldest rows, as many as fit one message, and the watermark if these were all."""
+        """The oldest rows, as many as fit one message, and the last watermark that none of the other rows precedes."""
         message: list[Element] = []
-        if self._parts:
+        taken = 0
+        if self._parts and not self._watermark_goes_first:
             whole = concat_batches(self._parts)
-            rows = self._rows_that_fit(whole)
-            rest = whole.slice(rows)
-            message.append(whole.slice(0, rows) if rest.num_rows else whole)
+            taken = self._rows_that_fit(whole)
+            rest = whole.slice(taken)
+            message.append(whole.slice(0, taken) if rest.num_rows else whole)
             self._parts = [rest] if rest.num_rows else []
             self._rows, self._bytes = rest.num_rows, rest.nbytes
+        behind: Watermark | None = None
+        while self._watermarks and self._watermarks[0][0] <= taken:
+            behind = self._watermarks.popleft()[1]
+        if behind is not None:
+            message.append(behind)
+        self._watermarks = deque((rows - taken, watermark) for rows, watermark in self._watermarks)
         if not self._parts:
             self._rows = self._bytes = 0
             self._since = None
-            if self._watermark is not None:
-                message.append(self._watermark)
-                self._watermark = None
         return tuple(message)
+
+    @property
+    def _watermark_goes_first(self) -> bool:
+        """Whether a watermark stands before all rows, and they fill a message of their own."""
+        return bool(self._watermarks) and self._watermarks[0][0] == 0 and self._rows >= self._limits.rows
 
     def _rows_that_fit(self, whole: Batch) -> int:
         rows = min(whole.num_rows, self._limits.rows)

@@ -60,7 +60,9 @@ _Rows = list[tuple[Any, int]]
 
 def batch_of(kind: pa.DataType, rows: _Rows) -> tuple[pa.RecordBatch, pa.Int64Array]:
     values = [value for value, _ in rows]
-    column = pa.array(values, pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else pa.array(values, kind)
+    column = (
+        pa.array(values, pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else pa.array(values, kind)
+    )
     return pa.record_batch({"x": column}), pa.array([at for _, at in rows], pa.int64())
 
 

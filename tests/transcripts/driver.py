@@ -79,7 +79,7 @@ def parse(text: str) -> list[Step]:
             case "=":
                 steps[-1].fired.extend(_fired(rest))
             case "~":
-                steps[-1].late.extend(_rows(rest))
+                steps[-1].late.extend(rows_of(rest))
             case "+" | "w" | "p" | "s":
                 steps.append(Step(verb, rest.strip()))
             case "":
@@ -89,7 +89,7 @@ def parse(text: str) -> list[Step]:
     return steps
 
 
-def _rows(text: str) -> list[tuple[str, int, float]]:
+def rows_of(text: str) -> list[tuple[str, int, float]]:
     found = [_ROW.fullmatch(part.strip()) for part in text.split(",")]
     assert all(found), text
     return [(row[1], int(row[2]), float(row[3])) for row in found if row]
@@ -213,7 +213,7 @@ class Driven:
 
     def take(self) -> tuple[list[Fired], list[tuple[str, int, float]]]:
         """What was emitted, and what was late, since the last call."""
-        fired = [_as_fired(row) for row in self._out.rows]
+        fired = [as_fired(row) for row in self._out.rows]
         late = [(row["k"], row["at"], row["v"]) for row in self._late.rows]
         self._out.elements.clear()
         self._late.elements.clear()
@@ -223,7 +223,7 @@ class Driven:
         self._operator.close()
 
 
-def _as_fired(row: dict[str, Any]) -> Fired:
+def as_fired(row: dict[str, Any]) -> Fired:
     if "window_start" in row:
         start, end = (round(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))
     else:
@@ -252,7 +252,7 @@ def run(transcript: Transcript, function: Function, backend: str, batch_rows: in
     for number, step in enumerate(parse(transcript.steps), start=1):
         match step.verb:
             case "+":
-                rows = _rows(step.text)
+                rows = rows_of(step.text)
                 for begin in range(0, len(rows), batch_rows):
                     driven.add(rows[begin : begin + batch_rows])
             case "w":

@@ -107,6 +107,14 @@ def test_a_row_is_not_met_once_flink_would_have_forgotten_it() -> None:
     assert held(join)[LEFT] == 4, "the forgotten row is still there, so this is the interesting case"
 
 
+def test_a_row_exactly_at_the_watermark_is_not_late_and_still_meets() -> None:
+    join = job(-4, -2)
+    join.left((12, 1, 0))
+    join.advance(10)
+    join.right((10, 1, 10))
+    assert join.take() == [(1, 0, "r10", 12)]
+
+
 def test_what_is_held_stays_within_twice_what_is_needed() -> None:
     join = job(-20, 20)
     for at in range(0, 600, 2):

@@ -96,7 +96,8 @@ def test_rows_nobody_asked_for_and_other_columns_are_ignored() -> None:
         def lookup(self, keys: pa.RecordBatch) -> pa.Table:
             return pa.table({"more": [0, 0], "name": ["x", "y"], "id": [9, 1]})
 
-    assert send(job(Chatty([], [])), 1, 5) == [(1, 0, "y")]
+    for cache in (None, LookupCache()):
+        assert send(job(Chatty([], []), cache=cache), 1, 5) == [(1, 0, "y")]
 
 
 def test_an_error_of_the_table_says_which_keys_were_asked_for() -> None:
@@ -173,6 +174,14 @@ def test_a_batch_with_more_keys_than_the_cache_holds_is_joined_all_the_same() ->
     assert send(join, *range(60)) == [(key, key, str(key) if key < 50 else None) for key in range(60)]
     operator: Any = join.links[0].operator
     assert len(operator.cache) == 3
+
+
+def test_rows_that_made_room_do_not_stay_in_memory() -> None:
+    join = job(Asked([(key, str(key)) for key in range(200)], []), "inner", LookupCache(max_rows=10))
+    for key in range(200):
+        send(join, key)
+        operator: Any = join.links[0].operator
+        assert operator.cache.rows.num_rows <= 21
 
 
 @pytest.mark.parametrize(

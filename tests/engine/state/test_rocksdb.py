@@ -21,6 +21,7 @@ from penstock.engine.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     PickleSerializer,
+    TtlUpdate,
     TtlVisibility,
     ValueStateDescriptor,
     ttl,
@@ -277,6 +278,41 @@ def test_what_has_expired_is_not_saved_nor_restored(tmp_path: Path) -> None:
     assert list(old.entries("seen")) == []
     old.close()
     new.close()
+
+
+def test_what_has_expired_is_not_restored_even_where_it_would_be_shown(tmp_path: Path) -> None:
+    clock = ManualClock()
+    lives = ttl("1s", visibility=TtlVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+    descriptor = ValueStateDescriptor("count", "int64", ttl=lives)
+    old, new = make(tmp_path, clock), make(tmp_path, clock)
+    old.set_current_key("a")
+    old.value_state(descriptor).update(1)
+    saved, state = old.snapshot(), new.value_state(descriptor)
+    clock.advance(2)
+    new.restore(saved)
+    new.set_current_key("a")
+    assert state.value() is None
+    old.close()
+    new.close()
+
+
+@pytest.mark.parametrize("update", TtlUpdate)
+def test_reading_renews_what_is_declared_so(tmp_path: Path, update: TtlUpdate) -> None:
+    clock = ManualClock()
+    backend = make(tmp_path, clock)
+    lives = ttl("1s", update)
+    value = backend.value_state(ValueStateDescriptor("count", "int64", ttl=lives))
+    seen = backend.list_state(ListStateDescriptor("seen", "int64", ttl=lives))
+    days = backend.map_state(MapStateDescriptor("by_day", "float64", key_type="int64", ttl=lives))
+    backend.set_current_key("a")
+    value.update(1)
+    seen.add(1)
+    days.put(1, 1.0)
+    for _ in range(2):
+        clock.advance(0.6)
+        read = value.value(), seen.get(), days.get(1)
+    assert read == ((1, [1], 1.0) if update is TtlUpdate.ON_READ_AND_WRITE else (None, [], None))
+    backend.close()
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

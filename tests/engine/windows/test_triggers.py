@@ -90,7 +90,9 @@ class Context:
         return not (held or self.event_timers or self.processing_timers)
 
 
-def rows(trigger: Trigger, context: Context, count: int, at: int = 0, window: TimeWindow = WINDOW) -> list[TriggerResult]:
+def rows(
+    trigger: Trigger, context: Context, count: int, at: int = 0, window: TimeWindow = WINDOW
+) -> list[TriggerResult]:
     return [trigger.on_element({"v": 1}, at, window, context) for _ in range(count)]  # type: ignore[arg-type]
 
 
