@@ -286,7 +286,7 @@ class ValuesAccumulator(GroupAccumulator):
             pairs = pa.table({"id": ids, "value": values}).group_by(["id", "value"], use_threads=False).aggregate([])
             ids, values = pairs.column("id").to_numpy(), one_array(pairs.column("value"))
         if (ids[1:] < ids[:-1]).any():
-            values = values.take(pa.array(_stable_order(ids)))
+            values = values.take(pa.array(stable_order(ids)))
         return [lists_of(values, np.bincount(ids, minlength=groups.count))]
 
 
@@ -381,7 +381,7 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _stable_order(ids: _Int64s) -> _Int64s:
+def stable_order(ids: _Int64s) -> _Int64s:
     """What `argsort(kind="stable")` gives for group ids, five times as fast: numpy sorts 16 bits by radix."""
     order = np.argsort(ids.astype(np.uint16), kind="stable")
     high = ids >> 16

@@ -1,7 +1,7 @@
 """The keys that a window operator has state for: a slot for each, and how many cells use it.
 
-`SliceCells` and the sessions number their keys here. A key whose last cell is dropped loses its slot, so memory follows
-the keys with open windows, however many have come by.
+`SliceCells` and the sessions number their keys here. Keys without cells lose their slots before they are the larger part,
+so memory follows the keys with open windows, however many have come by.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.accumulators import one_array
 from penstock.engine.aggregation import groups_of
+from penstock.engine.operators.distinct import map_distinct
 from penstock.engine.state.key_codec import is_word
 from penstock.engine.state.key_index import KeyIndex
 
@@ -24,6 +25,7 @@ _MANY_ROWS: Final = 1024
 _MANY_A_KEY: Final = 4
 _FEW_KEYS: Final = 4096
 """Above this, numbers are looked up in a compiled hash table."""
+_MIN_UNUSED: Final = 1024
 
 
 class CountedKeys:
@@ -37,6 +39,7 @@ class CountedKeys:
         self._names = list(names)
         self._index = KeyIndex()
         self._users = np.zeros(0, np.int64)
+        self._unused = 0
 
     @property
     def end(self) -> int:
@@ -54,9 +57,15 @@ class CountedKeys:
         return slots
 
     def _lookup(self, columns: list[pa.Array]) -> _Int64s:
+        # The index is then given each key of the batch once.
+        if len(columns) == 1 and _is_narrow(columns[0]):
+            kind = columns[0].type
+            return map_distinct(
+                columns[0].to_numpy().astype(np.int64, copy=False),
+                lambda distinct: self._index.lookup([pa.array(distinct, kind)]),
+            )
         if not self._repeat(columns):
             return self._index.lookup(columns)
-        # The index then sees each key of the batch once.
         groups = groups_of([pa.chunked_array([column]) for column in columns], len(columns[0]))
         first = np.empty(groups.count, np.int64)
         first[groups.ids[::-1]] = np.arange(len(groups.ids) - 1, -1, -1)
@@ -76,16 +85,28 @@ class CountedKeys:
         np.add.at(self._users, slots, 1)
 
     def leave(self, slots: _Int64s) -> None:
-        """Each of these (a slot may come more than once) has a user less; without users a key is forgotten."""
+        """Each of these (a slot may come more than once) has a user less; without users a key is forgotten in time."""
         np.subtract.at(self._users, slots, 1)
-        if self._names:
-            unused = np.unique(slots[self._users[slots] == 0])
-            if len(unused):
-                self._index.remove(unused)
+        # A key often comes again soon; to count it once too often does no harm.
+        self._unused += int(np.count_nonzero(self._users[slots] == 0))
+        if self._names and self._unused > max(len(self._index) // 2, _MIN_UNUSED):
+            held = self._index.slots()
+            self._index.remove(held[self._users[held] == 0])
+            self._unused = 0
 
     def table(self, slots: _Int64s) -> pa.Table:
         """The key columns of `slots`."""
         return pa.table(dict(zip(self._names, self._index.keys(slots), strict=True))) if self._names else pa.table({})
+
+
+def _is_narrow(column: pa.Array) -> bool:
+    """Whether the keys are integers that lie closer together than there are rows."""
+    if len(column) < _MANY_ROWS or column.null_count:
+        return False
+    if not pa.types.is_integer(column.type) or pa.types.is_uint64(column.type):
+        return False
+    numbers = column.to_numpy()
+    return int(numbers.max()) - int(numbers.min()) < len(numbers)
 
 
 def beside(*tables: pa.Table) -> pa.Table:

@@ -14,19 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import Groups
+from penstock.engine.accumulators import Groups, stable_order
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.operators.accumulator_cells import AccumulatorCells
 from penstock.engine.operators.cell_index import CellIndex
 from penstock.engine.operators.cell_pool import CellPool
 from penstock.engine.operators.counted_keys import CountedKeys
+from penstock.engine.operators.distinct import map_distinct
 
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 Block: TypeAlias = tuple[int, int]
 """Level and number: block (l, n) stands for the 2**l slices from n * 2**l on, so (0, n) is slice n itself."""
 
-_DENSE_SPAN: Final = 4
-"""Numbers that span at most this many times their count are told apart by a table, not by sorting."""
 _ROOMY: Final = 8
 _SMALL: Final = 65_536
 
@@ -92,7 +91,7 @@ class SliceCells:
         cells = self._index.find(rows, slots)
         missing = np.flatnonzero(cells < 0)
         if len(missing):
-            cells[missing] = self._create(np.broadcast_to(rows, len(slots))[missing], slots[missing])
+            cells[missing] = self._create(rows[missing], slots[missing])
         self._accumulators.fold(cells, table, self.keys)
 
     def cells(self, block: Block) -> _Int64s:
@@ -140,21 +139,9 @@ class SliceCells:
         self._by_row[held.row] = None
         self._free_rows.append(held.row)
 
-    def _rows(self, level: int, numbers: _Int64s) -> _Int64s | int:
+    def _rows(self, level: int, numbers: _Int64s) -> _Int64s:
         """The row in the index of each number's block."""
-        first, last = int(numbers.min()), int(numbers.max())
-        if first == last:
-            return self._row((level, first))
-        span = last - first + 1
-        if span > _DENSE_SPAN * len(numbers):
-            distinct, places = np.unique(numbers, return_inverse=True)
-            return np.array([self._row((level, number)) for number in distinct.tolist()])[places]
-        relative = numbers - first
-        rows = np.full(span, -1)
-        rows[relative] = 0
-        present = np.flatnonzero(rows + 1)
-        rows[present] = [self._row((level, first + number)) for number in present.tolist()]
-        return rows[relative]
+        return map_distinct(numbers, lambda distinct: np.array([self._row((level, each)) for each in distinct.tolist()]))
 
     def _row(self, block: Block) -> int:
         held = self._blocks.get(block)
@@ -172,21 +159,25 @@ class SliceCells:
         """Make cells for pairs that have none; a pair may come more than once."""
         numbers = np.arange(len(rows))
         self._index.enter(rows[::-1], slots[::-1], numbers[::-1])
-        first = np.flatnonzero(self._index.find(rows, slots) == numbers)
+        first_of = self._index.find(rows, slots)
+        is_first = first_of == numbers
+        first = np.flatnonzero(is_first)
+        rows, slots = rows[first], slots[first]
         cells = self._pool.take(len(first))
-        self._index.enter(rows[first], slots[first], cells)
+        self._index.enter(rows, slots, cells)
         if self._pool.end > len(self._slots):
             more = max(self._pool.end, 2 * len(self._slots)) - len(self._slots)
             self._slots = np.concatenate([self._slots, np.zeros(more, np.int64)])
-        self._slots[cells] = slots[first]
-        self._keys.use(slots[first])
+        self._slots[cells] = slots
+        self._keys.use(slots)
         self._accumulators.create(cells)
-        self._hold(rows[first], cells)
-        return self._index.find(rows, slots)
+        self._hold(rows, cells)
+        created: _Int64s = cells[(np.cumsum(is_first) - 1)[first_of]]
+        return created
 
     def _hold(self, rows: _Int64s, cells: _Int64s) -> None:
         """Enter new cells in the lists of their blocks."""
-        order = np.argsort(rows, kind="stable")
+        order = stable_order(rows)
         begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
         for row, chunk in zip(rows[order][begins].tolist(), np.split(cells[order], begins[1:]), strict=True):
             held = self._by_row[row]

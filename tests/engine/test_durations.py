@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.durations import format_duration, parse_duration
+from penstock.engine.durations import format_duration, parse_duration, parse_signed_duration
 from penstock.engine.errors import ConfigurationError
 
 
@@ -74,3 +74,21 @@ def test_a_timedelta_and_its_text_are_equal(duration: timedelta) -> None:
     milliseconds = parse_duration(duration, "gap")
     assert parse_duration(f"{milliseconds}ms", "gap") == milliseconds
     assert timedelta(milliseconds=milliseconds) == duration
+
+
+@pytest.mark.parametrize(
+    ("written", "milliseconds"),
+    [("-5s", -5_000), (" - 1m 30s", -90_000), ("5s", 5_000), ("-0", 0), (timedelta(seconds=-1), -1_000)],
+)
+def test_signed_durations_may_be_negative(written: timedelta | str, milliseconds: int) -> None:
+    assert parse_signed_duration(written, "lower") == milliseconds
+
+
+@pytest.mark.parametrize("written", ["--5s", "-", "5s -1ms", "-5", 5])
+def test_signed_durations_have_one_sign_in_front(written: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"lower: .* is no duration"):
+        parse_signed_duration(written, "lower")  # type: ignore[arg-type]
+
+
+def test_negative_durations_are_shown_with_a_sign() -> None:
+    assert format_duration(-90_000) == "-1m 30s"

@@ -161,6 +161,26 @@ def test_results_of_a_stream_without_timestamps_have_none() -> None:
     assert driver.take_times() == [None]
 
 
+# --- sessions ------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_grows_keeps_one_place_and_its_timers() -> None:
+    driver = WindowDriver(lambda k: k.window(session("10ms")).allowed_lateness("5ms").process(Sum, SUM))
+    driver.add(*(("a", 5 * number, 1) for number in range(20)))
+    assert driver.states() == {"window-contents": 1, "merging-window-set": 1, "__event_timers": 2}
+    driver.advance(MAX_TIMESTAMP)
+    assert summed(driver) == [("a", 0, 20)]
+    assert driver.states() == {}
+
+
+def test_a_late_session_leaves_nothing() -> None:
+    driver = WindowDriver(lambda k: k.window(session("10ms")).process(Sum, SUM))
+    driver.advance(100)
+    driver.add(("a", 5, 1), ("a", 14, 1))
+    assert driver.metrics.late_rows == 2
+    assert driver.states() == {}
+
+
 # --- timestamps ----------------------------------------------------------------------------------------------
 
 
@@ -218,11 +238,11 @@ def test_an_aggregate_function_with_its_own_accumulator(accumulator: Any, window
         lambda k: k.window(windows).aggregate(Mean(), accumulator=accumulator, returns={"mean": "float64"}),
         backend=backend,
     )
-    driver.add(("a", 0, 1), ("a", 30, 3), ("b", 5, 10))
+    driver.add(("a", 0, 1), ("a", 30, 9), ("b", 5, 10))
     driver.restore()
     driver.add(("a", 15, 5))
     driver.advance(MAX_TIMESTAMP)
-    assert sorted(row["mean"] for row in driver.take()) == [3.0, 10.0]
+    assert sorted(row["mean"] for row in driver.take()) == [5.0, 10.0]
     driver.operator.close()
 
 
@@ -561,7 +581,7 @@ class Says(Trigger):
 def test_a_trigger_that_returns_no_result_is_told_so(result: Any) -> None:
     driver = WindowDriver(lambda k: k.window(tumbling("10ms")).trigger(Says(result)).reduce(add))
     with pytest.raises(
-        RecordError, match="the trigger Says returned .*, which is no TriggerResult; return TriggerResult"
+        RecordError, match=r"the trigger Says returned .*, which is no TriggerResult; return TriggerResult"
     ):
         driver.add(("a", 0, 1))
 
@@ -684,7 +704,7 @@ def test_a_process_function_must_return_rows() -> None:
             return {"n": 1}
 
     driver = WindowDriver(lambda k: k.count_window(1).process(Bad))
-    with pytest.raises(RecordError, match="process returned .*, not rows"):
+    with pytest.raises(RecordError, match=r"process returned .*, not rows"):
         driver.add(("a", 0, 1))
 
 
