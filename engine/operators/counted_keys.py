@@ -1,7 +1,7 @@
 """The keys that a window operator has state for: a slot for each, and how many cells use it.
 
-`SliceCells` and the sessions number their keys here. Keys without cells lose their slots before they are the larger part,
-so memory follows the keys with open windows, however many have come by.
+`SliceCells` and the sessions number their keys here. Keys without cells lose their slots before they are the larger
+part, so memory follows the keys with open windows, however many have come by.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A function of many numbers, called once with those of them that differ.
 
-Window operators look slices and keys up by it: a batch has many rows for each. Where the numbers lie close together, a row
-costs two steps in a table; where they do not, they are sorted.
+Window operators look slices and keys up by it: a batch has many rows for each. Where the numbers lie close together,
+a row costs two steps in a table; where they do not, they are sorted.
 """
 
 from __future__ import annotations

@@ -67,13 +67,15 @@ class SessionCells:
 
     def ending(self, above: int, upto: int) -> _Int64s:
         """The sessions with above < end <= upto, which must be before the largest; earlier ends first."""
-        sessions = np.flatnonzero((self.ends <= upto) & (self.ends > above))
+        sessions = np.flatnonzero(self.ends <= upto)
+        sessions = sessions[self.ends[sessions] > above]
         ordered: _Int64s = sessions[np.argsort(self.ends[sessions], kind="stable")]
         return ordered
 
     def first_end(self, above: int) -> int:
         """The earliest end above this, or the largest timestamp."""
-        return int(self.ends[self.ends > above].min(initial=MAX_TIMESTAMP))
+        first = int(self.ends.min(initial=MAX_TIMESTAMP))
+        return first if first > above else int(self.ends[self.ends > above].min(initial=MAX_TIMESTAMP))
 
     def place(self, slots: _Int64s, starts: _Int64s, ends: _Int64s, all_slots: int) -> Placed:
         """Put rows into the sessions that they touch, in order; sessions that come to touch are merged.

@@ -141,7 +141,9 @@ class SliceCells:
 
     def _rows(self, level: int, numbers: _Int64s) -> _Int64s:
         """The row in the index of each number's block."""
-        return map_distinct(numbers, lambda distinct: np.array([self._row((level, each)) for each in distinct.tolist()]))
+        return map_distinct(
+            numbers, lambda distinct: np.array([self._row((level, each)) for each in distinct.tolist()])
+        )
 
     def _row(self, block: Block) -> int:
         held = self._blocks.get(block)

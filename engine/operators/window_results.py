@@ -113,8 +113,7 @@ class AggregateEmitter(WindowEmitter):
         self._fired: list[tuple[Key, TimeWindow, Accumulators, int | None]] = []
 
     def emit(self, key: Key, window: TimeWindow, contents: Accumulators, timestamp: int | None) -> None:
-        # The window may go on, and its accumulators are changed in place; lists grow at their end only when they are
-        # collected, and elsewhere when they are counted.
+        # The window may go on, and its accumulators, lists among them, are changed in place.
         own = {name: value[:] if type(value) is list else value for name, value in contents.items()}
         self._fired.append((key, window, own, timestamp))
 
