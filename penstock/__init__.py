@@ -75,7 +75,7 @@ from penstock.engine.windows.assigners import cumulative, session, sliding, tumb
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, TimestampedRow
 from penstock.engine.windows.general import global_windows
-from penstock.engine.windows.trigger_base import Trigger, TriggerResult
+from penstock.engine.windows.trigger_base import OnMergeContext, Trigger, TriggerContext, TriggerResult
 from penstock.engine.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -136,6 +136,7 @@ __all__ = [
     "LookupTable",
     "MapStateDescriptor",
     "NeverTrigger",
+    "OnMergeContext",
     "OutputTag",
     "PenstockError",
     "PickleSerializer",
@@ -155,6 +156,7 @@ __all__ = [
     "TimeWindow",
     "TimestampedRow",
     "Trigger",
+    "TriggerContext",
     "TriggerResult",
     "TtlUpdate",
     "TtlVisibility",

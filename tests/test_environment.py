@@ -191,7 +191,7 @@ def test_a_missing_column_is_refused_with_its_nearest_name(build: Build) -> None
             GraphError,
             "the stream has no timestamps; call assign_timestamps before, or",
         ),
-        (lambda s: timed(s).key_by("carrier").window("1h"), GraphError, r"window takes a WindowAssigner, such as tumbling"),
+        (lambda s: timed(s).key_by("carrier").window("1h"), GraphError, "window takes a WindowAssigner"),
         (lambda s: s.key_by("carrier").aggregate(), GraphError, "give at least one aggregate"),
         (
             lambda s: s.key_by("carrier").aggregate(carrier=count()),

@@ -19,7 +19,7 @@ from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.api.streams import DataStream
 from penstock.engine.api.texts import aggregates_text, function_name
 from penstock.engine.durations import Duration, format_duration, parse_duration
-from penstock.engine.errors import GraphError
+from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
 from penstock.engine.graph.logical import Role
 from penstock.engine.operators.base import SchemaOrUnknown
@@ -386,11 +386,11 @@ def count_windowed(
     """Windows of so many rows, as Flink makes them of the global window.
 
     Raises:
-        GraphError: a size or slide that is no whole number of 1 or more.
+        ConfigurationError: a size or slide that is no whole number of 1 or more.
     """
     for option, value in (("size", size), ("slide", slide)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise GraphError(f"{verb}: {option} must be a number of rows, 1 or more, not {value!r}")
+            raise ConfigurationError(f"{verb}: {option} must be a number of rows, 1 or more, not {value!r}")
     windows = windowed(stream, keys, global_windows(), verb)
     if slide is None:
         return windows.trigger(PurgingTrigger(CountTrigger(size)))

@@ -1,7 +1,7 @@
 """What all operators with keyed state share: the backend, timers of both kinds of time, event time, and snapshots.
 
-Process functions, the general window operator and the joins each hold one `KeyedServices`. It guarantees that a snapshot
-holds the states, the timers and the watermark, and that a restore brings all of them back.
+Process functions and the general window operator each hold one `KeyedServices`. It guarantees that a snapshot holds the
+states, the timers and the watermark, and that a restore brings all of them back.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ Time does not move while a batch is handled, so results do not depend on how row
 
 from __future__ import annotations
 
-import copy
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,13 +15,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
-from penstock.engine.errors import RecordError, SerializationError
+from penstock.engine.errors import RecordError
 from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.function_operator import key_values
 from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.operators.merging_windows import MERGING_WINDOWS, MergingWindows
 from penstock.engine.operators.row_results import SideOutputs
+from penstock.engine.operators.user_functions import create_function
 from penstock.engine.operators.window_contents import (
     EvictableContents,
     Eviction,
@@ -108,7 +107,7 @@ class WindowOperator(Operator):
         self._event_timers, self._processing_timers = services.event_timers, services.processing_timers
         self._backend = backend
         self._timers = WindowTimers(services, self._trigger.states)
-        self._clock = _BatchClock()
+        self._clock = _BatchClock(context.where)
         self._sides = SideOutputs(context, plan.timed)
         self._fold = None if plan.fold is None else plan.fold.create(context, plan.schema)
         self._contents, self._evictable = self._create_contents()
@@ -144,7 +143,7 @@ class WindowOperator(Operator):
             bounded = not isinstance(plan.windows, GlobalWindows)
             return AggregateEmitter(plan.keys, self._fold, bounded, plan.timed)
         if plan.function is not None:
-            self._function = own_function(plan.function, self._context)
+            self._function = create_function(plan.function, self._context)
             runtime = WindowRuntime(self._context, self._window_state, global_state)
             try:
                 self._function.open(runtime)
@@ -452,9 +451,10 @@ class WindowOperator(Operator):
 class _BatchClock:
     """The `AssignerContext`: one time for all rows of a batch."""
 
-    __slots__ = ("current_processing_time",)
+    __slots__ = ("current_processing_time", "where")
 
-    def __init__(self) -> None:
+    def __init__(self, where: str) -> None:
+        self.where = where
         self.current_processing_time = 0
 
 
@@ -468,21 +468,3 @@ class _Timer:
 
     def __repr__(self) -> str:
         return f"a timer at {self._time} of {self._window}, key {self._key!r}"
-
-
-def own_function(
-    given: ProcessWindowFunction | type[ProcessWindowFunction], context: OperatorContext
-) -> ProcessWindowFunction:
-    """The subtask's own function: an object of the class, or a copy of the object."""
-    if inspect.isclass(given):
-        try:
-            return given()
-        except Exception as error:
-            raise context.user_code_error(error, given) from error
-    try:
-        return copy.deepcopy(given)
-    except Exception as error:
-        raise SerializationError(
-            f"{context.where}: {given!r:.200} cannot be copied ({type(error).__name__}: {error}); each subtask needs "
-            "one of its own, so pass the class, or create in open(self, context) what cannot be copied"
-        ) from error

@@ -26,6 +26,11 @@ class AssignerContext(Protocol):
     """What an assigner is given beside the row."""
 
     @property
+    def where(self) -> str:
+        """Operator and subtask, for messages."""
+        ...
+
+    @property
     def current_processing_time(self) -> int:
         """The clock (int64 ms)."""
         ...

@@ -79,21 +79,21 @@ class DynamicSessionWindows(WindowAssigner):
 
     def assign_windows(self, row: Row, timestamp: int | None, context: AssignerContext) -> list[TimeWindow]:
         start = assigned_time(self.time, timestamp, context)
-        return [TimeWindow(start, start + self._gap_ms(row))]
+        return [TimeWindow(start, start + self._gap_ms(row, context.where))]
 
-    def _gap_ms(self, row: Row) -> int:
+    def _gap_ms(self, row: Row, where: str) -> int:
         given = self.gap(row)
         try:
             gap_ms = given if type(given) is int else parse_duration(given, "session gap")  # type: ignore[arg-type]
         except ConfigurationError as error:
             raise RecordError(
-                f"session: the gap function returned {given!r:.200}, which is neither a duration such as '10s' nor a "
-                f"whole number of milliseconds ({error}); the row is {row!r:.300}"
+                f"{where}: the gap function of session returned {given!r:.200}, which is neither a duration "
+                f"such as '10s' nor a whole number of milliseconds ({error}); the row is {row!r:.300}"
             ) from error
         if not 0 < gap_ms <= _LARGEST_GAP_MS:
             raise RecordError(
-                f"session: the gap function returned {given!r:.200}; a gap must be more than 0 and at most 2**60 ms; "
-                f"the row is {row!r:.300}"
+                f"{where}: the gap function of session returned {given!r:.200}; a gap must be more than 0 "
+                f"and at most 2**60 ms; the row is {row!r:.300}"
             )
         return gap_ms
 

@@ -546,7 +546,7 @@ def test_merging_into_a_window_that_is_over_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("gap", "message"),
     [
-        (lambda row: row["v"], "the gap function returned 0; a gap must be more than 0"),
+        (lambda row: row["v"], "the gap function of session returned 0; a gap must be more than 0"),
         (lambda row: "-5s", "neither a duration such as '10s' nor a whole number of milliseconds"),
         (lambda row: None, "returned None, which is neither a duration"),
         (lambda row: True, "returned True, which is neither a duration"),

@@ -1,4 +1,4 @@
-"""Triggers on windows of event time."""
+"""Triggers on windows of event time, early and late firings, and triggers and windows of one's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from penstock import (
     DeltaTrigger,
     EventTimeTrigger,
     PurgingTrigger,
+    TimeWindow,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    WindowAssigner,
     global_windows,
     session,
     sliding,
@@ -21,6 +26,23 @@ from tests.transcripts.driver import Transcript
 def _rise(last: dict[str, Any], new: dict[str, Any]) -> float:
     """How much larger the new value is."""
     return float(new["v"] - last["v"])
+
+
+class _AtNinety(Trigger):
+    """Fires whenever a row has the value 90, and purges at 99."""
+
+    def on_element(
+        self, row: dict[str, Any], timestamp: int | None, window: TimeWindow, context: TriggerContext
+    ) -> TriggerResult:
+        return {90: TriggerResult.FIRE, 99: TriggerResult.FIRE_AND_PURGE}.get(row["v"], TriggerResult.CONTINUE)
+
+
+class _Nearest(WindowAssigner):
+    """Two windows around each row: that of its ten, and that of its hundred."""
+
+    def assign_windows(self, row: dict[str, Any], timestamp: int | None, context: Any) -> list[TimeWindow]:
+        assert timestamp is not None
+        return [TimeWindow(timestamp - timestamp % size, timestamp - timestamp % size + size) for size in (10, 100)]
 
 
 TRIGGERS = [
@@ -246,5 +268,132 @@ TRIGGERS = [
         = a 0-10 1
         + a@1 2
         ~ a@1 2
+    """),
+    Transcript("early results by count, the final one at the end",
+               lambda k: k.window(tumbling("10ms")).trigger(EventTimeTrigger().with_early_firings(count=2)), """
+        + a@0 1
+        + a@1 2
+        = a 0-10 3
+        + a@2 4
+        w 9
+        = a 0-10 7
+        + a@3 8
+        ~ a@3 8
+    """),
+    Transcript("early results by count: each key and window counts by itself",
+               lambda k: k.window(tumbling("10ms")).trigger(EventTimeTrigger().with_early_firings(count=2)), """
+        + a@0 1, b@0 2, a@11 4
+        + b@1 8
+        = b 0-10 10
+        w 19
+        = a 0-10 1, b 0-10 10, a 10-20 4
+    """),
+    Transcript("early results by the clock, the final one at the end",
+               lambda k: k.window(tumbling("1s")).trigger(EventTimeTrigger().with_early_firings(every="10ms")), """
+        p 5
+        + a@0 1
+        p 14
+        p 15
+        = a 0-1000 1
+        + a@1 2
+        p 25
+        = a 0-1000 3
+        w 999
+        = a 0-1000 3
+        p 100
+    """),
+    Transcript("early results by the clock and by count",
+               lambda k: k.window(tumbling("1s")).trigger(
+                   EventTimeTrigger().with_early_firings(every="10ms", count=2)), """
+        + a@0 1
+        + a@1 2
+        = a 0-1000 3
+        p 10
+        = a 0-1000 3
+        w 999
+        = a 0-1000 3
+    """),
+    Transcript("early results, then late ones within the allowed lateness",
+               lambda k: k.window(tumbling("10ms")).trigger(
+                   EventTimeTrigger().with_early_firings(count=2)).allowed_lateness("10ms"), """
+        + a@0 1, a@1 2
+        = a 0-10 3
+        w 9
+        = a 0-10 3
+        + a@2 4
+        = a 0-10 7
+        w 19
+        + a@3 8
+        ~ a@3 8
+    """),
+    Transcript("late results for so many late rows, and what is left when the lateness is over",
+               lambda k: k.window(tumbling("10ms")).trigger(
+                   EventTimeTrigger().with_late_firings(count=2)).allowed_lateness("10ms"), """
+        + a@0 1
+        w 9
+        = a 0-10 1
+        + a@1 2
+        + a@2 4
+        = a 0-10 7
+        + a@3 8
+        w 19
+        = a 0-10 15
+    """),
+    Transcript("early results, restored", lambda k: k.window(tumbling("1s")).trigger(
+        EventTimeTrigger().with_early_firings(every="10ms")), """
+        + a@0 1
+        s
+        p 10
+        = a 0-1000 1
+        s
+        p 20
+        = a 0-1000 1
+        s
+        w 999
+        = a 0-1000 1
+    """),
+    Transcript("early results of sessions go on when they merge", lambda k: k.window(session("10ms")).trigger(
+        EventTimeTrigger().with_early_firings(count=2)), """
+        + a@0 1
+        + a@5 2
+        = a 0-15 3
+        + a@9 4
+        w 18
+        = a 0-19 7
+    """),
+    Transcript("a trigger of one's own", lambda k: k.window(global_windows()).trigger(_AtNinety()), """
+        + a@0 1, a@1 90
+        = a * 91
+        + a@2 99
+        = a * 190
+        + a@3 90
+        = a * 90
+    """),
+    Transcript("a trigger of one's own in windows of time: they are cleared at their end",
+               lambda k: k.window(tumbling("10ms")).trigger(_AtNinety()), """
+        + a@0 1, a@11 2
+        w 9
+        + a@12 90
+        = a 10-20 92
+    """),
+    Transcript("windows of one's own", lambda k: k.window(_Nearest()), """
+        + a@5 1, a@42 2
+        w 9
+        = a 0-10 1
+        w 49
+        = a 40-50 2
+        w 99
+        = a 0-100 3
+    """),
+    Transcript("windows of one's own, lateness", lambda k: k.window(_Nearest()).allowed_lateness("5ms"), """
+        + a@5 1
+        w 12
+        = a 0-10 1
+        + a@6 2
+        = a 0-10 3
+        w 14
+        + a@7 4
+        w 99
+        = a 0-100 7
     """),
 ]  # fmt: skip
