@@ -24,6 +24,7 @@ _SMALL: Final = 2**20
 _MIN_SLOTS: Final = 64
 _MIN_SLICES: Final = 8
 _SLOT_BITS: Final = 32
+_SLOT_MASK: Final = 2**32 - 1
 
 
 class CellIndex:
@@ -33,9 +34,13 @@ class CellIndex:
         self._places: _Places = _Matrix(_MIN_SLICES, _MIN_SLOTS)
 
     def reserve(self, slices: int, slots: int, cells: int) -> None:
-        """Make room for as many slices and slots; `cells` are in use."""
-        grown = self._places.grown(slices, slots, max(_SMALL, cells * _SPARSE))
-        self._places = grown
+        """Make room.
+
+        Args:
+            slices, slots: all rows of slices, and all slots, that have cells or may soon have are below these.
+            cells: how many pairs have a cell, or may soon have.
+        """
+        self._places = self._places.grown(slices, slots, max(_SMALL, cells * _SPARSE))
 
     def find(self, slices: _Int64s | int, slots: _Int64s) -> _Int64s:
         """The cell of each pair, or -1."""
@@ -52,7 +57,7 @@ class CellIndex:
 
 class _Places(Protocol):
     def grown(self, slices: int, slots: int, most: int) -> _Places:
-        """The same cells with room for more, in at most so many places if they are a matrix."""
+        """The same cells with room for more; a matrix may have at most so many places."""
         ...
 
     def find(self, slices: _Int64s | int, slots: _Int64s) -> _Int64s: ...
@@ -103,7 +108,14 @@ class _Hashed:
         self._cells = np.full(0, -1, np.int64)
 
     def grown(self, slices: int, slots: int, most: int) -> _Places:
-        return self
+        # With room to grow, so that it does not change to and fro.
+        if slices * slots * 4 > most:
+            return self
+        matrix = _Matrix(slices, slots)
+        held = self._index.slots()
+        pairs = self._index.keys(held)[0].to_numpy() if len(held) else held
+        matrix.enter(pairs >> _SLOT_BITS, pairs & _SLOT_MASK, self._cells[held])
+        return matrix
 
     def find(self, slices: _Int64s | int, slots: _Int64s) -> _Int64s:
         found = self._index.find(_pairs(slices, slots))

@@ -35,6 +35,7 @@ from penstock.engine.windows.assigners import SessionWindows
 _START: Final = "__start"
 _END: Final = "__end"
 _EMIT_ROWS: Final = 65_536
+_LOAD_ROWS: Final = 131_072
 _ROOMY: Final = 8
 _SMALL: Final = 2**20
 _Int64s = npt.NDArray[np.int64]
@@ -205,6 +206,8 @@ class SessionAggregate(Operator):
         return beside(self._keys_of(sessions), bounds, self._accumulators.read(sessions))
 
     def _load(self, table: pa.Table) -> None:
-        """Take in what `table` holds, which is more than no rows."""
-        starts, ends = (table.column(name).to_numpy() for name in (_START, _END))
-        self._fold(self._place(table, starts, ends), table)
+        """Take in what `table` holds."""
+        for begin in range(0, table.num_rows, _LOAD_ROWS):
+            rows = table.slice(begin, _LOAD_ROWS)
+            starts, ends = (rows.column(name).to_numpy() for name in (_START, _END))
+            self._fold(self._place(rows, starts, ends), rows)

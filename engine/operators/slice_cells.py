@@ -87,7 +87,7 @@ class SliceCells:
             RecordError: a sum does not fit its type.
         """
         rows = self._rows(level, numbers)
-        self._index.reserve(len(self._by_row), self._keys.end, self._pool.used)
+        self._index.reserve(len(self._by_row), self._keys.end, self._pool.used + len(slots))
         cells = self._index.find(rows, slots)
         missing = np.flatnonzero(cells < 0)
         if len(missing):

@@ -43,6 +43,7 @@ WINDOW_STATE: Final = "window_aggregate"
 _SLICE: Final = "__slice"
 _EMIT_ROWS: Final = 65_536
 _EMIT_PLACES: Final = 2**20
+_LOAD_ROWS: Final = 131_072
 _Int64s = npt.NDArray[np.int64]
 
 
@@ -283,5 +284,7 @@ class WindowAggregate(Operator):
         return beside(self._cells.keys(cells), pa.table({_SLICE: starts}), self._cells.combined(cells))
 
     def _load(self, table: pa.Table) -> None:
-        """Take in what `table` holds, which is more than no rows."""
-        self._cells.add(0, self._numbers(table.column(_SLICE).to_numpy()), self._cells.lookup(table), table)
+        """Take in what `table` holds."""
+        for begin in range(0, table.num_rows, _LOAD_ROWS):
+            rows = table.slice(begin, _LOAD_ROWS)
+            self._cells.add(0, self._numbers(rows.column(_SLICE).to_numpy()), self._cells.lookup(rows), rows)

@@ -19,11 +19,11 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.sampled_from([0, 16]))
+@given(STEPS, st.sampled_from([0, 64, 1000]))
 def test_cells_are_found_where_they_were_entered(
     steps: list[tuple[bool, list[tuple[int, int]]]], sparse_from: int
 ) -> None:
-    index, model = CellIndex(), dict[tuple[int, int], int]()
+    model = dict[tuple[int, int], int]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cell_index, "_SMALL", 64)
         patch.setattr(cell_index, "_SPARSE", sparse_from)
@@ -32,7 +32,7 @@ def test_cells_are_found_where_they_were_entered(
         index = CellIndex()
         for enters, pairs in steps:
             slices, slots = (np.array(column) for column in zip(*pairs, strict=True))
-            index.reserve(int(slices.max()) + 1, int(slots.max()) + 1, len(model))
+            index.reserve(10, 41, len(model))
             if enters:
                 cells = np.arange(len(model), len(model) + len(pairs))
                 index.enter(slices, slots, cells)
@@ -54,6 +54,10 @@ def test_a_sparse_index_takes_memory_for_its_cells_and_not_for_all_places() -> N
         index.enter(np.full(5, slice_row), slots, np.arange(5 * slice_row, 5 * slice_row + 5))
     inner: Any = index
     assert type(inner._places).__name__ == "_Hashed"
+    assert index.find(np.array([299, 299, 0]), np.array([29_904, 0, 4])).tolist() == [1499, -1, 4]
+    # Once most places have a cell, or soon may, a matrix takes less.
+    index.reserve(300, 30_000, 9_000_000)
+    assert type(inner._places).__name__ == "_Matrix"
     assert index.find(np.array([299, 299, 0]), np.array([29_904, 0, 4])).tolist() == [1499, -1, 4]
 
 

@@ -277,3 +277,16 @@ def test_windows_agree_with_the_model_in_small_blocks_hash_tables_and_arrays(
         patch.setattr(cell_index, "_MIN_SLICES", 1)
         patch.setattr(cell_index, "_MIN_SLOTS", 1)
         _agrees(script, windows, lateness)
+
+
+@pytest.mark.parametrize("lateness", [0, 50])
+def test_a_burst_of_keys_leaves_nothing_behind(lateness: int) -> None:
+    aggregation = GroupedAggregation(["key"], {"rows": count()})
+    windows = RunningOperator(WindowAggregateFactory(AlignedWindows(10, 10), aggregation, lateness)())
+    keys = [{"at": 5, "key": key} for key in range(70_000)]
+    windows.process(timed(keys, {"key": pa.int64()}))
+    windows.advance(9 + lateness)
+    assert len(windows.take_rows()) == 70_000
+    operator: Any = windows.operator
+    assert operator._cells._pool.end == 0
+    assert operator._cells.width == 0
