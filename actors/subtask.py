@@ -32,6 +32,8 @@ from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel, Message
 
 _GATHER_SECONDS: Final = 0.02
+_LONGEST_WAIT_SECONDS: Final = 86_400.0
+"""A thread cannot wait for centuries (`threading.TIMEOUT_MAX`), and a timer may be as far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ class SubtaskActor:
                 case Progress():
                     continue
                 case Idle(until) | Blocked(until):
-                    self._wakeup.wait(None if until is None else max(0.0, until - time.monotonic()))
+                    self._wakeup.wait(_patience(until, time.monotonic()))
                 case Finished():
                     return
 
@@ -249,6 +251,11 @@ class SubtaskActor:
             self._end(None)
         await asyncio.shield(self._ended)
         return self._task.metrics
+
+
+def _patience(until: float | None, now: float) -> float | None:
+    """How long (seconds) the thread waits at a time before it steps again; None for as long as nothing comes."""
+    return None if until is None else min(max(0.0, until - now), _LONGEST_WAIT_SECONDS)
 
 
 def _resolve(taken: asyncio.Future[None]) -> None:

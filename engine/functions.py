@@ -40,7 +40,8 @@ class OutputTag:
 
     Args:
         name: unique within the operator.
-        columns: the columns of its rows, or None to infer them from the first.
+        columns: the columns of its rows, or None to infer them from the first. It is enough if the tag that is read
+            or the one that is written has them; where both do, they must be the same.
 
     Raises:
         ConfigurationError: an empty name, or columns that declare nothing.
@@ -64,11 +65,8 @@ class OutputTag:
         return None if self.columns is None else parse_schema(self.columns, f"OutputTag {self.name!r}")
 
 
-class RuntimeContext(Protocol):
-    """What `open` is given: where the function runs, and its state. Keyed state needs a keyed stream.
-
-    All states must be declared here, in `open`: declaring one later is a `StateError`.
-    """
+class _PlaceAndState(Protocol):
+    """What every function is told in `open`."""
 
     @property
     def operator(self) -> str:
@@ -114,7 +112,24 @@ class RuntimeContext(Protocol):
         ...
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """A list of the subtask; after a restore every subtask has the values of all. Needs no key."""
+        """A list of the subtask; after a restore every subtask has the values of all. Needs no key.
+
+        What every subtask got, every subtask saves again: write the list anew in `snapshot_state`, with this subtask's
+        own values, or it grows by the factor of the parallelism at each restart.
+        """
+        ...
+
+
+class RuntimeContext(_PlaceAndState, Protocol):
+    """What `open` is given: where the function runs, and its state. Keyed state needs a keyed stream.
+
+    All states must be declared here, in `open`: declaring one later is a `StateError`. State of the subtask can be used
+    at once, keyed state from the first row on.
+    """
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the job goes on from a snapshot. State of the subtask then has its values in `open` already."""
         ...
 
 
@@ -136,14 +151,15 @@ class TimerService(Protocol):
         each time must not do so once `current_watermark()` is `MAX_TIMESTAMP`.
 
         Raises:
-            StateError: the stream is not keyed, or there is no current key.
+            StateError: the stream is not keyed, there is no current key, or the function has no `on_timer`.
         """
         ...
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Call `on_timer` when the clock reaches `timestamp` (int64 ms).
 
-        Those that are left when bounded input ends do not fire, as in Flink.
+        One that is registered for a time that has come fires behind this call, before or behind the next rows. Those
+        that are left when bounded input ends do not fire, as in Flink.
         """
         ...
 
@@ -162,7 +178,7 @@ class TimerService(Protocol):
             timestamps: int64 ms, one for each key, in their order (an Arrow or NumPy array, or a list); null for none.
 
         Raises:
-            StateError: another number of times, or not called in `process_batch`.
+            StateError: another number of times, what is no array of times, or not called in `process_batch`.
         """
         ...
 
@@ -231,7 +247,8 @@ class BroadcastContext(Context, Protocol):
             function: may read and change the state, and that of the same key under other names.
 
         Raises:
-            StateError: the stream is not keyed, or there is no such state.
+            ConfigurationError: `function` cannot be called.
+            StateError: the stream is not keyed, or no such state was declared.
         """
         ...
 
@@ -276,6 +293,14 @@ class _Function:
     def open(self, context: RuntimeContext) -> None:
         """Declare state, load models, open clients. Called once, before the first row."""
 
+    def snapshot_state(self) -> None:
+        """A snapshot is about to be taken: write to state of the subtask what is kept elsewhere. There is no key.
+
+        Example:
+            >>> def snapshot_state(self):
+            ...     self.positions.update([self.position])
+        """
+
     def close(self) -> None:
         """Release resources. Called once, also after an error."""
 
@@ -319,9 +344,11 @@ class KeyedProcessFunction(_Function):
         """Handle the rows of a batch at once; value states read and write by `values()` and `update_values(...)`.
 
         Returns:
-            A record batch, a table, a dict of arrays, or None. As many rows as the batch: they keep its timestamps.
-            As many as `batch.keys` (where that differs): each gets the largest timestamp of its key's rows. How rows
-            are cut into batches must not change the sum of what comes out.
+            A record batch, a table, a dict of arrays, or None. How rows are cut into batches must not change the sum of
+            what comes out. On a stream with timestamps there are two kinds of results: one row for each row of the
+            batch, in their order, which keeps its timestamp; or one row for each of `batch.keys`, in their order and
+            with the key columns, which gets the largest timestamp among its key's rows. Anything else is a
+            `RecordError`: filter behind the function, or by `process_element`.
         """
         raise NotImplementedError
 
@@ -398,7 +425,7 @@ class KeyedStateStore(Protocol):
         ...
 
 
-class WindowRuntimeContext(RuntimeContext, Protocol):
+class WindowRuntimeContext(_PlaceAndState, Protocol):
     """What `ProcessWindowFunction.open` is given. Its own `get_state` and so on are those of `global_state`."""
 
     @property
@@ -476,14 +503,20 @@ class ProcessWindowFunction:
         """The window goes. Its `window_state` is cleared behind this call."""
 
 
-class AsyncFunction(_Function):
-    """Calls an outside service for each row, many rows at a time.
+class AsyncFunction:
+    """Calls an outside service for each row, many rows at a time. It has no state.
 
     Example:
         >>> class Enrich(AsyncFunction):
         ...     async def process(self, row):
         ...         return [{**row, "city": await self.client.city_of(row["ip"])}]
     """
+
+    def open(self, context: RuntimeContext) -> None:
+        """Load models, open clients. Called once, before the first row."""
+
+    def close(self) -> None:
+        """Release resources. Called once, also after an error."""
 
     async def process(self, row: Row) -> Rows:
         """Rows for one row; anything awaitable may be awaited."""

@@ -413,6 +413,8 @@ def _check_fit(values: list[Any], kind: pa.DataType) -> None:
             raise _MisfitError(f"a value of type {found} in a column of {kind}")
     if pa.types.is_struct(kind):
         _check_struct([value for value in values if value is not None], kind)
+    elif pa.types.is_map(kind):
+        _check_map([value for value in values if value is not None], kind)
     elif "list" in allowed:
         _check_fit(_items(values), kind.value_type)
 
@@ -424,6 +426,15 @@ def _check_struct(dicts: list[dict[Any, Any]], kind: pa.DataType) -> None:
             raise _MisfitError(f"a dict with the unknown key {next(key for key in value if key not in names)!r}")
     for field in kind:
         _check_fit([value.get(field.name) for value in dicts], field.type)
+
+
+def _check_map(maps: list[Any], kind: pa.DataType) -> None:
+    pairs = list(chain.from_iterable(value.items() if isinstance(value, dict) else value for value in maps))
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or pair[0] is None:
+            raise _MisfitError(f"{pair!r:.200} in a map, whose entries are pairs of a key and a value")
+    _check_fit([key for key, _ in pairs], kind.key_type)
+    _check_fit([value for _, value in pairs], kind.item_type)
 
 
 def _allowed_kinds(kind: pa.DataType) -> frozenset[str] | None:
@@ -455,6 +466,7 @@ _TAKES: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[str]], ...]] 
     (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, frozenset({_AWARE})),
     (_is_list, frozenset({"list"})),
     (pa.types.is_struct, frozenset({"dict"})),
+    (pa.types.is_map, frozenset({"dict", "list"})),
 )
 
 
@@ -468,6 +480,12 @@ def _carrier(kind: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_carrier(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_carrier(kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_carrier(kind.value_type)), kind.list_size)
+    if pa.types.is_map(kind):
+        return pa.map_(_carrier(kind.key_type), _carrier(kind.item_type))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_carrier(field.type)) for field in kind])
     return kind

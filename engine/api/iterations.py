@@ -24,14 +24,31 @@ from penstock.engine.operators.iteration import (
     IterationTailFactory,
     StaleSynchronous,
 )
+from penstock.engine.operators.window import WindowOperatorFactory
 from penstock.engine.task.partitioners import Partitioner, Rebalance
+from penstock.engine.windows.triggers import ContinuousProcessingTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
 
 Body: TypeAlias = Callable[[DataStream], tuple[DataStream | KeyedStream, DataStream]]
 """Takes the stream that goes round, and returns what is fed back and what leaves the loop."""
 
 
 def iterate(stream: DataStream, body: Body, mode: IterationMode, max_supersteps: int | None) -> DataStream:
-    """The stream that leaves the loop; see `DataStream.iterate`."""
+    """The stream that leaves the loop; see `DataStream.iterate`.
+
+    The input is complete for the body once no row is left in the loop: windows of event time then fire, a last time,
+    and what they feed back is behind the last watermark, so event-time windows that it meets drop it as late. Windows
+    and timers by the clock do not fire because input ends: a row that one holds would be lost, so such windows on the
+    way back are refused over bounded input. Custom operators and process functions cannot be seen through.
+
+    Raises:
+        GraphError: as there.
+        ConfigurationError: as there.
+    """
+    if not callable(body):
+        raise GraphError(
+            "iterate: the body must be a function that takes the stream that goes round and returns what is fed back "
+            f"and what leaves the loop, not {body!r:.200}"
+        )
     _check_mode(mode, max_supersteps)
     program = stream._program
     program.check_open()
@@ -45,6 +62,7 @@ def iterate(stream: DataStream, body: Body, mode: IterationMode, max_supersteps:
     edges, partitioner = _spread(feedback._edges)
     graph = program.graph.build()
     _check_ways(graph, number, edges, output._edges)
+    _check_windows(graph, number, edges)
     if not isinstance(mode, Asynchronous):
         _check_bounded(graph, [number, *(edge.source for edge in edges)], mode)
     tail = IterationTailFactory(number, partitioner)
@@ -112,10 +130,7 @@ def _spread(edges: tuple[Edge, ...]) -> tuple[tuple[Edge, ...], Partitioner]:
 
 
 def _check_ways(graph: LogicalGraph, head: int, feedback: Iterable[Edge], output: Iterable[Edge]) -> None:
-    inside = {head}
-    for node in graph:
-        if any(edge.source in inside for edge in node.inputs):
-            inside.add(node.id)
+    inside = _downstream(graph, head)
     for name, edges in (("what is fed back", feedback), ("what leaves the loop", output)):
         if not any(edge.source in inside for edge in edges):
             raise GraphError(f"iterate: {name} does not come from the stream that the body is given")
@@ -127,14 +142,48 @@ def _check_ways(graph: LogicalGraph, head: int, feedback: Iterable[Edge], output
             )
 
 
+def _check_windows(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> None:
+    """Refuse windows on the way back that would hold rows when the loop is found empty, and never give them."""
+    if _endless_source(graph, [head, *(edge.source for edge in feedback)]) is not None:
+        return
+    for node_id in sorted(_upstream(graph, [edge.source for edge in feedback]) & _downstream(graph, head)):
+        role = graph[node_id].role
+        if not isinstance(role, WindowOperatorFactory):
+            continue
+        trigger = role.trigger or role.windows.default_trigger()
+        fires = trigger.nested if isinstance(trigger, PurgingTrigger) else trigger
+        if isinstance(fires, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger):
+            raise GraphError(
+                f"iterate: {graph[node_id].where} in the body has windows that fire by the clock, and the loop ends "
+                "without waiting for that: the rows in them would be lost; use windows of event time or another trigger"
+            )
+
+
 def _check_bounded(graph: LogicalGraph, ends: Iterable[int], mode: IterationMode) -> None:
+    endless = _endless_source(graph, ends)
+    if endless is not None:
+        raise GraphError(
+            f"iterate: a {mode.describe()} loop needs bounded input, because its first superstep is all of it, and "
+            f"source {endless!r} has no end; use mode=Asynchronous()"
+        )
+
+
+def _endless_source(graph: LogicalGraph, ends: Iterable[int]) -> str | None:
+    """The name of a source without end that leads to `ends`, if there is one."""
     for node_id in sorted(_upstream(graph, ends)):
         role = graph[node_id].role
         if isinstance(role, Source) and not role.bounded:
-            raise GraphError(
-                f"iterate: a {mode.describe()} loop needs bounded input, because its first superstep is all of it, and "
-                f"source {graph[node_id].name!r} has no end; use mode=Asynchronous()"
-            )
+            return graph[node_id].name
+    return None
+
+
+def _downstream(graph: LogicalGraph, start: int) -> set[int]:
+    """The nodes that `start` leads to, itself included."""
+    found = {start}
+    for node in graph:
+        if any(edge.source in found for edge in node.inputs):
+            found.add(node.id)
+    return found
 
 
 def _upstream(graph: LogicalGraph, ends: Iterable[int]) -> set[int]:

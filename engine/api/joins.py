@@ -138,9 +138,11 @@ def lookup_join(
 def _lookup_keys(table: LookupTable, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The stream's column for each key of the table, in the table's order, turned round: stream to table."""
     names = (on,) if isinstance(on, str) else on
+    if not isinstance(names, Mapping | Sequence) or not names or not all(isinstance(name, str) for name in names):
+        raise _unusable_on(on)
     pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-    if not pairs or not all(isinstance(name, str) for pair in pairs.items() for name in pair):
-        raise GraphError(f"lookup_join: on takes a column, several, or {{'column of the stream': 'key'}}, not {on!r}")
+    if not all(isinstance(key, str) for key in pairs.values()):
+        raise _unusable_on(on)
     keys = tuple(table.keys)
     if sorted(pairs.values()) != sorted(keys):
         raise GraphError(
@@ -150,9 +152,13 @@ def _lookup_keys(table: LookupTable, on: str | Sequence[str] | Mapping[str, str]
     return dict(sorted(pairs.items(), key=lambda pair: keys.index(pair[1])))
 
 
+def _unusable_on(on: object) -> GraphError:
+    return GraphError(f"lookup_join: on takes a column, several, or {{'column of the stream': 'key'}}, not {on!r:.200}")
+
+
 def _interval(lower: Duration, upper: Duration, bounds: str) -> tuple[int, int]:
     """Both bounds in milliseconds, such that both belong to the interval."""
-    if bounds not in _BOUNDS:
+    if not isinstance(bounds, str) or bounds not in _BOUNDS:
         raise ConfigurationError(f"interval_join: bounds must be one of {', '.join(_BOUNDS)}, not {bounds!r}")
     first = parse_signed_duration(lower, "interval_join: lower")
     last = parse_signed_duration(upper, "interval_join: upper")
@@ -183,7 +189,7 @@ def _check_inputs(verb: str, left: KeyedInput, right: KeyedInput) -> None:
 
 
 def _check_how(verb: str, how: str, known: Sequence[str]) -> str:
-    if how not in known:
+    if not isinstance(how, str) or how not in known:
         raise ConfigurationError(
             f"{verb}: how must be one of {', '.join(known)}, not {how!r}{nearest(str(how), known)}"
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
 import pyarrow as pa
 
+from penstock.engine.api.checks import check_key_name, side_schema
 from penstock.engine.api.program import Program
 from penstock.engine.api.settings import OperatorSettings
 from penstock.engine.api.sinks import Printer, StreamSink
@@ -316,10 +317,11 @@ class DataStream(OperatorSettings):
         """The rows that the operator just added emits to a side output.
 
         Args:
-            tag: the same name as that given to `ctx.output(tag, row)`, or to `side_output_late_data(tag)`.
+            tag: the same name as that given to `ctx.output(tag, row)`, or to `side_output_late_data(tag)`. Columns that
+                it declares hold for the rows that are emitted, too: what does not fit them is a `RecordError`.
 
         Raises:
-            GraphError: `tag` is no OutputTag, or no operator was just added.
+            GraphError: `tag` is no OutputTag, no operator was just added, or the columns are known to be others.
 
         Example:
             >>> late = counts.get_side_output(LATE)  # doctest: +SKIP
@@ -327,7 +329,7 @@ class DataStream(OperatorSettings):
         if not isinstance(tag, OutputTag):
             raise GraphError(f"get_side_output takes an OutputTag, not {tag!r}")
         node = self._own_node("get_side_output")
-        schema = self._program.graph[node].sides.get(tag.name, tag.schema)
+        schema = side_schema(self._program, node, tag)
         return DataStream(self._program, (Edge(node, tag=tag.name),), schema, self._timed, None)
 
     def lookup_join(
@@ -406,7 +408,7 @@ class DataStream(OperatorSettings):
             columns: names of the key columns; whole numbers, text, booleans, times or decimals, without nulls.
 
         Raises:
-            GraphError: no such column, or a key of floating or nested type.
+            GraphError: no such column, a key of floating or nested type, or a name that begins with `__`.
 
         Example:
             >>> stream.key_by("carrier").aggregate(n=count())  # doctest: +SKIP
@@ -414,10 +416,7 @@ class DataStream(OperatorSettings):
         if not columns:
             raise GraphError("key_by: give at least one column")
         for column in columns:
-            if not isinstance(column, str):
-                raise GraphError(
-                    f"key_by takes column names, not {column!r}; compute the key with with_columns(key=...) first"
-                )
+            check_key_name(column)
             if self._schema is not None:
                 check_key_column(self._schema, column, "key_by")
         if len(set(columns)) < len(columns):

@@ -89,7 +89,7 @@ class Node:
         timed: whether its rows carry event timestamps.
         uid: the user's stable id, for state.
         parallelism: None means that of the environment.
-        sides: the columns of side outputs whose columns the operator gives (others are declared by their tags).
+        sides: the columns of side outputs: as the operator gives them, or as the tag that is read declares them.
         watermarks: of a source that assigns timestamps itself.
     """
 
@@ -216,6 +216,11 @@ class GraphBuilder:
 
     def chaining(self, node_id: int, chaining: Chaining) -> None:
         self._nodes[node_id] = replace(self._nodes[node_id], chaining=chaining)
+
+    def side(self, node_id: int, tag: str, schema: SchemaOrUnknown) -> None:
+        """Declare the columns of a side output."""
+        node = self._nodes[node_id]
+        self._nodes[node_id] = replace(node, sides={**node.sides, tag: schema})
 
     def build(self) -> LogicalGraph:
         """The graph as it is now."""

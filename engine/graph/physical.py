@@ -26,11 +26,12 @@ from penstock.engine.windows.watermarks import WatermarkStrategy
 
 @dataclass(frozen=True, slots=True)
 class SideOutput:
-    """Where the rows of one side output go; `chained` and `outputs` as in `OperatorPlan`."""
+    """Where the rows of one side output go; `chained` and `outputs` as in `OperatorPlan`. `schema`: if it is known."""
 
     tag: str
     chained: tuple[int, ...]
     outputs: tuple[int, ...]
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +324,7 @@ class _TaskBuilder:
             outputs = tuple(range(len(exchanges), len(exchanges) + len(leaving)))
             exchanges.extend(leaving)
             chained = tuple(numbers[consumer.id] for consumer, _ in reading if consumer.id in numbers)
-            read.append(SideOutput(tag or "", chained, outputs))
+            read.append(SideOutput(tag or "", chained, outputs, None if tag is None else node.sides.get(tag)))
         return tuple(read)
 
     def _members(self, head: Node) -> list[Node]:

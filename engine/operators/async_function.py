@@ -2,7 +2,7 @@
 
 The stream API makes its factory. It runs an event loop of its own inside `process_batch` until every call of the batch
 has come back, so nothing is in flight between elements, and watermarks and checkpoints need no care (`docs/adr/0007`).
-Delays and timeouts are those of asyncio: real time, whatever clock the job runs on.
+Results are emitted slice by slice. Delays and timeouts are those of asyncio: real time, whatever clock the job runs on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import asyncio
 import copy
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_threads
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args
 
@@ -31,6 +33,8 @@ _Made = TypeVar("_Made")
 _MOST_ATTEMPTS: Final = 100
 _LARGEST_BACKOFF: Final = 100.0
 _CANCEL_SECONDS: Final = 5.0
+_SLICE_ROUNDS: Final = 16
+"""How many times the capacity are worked on before what they gave is emitted: it idles once a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,7 @@ class AsyncRuntime:
         self.operator = context.operator
         self.subtask = context.subtask
         self.parallelism = context.parallelism
+        self.is_restored = context.restored is not None
 
     def _no_state(self, descriptor: object) -> NoReturn:
         raise StateError(
@@ -179,12 +184,14 @@ class AsyncFunctionOperator(Operator):
         self._retry = settings.retry or _ONCE
         self._function: AsyncFunction | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = _Threads()
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
         self._converter = RowConverter(self._settings.schema, context.where)
         self._check_thread()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(self._threads)
         self._function = self._create(context)
         try:
             self._run(lambda: _awaited(self._own.open, AsyncRuntime(context)))
@@ -228,6 +235,11 @@ class AsyncFunctionOperator(Operator):
         return self._loop.run_until_complete(start())
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        most = self._settings.capacity * _SLICE_ROUNDS
+        for start in range(0, batch.num_rows, most):
+            self._process_slice(batch.slice(start, most), out)
+
+    def _process_slice(self, batch: Batch, out: Collector) -> None:
         rows = batch_rows(batch.data, self._context.where)
         done = self._run(lambda: self._call_all(rows))
         if self._settings.order == "ordered":
@@ -290,7 +302,27 @@ class AsyncFunctionOperator(Operator):
         except Exception as error:
             raise self._context.user_code_error(error, self._context) from error
         finally:
-            _shut_down(loop)
+            _shut_down(loop, self._threads)
+
+
+class _Threads(ThreadPoolExecutor):
+    """The threads of `asyncio.to_thread`, which knows what they are doing."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="map_async")
+        self._working: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[..., _Made], /, *args: Any, **kwargs: Any) -> Future[_Made]:
+        """As that of `ThreadPoolExecutor`."""
+        future = super().submit(fn, *args, **kwargs)
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+        return future
+
+    def leave(self, seconds: float) -> None:
+        """Wait for what is being done, but no longer: asyncio would wait for ever for a call that never returns."""
+        self.shutdown(wait=False, cancel_futures=True)
+        wait_for_threads(list(self._working), timeout=seconds)
 
 
 def _is_in_event_loop() -> bool:
@@ -344,13 +376,13 @@ def _rows(made: object, where: str) -> Sequence[Any]:
     return list(made)
 
 
-def _shut_down(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the loop, as `asyncio.run` does: what still runs in it is cancelled first."""
+def _shut_down(loop: asyncio.AbstractEventLoop, threads: _Threads) -> None:
+    """Close the loop, as `asyncio.run` does: what still runs in it is cancelled first, and left after a while."""
     try:
         if _is_in_event_loop():
             return
         loop.run_until_complete(_cancelled(list(asyncio.all_tasks(loop))))
         loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
+        threads.leave(_CANCEL_SECONDS)
     finally:
         loop.close()

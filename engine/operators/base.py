@@ -49,6 +49,9 @@ class OperatorContext:
         metrics: the operator's counters.
         config: the job's settings: max parallelism, state backend.
         sides: the consumers of each side output, by the name of its tag.
+        side_schemas: the columns of side outputs that their readers declared, by the name of the tag.
+        restored: None at a fresh start; else the snapshot that the operator goes on from, of which `open` may need the
+            state without keys (all of it comes by `Operator.restore`; keyed tables are left out, not to be held twice).
     """
 
     operator: str
@@ -58,6 +61,8 @@ class OperatorContext:
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     config: JobConfig = DEFAULTS
     sides: Mapping[str, Collector] = field(default_factory=dict)
+    side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
+    restored: OperatorSnapshot | None = None
 
     @property
     def where(self) -> str:
@@ -131,7 +136,10 @@ class Operator(ABC):
         return EMPTY_SNAPSHOT
 
     def restore(self, snapshot: OperatorSnapshot) -> None:  # noqa: B027 - optional hook
-        """Go on from `snapshot`, which holds this subtask's share and no more (see `state/snapshot.py`)."""
+        """Go on from `snapshot`, which holds this subtask's share and no more (see `state/snapshot.py`).
+
+        Called right behind `open`, whose context had what belongs to no key as `restored`.
+        """
 
     def finish(self, out: Collector) -> None:  # noqa: B027 - optional hook
         """All inputs ended: emit what is left. Event time has reached MAX_TIMESTAMP if the sources say so."""

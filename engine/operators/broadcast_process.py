@@ -75,11 +75,11 @@ class BroadcastProcessOperator(FunctionOperator):
 
     def _create_element(self, context: OperatorContext) -> ElementContext:
         maps = {d.name: self._runtime.get_broadcast_state(d) for d in self._descriptors}
-        element = ReadingContext(context, self._services, self._sides, self._event_time)
+        element = ReadingContext(context, self._given, self._services, self._sides, self._event_time)
         element.broadcast_maps = BroadcastMaps(
             context.where, {name: ReadOnlyMapState(state, name, context.where) for name, state in maps.items()}
         )
-        self._writing = WritingContext(context, self._services, self._sides, self._event_time)
+        self._writing = WritingContext(context, self._given, self._services, self._sides, self._event_time)
         self._writing.broadcast_maps = BroadcastMaps(context.where, maps)
         self._writing.keyed_states = self._runtime.keyed_states
         return element

@@ -48,8 +48,8 @@ class FunctionRuntime:
         self._operator_state = operator_state
         self._kinds: dict[str, str] = {}
         self._sealed = False
-        self.keyed_states: dict[str, Any] = {}
-        """The keyed states that were declared, by name."""
+        self.keyed_states: dict[str, tuple[KeyedDescriptor, Any]] = {}
+        """The keyed states that were declared, by name, with their descriptors."""
 
     def __repr__(self) -> str:
         return f"RuntimeContext({self._context.where})"
@@ -65,6 +65,10 @@ class FunctionRuntime:
     @property
     def parallelism(self) -> int:
         return self._context.parallelism
+
+    @property
+    def is_restored(self) -> bool:
+        return self._context.restored is not None
 
     def seal(self) -> None:
         """From now on, declaring a state is an error."""
@@ -125,7 +129,7 @@ class FunctionRuntime:
             )
         self._name_once(descriptor.name, "keyed state")
         state = declare(self._services.backend)
-        self.keyed_states[descriptor.name] = state
+        self.keyed_states[descriptor.name] = descriptor, state
         return state
 
     def _name_once(self, name: str, kind: str) -> None:

@@ -1,8 +1,8 @@
 """What the operators of process functions share: the life of the function, calls row by row, timers, and snapshots.
 
 The operators in `process.py`, `keyed_process.py`, `co_process.py` and `broadcast_process.py` say what is called for
-which input. It guarantees one batch of results for each batch of rows and for each watermark, in order, and that due
-timers fire before the watermark is passed on.
+which input. It guarantees that results keep their order, that they leave in batches of `max_batch_rows` at the most
+and before the next batch of rows is taken, and that due timers fire before the watermark is passed on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.engine.rows import RowConverter
 from penstock.engine.state.backend import Key, KeyedStateBackend, Namespace
 from penstock.engine.state.backends import create_backend
 from penstock.engine.state.operator_state import OperatorState
-from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
+from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot, Redistribution
 
 _Due = Iterator[tuple[int, Key, Namespace]]
 
@@ -56,7 +56,8 @@ class FunctionOperator(Operator):
         self._context = context
         if self._keys:
             self._services = KeyedServices(context, self._keys, self._create_backend(context))
-        self._operator_state = OperatorState(context.where)
+        restored = EMPTY_SNAPSHOT if context.restored is None else context.restored
+        self._operator_state = OperatorState(context.where, restored.tables)
         self._runtime = FunctionRuntime(context, self._services, self._operator_state)
         self._converter = RowConverter(self._schema, context.where)
         self._sides = SideOutputs(context, self._timed)
@@ -72,7 +73,7 @@ class FunctionOperator(Operator):
         return create_backend(context.config.state_backend, backend_context(context, self._keys))
 
     def _create_element(self, context: OperatorContext) -> ElementContext:
-        return ElementContext(context, self._services, self._sides, self._event_time)
+        return ElementContext(context, self._given, self._services, self._sides, self._event_time)
 
     def _event_time(self) -> int:
         return self._watermark
@@ -102,10 +103,10 @@ class FunctionOperator(Operator):
             self._services.backend.clear_current_key()
         set_key = _ignore if keys is None else self._keyed.backend.set_current_key
         endless = repeat(NO_KEY) if keys is None else keys, repeat(None) if times is None else times
-        results, ends = self._call(method, element, zip(rows, *endless, strict=False), set_key)
-        self._sides.flush()
-        if results:
-            self._emit(results, self._times_of(timestamps, ends), out)
+        for results, first, ends in self._call(method, element, zip(rows, *endless, strict=False), set_key):
+            self._sides.flush()
+            if results:
+                self._emit(results, self._times_of(timestamps, first, ends), out)
 
     def _call(
         self,
@@ -113,11 +114,20 @@ class FunctionOperator(Operator):
         element: ElementContext,
         rows: Iterable[tuple[Row, Any, int | None]],
         set_key: Callable[[Any], None],
-    ) -> tuple[list[Any], list[int]]:
-        """The results for rows with their keys and timestamps, and how many there were behind each row."""
+    ) -> Iterator[tuple[list[Any], int, list[int]]]:
+        """The results for rows with their keys and timestamps, as many at a time as a batch may hold.
+
+        Whatever the caller does with them raises there, and is not taken for an error of the user's.
+
+        Yields:
+            results, the index of the row that the first ones come from, and how many results there were behind each row
+            from there on. The lists are used again.
+        """
         results: list[Any] = []
         ends: list[int] = []
-        append, count = results.append, ends.append
+        append, count, full_sides = results.append, ends.append, self._sides.full
+        first = 0
+        room = limit = self._context.config.max_batch_rows
         row: Row = {}
         try:
             for row, key, time in rows:
@@ -128,22 +138,38 @@ class FunctionOperator(Operator):
                 if made is not None:
                     for result in made if type(made) in USUAL else self._checked(made, method):
                         append(owned_row(result))
-                count(len(results))
+                        room -= 1
+                        if not room:
+                            count(limit)
+                            yield results, first, ends
+                            # The next results may be of this row too.
+                            first += len(ends) - 1
+                            room = limit
+                            results.clear()
+                            ends.clear()
+                count(limit - room)
+                if full_sides:
+                    yield results, first, ends
+                    first += len(ends)
+                    room = limit
+                    results.clear()
+                    ends.clear()
         except Exception as error:
             raise self._context.user_code_error(error, row) from error
-        return results, ends
+        yield results, first, ends
 
     def _checked(self, made: Any, method: Callable[..., Any]) -> Iterable[Any]:
         return checked_rows(made, method.__name__, self._context.where)
 
-    def _times_of(self, timestamps: pa.Int64Array | None, ends: list[int]) -> pa.Int64Array | None:
-        """The timestamp of each result: that of its row."""
+    def _times_of(self, timestamps: pa.Int64Array | None, first: int, ends: list[int]) -> pa.Int64Array | None:
+        """The timestamp of each result: that of its row, which is row `first` for the first of `ends`."""
         if not self._timed:
             return None
         if timestamps is None:
             raise unknown_timestamp(self._context.where)
         counts = np.diff(ends, prepend=0)
-        return timestamps if (counts == 1).all() else pa.array(np.repeat(timestamps.to_numpy(), counts))
+        of_rows = timestamps.slice(first, len(ends))
+        return of_rows if (counts == 1).all() else pa.array(np.repeat(of_rows.to_numpy(), counts))
 
     def _emit(self, results: list[Any], timestamps: pa.Int64Array | None, out: Collector) -> None:
         out.collect(Batch(self._converter.convert(results), timestamps))
@@ -178,12 +204,23 @@ class FunctionOperator(Operator):
         return None if self._services is None else self._services.next_processing_time
 
     def on_processing_time(self, now_ms: int, out: Collector) -> None:
-        self._fire(self._keyed.due_processing_timers(now_ms), False, out)
+        self._fire(self._keyed.processing_timers_so_far(now_ms), False, out)
 
     def _fire(self, due: _Due, is_event_time: bool, out: Collector) -> None:
-        """Call `on_timer` for each timer that is due, and emit what all of them give as one batch."""
-        element, set_key = self._element, self._keyed.backend.set_current_key
-        element.is_event_time = is_event_time
+        """Call `on_timer` for each timer that is due, and emit what they give."""
+        self._element.is_event_time = is_event_time
+        for results, times in self._call_timers(due):
+            self._sides.flush()
+            if results:
+                self._emit(results, pa.array(times, pa.int64()) if self._timed else None, out)
+
+    def _call_timers(self, due: _Due) -> Iterator[tuple[list[Any], list[int]]]:
+        """The results of timers and their timestamps, as many at a time as a batch may hold; the lists are used again.
+
+        Whatever the caller does with them raises there, and is not taken for an error of the user's.
+        """
+        element, set_key, full_sides = self._element, self._keyed.backend.set_current_key, self._sides.full
+        limit = self._context.config.max_batch_rows
         results: list[Any] = []
         times: list[int] = []
         for time, key, _ in due:
@@ -193,19 +230,29 @@ class FunctionOperator(Operator):
             try:
                 made = self._function.on_timer(time, element)
                 if made is not None:
-                    results.extend(
-                        map(owned_row, made if type(made) in USUAL else self._checked(made, self._function.on_timer))
-                    )
+                    for result in made if type(made) in USUAL else self._checked(made, self._function.on_timer):
+                        results.append(owned_row(result))
+                        times.append(time)
+                        if len(results) >= limit:
+                            yield results, times
+                            results.clear()
+                            times.clear()
             except Exception as error:
                 raise self._context.user_code_error(error, _Timer(time, key)) from error
-            times.extend(repeat(time, len(results) - len(times)))
-        self._sides.flush()
-        if results:
-            self._emit(results, pa.array(times, pa.int64()) if self._timed else None, out)
+            if full_sides:
+                yield results, times
+                results.clear()
+                times.clear()
+        yield results, times
 
     # State
 
     def snapshot(self) -> OperatorSnapshot:
+        self._leave_key()
+        try:
+            self._function.snapshot_state()
+        except Exception as error:
+            raise self._context.user_code_error(error, self._runtime) from error
         tables = dict(self._operator_state.snapshot())
         if self._services is None:
             return OperatorSnapshot(tables, self._watermark)
@@ -215,13 +262,20 @@ class FunctionOperator(Operator):
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
         keyed = {n: t for n, t in snapshot.tables.items() if t.redistribution is Redistribution.KEYED}
-        self._operator_state.restore({n: t for n, t in snapshot.tables.items() if n not in keyed})
         if self._services is not None:
             self._services.restore(OperatorSnapshot(keyed, snapshot.watermark))
+
+    def _leave_key(self) -> None:
+        """There is no row or timer at hand, and no current key."""
+        self._element.key = NO_KEY
+        self._element.timestamp = None
+        if self._services is not None:
+            self._services.backend.clear_current_key()
 
     def close(self) -> None:
         try:
             if self._function is not None:
+                self._leave_key()
                 self._function.close()
         except Exception as error:
             raise self._context.user_code_error(error, self._runtime) from error

@@ -3,8 +3,11 @@
 A left row meets the right rows of its key with `left + lower <= right <= left + upper`, as soon as both have come.
 Results carry the later of both timestamps. Rows are kept until the watermark says that nothing can meet them any more.
 
-A row with a timestamp below the watermark is late. Source: Flink's documentation, "Joining" (interval join), and its
-`IntervalJoinOperator` for the times at which rows are forgotten.
+A row with a timestamp at or below the watermark is late, by the promise that a watermark makes. Flink drops those below
+it, and of those exactly at it lets some meet their partners and loses others without a word: here all are counted.
+
+Source: Flink's documentation, "Joining" (interval join), and its `IntervalJoinOperator` for the times at which rows are
+forgotten.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from penstock.engine.operators.join_buffers import (
     emit_together,
     expired,
     key_codes,
+    parts,
     spread,
 )
 from penstock.engine.operators.join_columns import LEFT, RIGHT, TIMESTAMP, Int64s, JoinColumns, JoinRows, same_keys
@@ -66,8 +70,8 @@ class IntervalJoin(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the graph refuses joins without timestamps"
         timestamps = batch.timestamps.to_numpy()
-        if timestamps.min() < self._watermark:
-            late = timestamps < self._watermark
+        if timestamps.min() <= self._watermark:
+            late = timestamps <= self._watermark
             self._drop(batch.filter(pa.array(late)), input_index)
             batch, timestamps = batch.filter(pa.array(~late)), timestamps[~late]
             if not batch.num_rows:
@@ -95,18 +99,20 @@ class IntervalJoin(Operator):
             for of, places in spread(begins, ends):
                 sides = (segment, other) if side == LEFT else (other, segment)
                 indices = (probes[of], places) if side == LEFT else (places, probes[of])
-                pairs = self._pairs(*sides, *indices)
-                if pairs.num_rows:
-                    yield pairs
+                yield from self._pairs(*sides, *indices)
 
-    def _pairs(self, left: KeySegment, right: KeySegment, left_rows: Int64s, right_rows: Int64s) -> Batch:
+    def _pairs(self, left: KeySegment, right: KeySegment, left_rows: Int64s, right_rows: Int64s) -> Iterator[Batch]:
         keys = self._rows.keys(LEFT, left.rows), self._rows.keys(RIGHT, right.rows)
         if not codes_are_keys([key.type for key in keys[LEFT]]):
             equal = same_keys(keys[LEFT], left_rows, keys[RIGHT], right_rows).to_numpy(zero_copy_only=False)
             if not equal.all():
                 left_rows, right_rows = left_rows[equal], right_rows[equal]
-        data = self._rows.pairs(left.rows, left_rows, right.rows, right_rows)
-        return Batch(data, pa.array(np.maximum(left.timestamps[left_rows], right.timestamps[right_rows])))
+        if not len(left_rows):
+            return
+        later = np.maximum(left.timestamps[left_rows], right.timestamps[right_rows])
+        for part in parts((left.rows, left_rows), (right.rows, right_rows)):
+            data = self._rows.pairs(left.rows, left_rows[part], right.rows, right_rows[part])
+            yield Batch(data, pa.array(later[part]))
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         self._watermark = watermark.timestamp

@@ -18,13 +18,20 @@ import pyarrow as pa
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, concat_batches, concat_record_batches
 from penstock.engine.operators.base import Collector
 from penstock.engine.operators.join_columns import Int64s, same_keys
+from penstock.engine.operators.row_bytes import row_bytes, widest_row_bytes
 from penstock.engine.state.key_groups import hash_columns
 
 EMIT_ROWS: Final = 65_536
 """The most rows that a join emits at once."""
+EMIT_BYTES: Final = 1 << 26
+"""The most bytes that a join emits at once, unless a single pair has more."""
 _MERGED_ROWS: Final = 1_048_576
 """Segments are not merged to more than this."""
+_MERGED_BYTES: Final = 1 << 30
+"""Nor to more bytes: text columns of one record batch have offsets of 32 bits."""
 _SMALL_ROWS: Final = 65_536
+_FEW_TIMES: Final = 4
+"""It is cheaper to look at up to so many times as many rows, in order, than to look rows up."""
 _LARGEST_POSITION: Final = 2**62
 
 Mask = npt.NDArray[np.bool_]
@@ -62,16 +69,49 @@ def spread(begins: Int64s, ends: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
         yield of, numbers + offsets[of]
 
 
+def parts(*taken: tuple[pa.RecordBatch, Int64s]) -> Iterator[slice]:
+    """Cut results so that none has more than about `EMIT_BYTES`.
+
+    Args:
+        taken: batches, and the rows of each that make up the results; as many of each.
+
+    Yields:
+        Which of the results go together, in order.
+    """
+    count = len(taken[0][1])
+    wide = [(rows, indices) for rows, indices in taken if not _all_fit(rows, count)]
+    if not wide:
+        yield slice(0, count)
+        return
+    reached = np.cumsum(sum(row_bytes(rows, indices) for rows, indices in wide))
+    begin = 0
+    while begin < count:
+        before = int(reached[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(reached, before + EMIT_BYTES, "right")), begin + 1)
+        yield slice(begin, end)
+        begin = end
+
+
+def _all_fit(rows: pa.RecordBatch, count: int) -> bool:
+    """Whether any `count` of these rows, repeated or not, are known to stay well below the most bytes."""
+    if rows.nbytes * count <= EMIT_BYTES // 2:
+        return True
+    return rows.num_rows <= _FEW_TIMES * count and widest_row_bytes(rows) * count <= EMIT_BYTES // 2
+
+
 def emit_together(batches: Iterable[Batch], out: Collector) -> None:
     """Emit small batches as one."""
     waiting: list[Batch] = []
-    rows = 0
+    rows, nbytes = 0, 0
     for batch in batches:
+        if waiting and nbytes + batch.nbytes > EMIT_BYTES:
+            out.collect(concat_batches(waiting))
+            waiting, rows, nbytes = [], 0, 0
         waiting.append(batch)
-        rows += batch.num_rows
+        rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         if rows >= EMIT_ROWS:
             out.collect(concat_batches(waiting))
-            waiting, rows = [], 0
+            waiting, rows, nbytes = [], 0, 0
     if waiting:
         out.collect(concat_batches(waiting))
 
@@ -207,6 +247,8 @@ class KeySegments:
             before, last = self._segments[-2:]
             if len(before) >= 2 * len(last) or len(before) + len(last) > _MERGED_ROWS:
                 break
+            if before.rows.nbytes + last.rows.nbytes > _MERGED_BYTES:
+                break
             del self._segments[-2:]
             self._add_live(self._merged(before, last))
 
@@ -313,6 +355,8 @@ class TimeSegments:
             before, last = self._segments[-2:]
             sizes = len(before.timestamps), len(last.timestamps)
             if sizes[0] >= 2 * sizes[1] or sum(sizes) > _SMALL_ROWS or before.fired_until != last.fired_until:
+                break
+            if before.rows.nbytes + last.rows.nbytes > _MERGED_BYTES:
                 break
             self._segments[-2:] = [_merged([before, last])]
 

@@ -10,7 +10,7 @@ A row is late when the watermark has passed every window that it belongs to. Sou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
@@ -18,8 +18,11 @@ import pyarrow as pa
 
 from penstock.engine.aggregation import groups_of
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record_batches
-from penstock.engine.operators.join_buffers import Mask, TimeSegments, TimeSlice
+from penstock.engine.operators.counted_keys import CountedKeys
+from penstock.engine.operators.join_buffers import TimeSegments, TimeSlice
 from penstock.engine.operators.join_columns import FIRED_UNTIL, LEFT, RIGHT, TIMESTAMP, Int64s, JoinRows
+from penstock.engine.operators.session_cells import Placed, SessionCells
+from penstock.engine.operators.session_rows import SessionRows
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 
@@ -28,6 +31,10 @@ JoinWindows: TypeAlias = AlignedWindows | SessionWindows
 
 _SHARE_ROWS: Final = 1_048_576
 """About the most rows that are grouped at once; a single window may have more."""
+_SHARE_BYTES: Final = 1 << 30
+"""And the most bytes: text columns of one record batch have offsets of 32 bits."""
+_SESSION: Final = "session"
+_MANY_SESSIONS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,8 @@ class AlignedPairing:
             for part in kept.between(int(starts[0]), int(starts[-1]) + size):
                 begins, ends = (np.searchsorted(part.timestamps, bound) for bound in (starts, starts + size))
                 rows += ends - begins
-        shares = np.cumsum(rows) // _SHARE_ROWS
+        held = [part.rows for kept in self._kept for part in kept]
+        shares = np.cumsum(rows) // _share_rows(sum(map(len, self._kept)), sum(part.nbytes for part in held))
         return np.split(starts, np.flatnonzero(np.diff(shares)) + 1)
 
     def _grouped(self, starts: Int64s) -> WindowGroups:
@@ -230,79 +238,88 @@ class SessionPairing:
     def __init__(self, windows: SessionWindows, rows: JoinRows) -> None:
         self._gap = windows.gap_ms
         self._rows = rows
-        self._kept: tuple[list[TimeSlice], list[TimeSlice]] = ([], [])
+        self._key_names = [str(place) for place in range(len(rows.key_names(LEFT)))]
         self._watermark = MIN_TIMESTAMP
-        self._next_end = MAX_TIMESTAMP
-        """At or before the end of the first session."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._keys = CountedKeys(self._key_names)
+        self._sessions = SessionCells()
+        self._kept = (SessionRows(), SessionRows())
+        self._due = TimeSegments()
+        """Sessions at the ends that they have had; the last one is where they end."""
 
     def add(self, side: int, rows: pa.RecordBatch, timestamps: Int64s) -> int:
-        self._kept[side].append(TimeSlice(rows, timestamps))
-        first_end = int(timestamps.min()) + self._gap
-        self._next_end = min(self._next_end, first_end)
-        if first_end - 1 > self._watermark:
-            return 0
-        # What ends at or below the watermark now is made of these rows alone: all else was taken before.
-        late = self._take_ended()
-        return 0 if late is None else sum(len(side.order) for side in late.sides if side is not None)
+        placed = self._place(side, rows, timestamps)
+        late = 0
+        if int(timestamps.min()) + self._gap - 1 <= self._watermark:
+            # The watermark has not passed what was open before, so these sessions are made of late rows alone.
+            is_late = self._sessions.ends[placed.sessions] - 1 <= self._watermark
+            late = int(is_late.sum())
+            if late:
+                self._forget(np.unique(placed.sessions[is_late]))
+                rows, timestamps = rows.filter(pa.array(~is_late)), timestamps[~is_late]
+                placed = replace(placed, sessions=placed.sessions[~is_late])
+        if len(timestamps):
+            self._keep(side, placed, rows, timestamps)
+        return late
+
+    def _place(self, side: int, rows: pa.RecordBatch, timestamps: Int64s) -> Placed:
+        slots = self._keys.lookup(pa.table(dict(zip(self._key_names, self._rows.keys(side, rows), strict=True))))
+        placed = self._sessions.place(slots, timestamps, timestamps + self._gap, self._keys.end)
+        self._keys.use(self._sessions.slots[placed.opened])
+        self._keys.leave(self._sessions.slots[placed.merged])
+        if len(placed.merged):
+            for kept in self._kept:
+                kept.merge(placed.merged, placed.into)
+        return placed
+
+    def _keep(self, side: int, placed: Placed, rows: pa.RecordBatch, timestamps: Int64s) -> None:
+        sessions = self._kept[side].add(placed.sessions, rows, timestamps)
+        self._due.append(pa.record_batch({_SESSION: sessions}), self._sessions.ends[sessions])
+
+    def _forget(self, sessions: Int64s) -> None:
+        self._keys.leave(self._sessions.slots[sessions])
+        self._sessions.close(sessions)
 
     def fire(self, watermark: int) -> Iterator[WindowGroups]:
         self._watermark = watermark
-        if any(self._kept) and self._next_end - 1 <= watermark:
-            ended = self._take_ended()
-            if ended is not None:
-                yield ended
+        ended = self._ended(min(watermark, MAX_TIMESTAMP - 2) + 1)
+        for share in self._shares(ended):
+            grouped = [None if taken is None else GroupedSide(*taken) for taken in (k.take(share) for k in self._kept)]
+            bounds = self._sessions.starts[share], self._sessions.ends[share]
+            self._forget(share)
+            yield WindowGroups((grouped[LEFT], grouped[RIGHT]), *bounds, 1)
+        if len(ended) and not len(self._sessions) and self._sessions.end > _MANY_SESSIONS:
+            self._reset()
 
-    def _take_ended(self) -> WindowGroups | None:
-        """Remove the sessions that end at or below the watermark, and return them."""
-        sides = [self._side(side) for side in (LEFT, RIGHT)]
-        ids, _ = _key_ids(self._rows, [None if part is None else part.rows for part in sides])
-        lengths = [0 if part is None else len(part.timestamps) for part in sides]
-        times = np.concatenate([part.timestamps for part in sides if part is not None])
-        keys = np.concatenate(ids)
-        order = np.lexsort((times, keys))
-        keys, ordered = keys[order], times[order]
-        begins = np.flatnonzero(
-            np.concatenate([[True], (keys[1:] != keys[:-1]) | (ordered[1:] > ordered[:-1] + self._gap)])
-        )
-        sessions = np.empty(len(order), np.int64)
-        sessions[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(order)))
-        starts, ends = ordered[begins], ordered[np.append(begins[1:], len(order)) - 1] + self._gap
-        ended = ends - 1 <= self._watermark
-        self._next_end = int(ends[~ended].min()) if not ended.all() else MAX_TIMESTAMP
-        # Numbered anew, by their ends.
-        by_end = np.lexsort((starts, ends))
-        number = np.empty(len(by_end), np.int64)
-        number[by_end] = np.arange(len(by_end))
-        grouped: list[GroupedSide | None] = []
-        for side, part in enumerate(sides):
-            of_row = sessions[lengths[LEFT] :] if side == RIGHT else sessions[: lengths[LEFT]]
-            grouped.append(self._split(side, part, ended[of_row], number[of_row]))
-        if grouped == [None, None]:
-            return None
-        return WindowGroups((grouped[LEFT], grouped[RIGHT]), starts[by_end], ends[by_end], 1)
+    def _ended(self, upto: int) -> Int64s:
+        """The sessions that end at or before `upto`, earlier ends first."""
+        due = self._due.between(MIN_TIMESTAMP, upto + 1)
+        self._due.drop_before(upto + 1)
+        sessions, ends = _joined([p.rows.column(_SESSION).to_numpy() for p in due]), _joined(_times(due))
+        # Others have gone on since, were merged into some, or have an id that another one had.
+        ending = self._sessions.ends[sessions] == ends
+        sessions, ends = sessions[ending], ends[ending]
+        ordered = sessions[np.argsort(ends, kind="stable")]
+        firsts = np.unique(ordered, return_index=True)[1]
+        distinct: Int64s = ordered[np.sort(firsts)]
+        return distinct
 
-    def _side(self, side: int) -> TimeSlice | None:
-        parts = self._kept[side]
-        if not parts:
-            return None
-        rows = concat_record_batches([part.rows for part in parts])
-        return TimeSlice(rows, np.concatenate(_times(parts)))
-
-    def _split(self, side: int, part: TimeSlice | None, ended: Mask, groups: Int64s) -> GroupedSide | None:
-        """Keep the rows of open sessions, and give back the others."""
-        if part is None:
-            return None
-        keep = ~ended
-        kept = part if keep.all() else TimeSlice(part.rows.filter(pa.array(keep)), part.timestamps[keep])
-        self._kept[side][:] = [kept] if len(kept.timestamps) else []
-        indices = np.flatnonzero(ended)
-        if not len(indices):
-            return None
-        order = indices[np.lexsort((part.timestamps[indices], groups[indices]))]
-        return GroupedSide(part.rows, order, groups[order])
+    def _shares(self, sessions: Int64s) -> list[Int64s]:
+        """The sessions in runs that have a bounded number of rows together."""
+        held = sum(map(len, self._kept))
+        if not len(sessions):
+            return []
+        most = _share_rows(held, sum(kept.nbytes for kept in self._kept))
+        if held <= most:
+            return [sessions]
+        shares = np.cumsum(sum(kept.sizes(sessions) for kept in self._kept)) // most
+        return np.split(sessions, np.flatnonzero(np.diff(shares)) + 1)
 
     def snapshot(self, max_parallelism: int) -> OperatorSnapshot:
-        kept = [([part.rows for part in parts], {TIMESTAMP: _joined(_times(parts))}) for parts in self._kept]
+        live = [kept.live() for kept in self._kept]
+        kept = [(parts, {TIMESTAMP: timestamps}) for parts, timestamps in live]
         return OperatorSnapshot(self._rows.snapshot(kept, max_parallelism), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
@@ -310,9 +327,14 @@ class SessionPairing:
         for side in (LEFT, RIGHT):
             restored = self._rows.restore(side, snapshot.tables)
             if restored is not None:
-                rows, beside = restored
-                self._kept[side].append(TimeSlice(rows, beside[TIMESTAMP]))
-                self._next_end = min(self._next_end, int(beside[TIMESTAMP].min()) + self._gap)
+                # None of these is late: rows of the other side may have kept its session open.
+                rows, timestamps = restored[0], restored[1][TIMESTAMP]
+                self._keep(side, self._place(side, rows, timestamps), rows, timestamps)
+
+
+def _share_rows(rows: int, nbytes: int) -> int:
+    """How many rows to group at once, where `rows` have so many bytes together."""
+    return min(_SHARE_ROWS, max(rows * _SHARE_BYTES // max(nbytes, 1), 1))
 
 
 def _times(parts: Sequence[TimeSlice]) -> list[Int64s]:

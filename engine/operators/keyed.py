@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from penstock.engine.accumulators import plain_type
 from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend, Namespace
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
+from penstock.engine.state.state_tables import START
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue
 
 
@@ -73,6 +75,11 @@ class KeyedServices:
         """Take the timers of processing time that are due."""
         return self.processing_timers.due(now_ms)
 
+    def processing_timers_so_far(self, now_ms: int) -> Iterator[tuple[int, Key, Namespace]]:
+        """Take the timers of processing time that are due, but for those registered meanwhile: they wait for the next
+        call, so that one that is registered for now each time it fires does not keep the operator for ever."""
+        return self.processing_timers.due_so_far(now_ms)
+
     def snapshot(self) -> OperatorSnapshot:
         """States, timers and watermark."""
         if self._key_schema is None:
@@ -84,7 +91,11 @@ class KeyedServices:
         return OperatorSnapshot(tables, self.watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Hold what the snapshot holds; the operator has declared its states."""
+        """Hold what the snapshot holds; the operator has declared its states.
+
+        Raises:
+            StateError: the snapshot was made with other key columns, or in another order.
+        """
         self.watermark = snapshot.watermark
         tables = dict(snapshot.tables)
         if not tables:
@@ -98,9 +109,15 @@ class KeyedServices:
         self.backend.restore(tables)
 
     def _restored_keys(self, table: StateTable) -> pa.Schema:
-        first = table.data.schema.get_field_index(KEY_GROUP) + 1
-        fields = [table.data.schema.field(first + index) for index in range(len(self.keys))]
-        return pa.schema([pa.field(name, field.type) for name, field in zip(self.keys, fields, strict=True)])
+        names = table.data.column_names
+        saved = names[names.index(KEY_GROUP) + 1 : names.index(START)]
+        if tuple(saved) != self.keys:
+            raise StateError(
+                f"{self.context.where}: the state was saved by the keys ({', '.join(saved)}), and the stream has the "
+                f"keys ({', '.join(self.keys)}) now; key by the same columns in the same order, or start without this "
+                "operator's state"
+            )
+        return pa.schema([table.data.schema.field(name) for name in saved])
 
     def close(self) -> None:
         """Release the backend."""

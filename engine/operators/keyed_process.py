@@ -1,7 +1,7 @@
 """The operators of `KeyedStream.process`: a `KeyedProcessFunction` called row by row, or with whole batches.
 
 The stream API makes their factory. Results keep the order of the rows that they come from; what timers emit at one
-watermark is one batch, in order of time, ahead of the watermark.
+watermark goes in order of time, ahead of the watermark.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class KeyedBatchOperator(FunctionOperator):
             return
         data = self._converted(result)
         if data.num_rows:
-            out.collect(Batch(data, self._result_times(given, data.num_rows)))
+            out.collect(Batch(data, self._result_times(given, data)))
 
     def _results(self, given: KeyedBatch) -> Any:
         """What the function returns for the batch."""
@@ -132,21 +132,38 @@ class KeyedBatchOperator(FunctionOperator):
                 "RecordBatch or Table, or a dict of column name to array, or None"
             ) from error
 
-    def _result_times(self, given: KeyedBatch, rows: int) -> pa.Int64Array | None:
-        """The timestamps of the results: one a row, or the largest of each key."""
+    def _result_times(self, given: KeyedBatch, results: pa.RecordBatch) -> pa.Int64Array | None:
+        """The timestamps of the results: one a row, or the largest of each key where the results show the keys."""
         if not self._timed or given.timestamps is None:
             return None
+        rows = results.num_rows
         if rows == given.num_rows:
             return given.timestamps
-        if rows != given.keys.num_rows:
+        if not _are_of_keys(results, given.keys):
             raise RecordError(
                 f"{self._context.where}: process_batch returned {rows} rows for a batch of {given.num_rows} rows with "
-                f"{given.keys.num_rows} keys, so their timestamps are not known; return a row for each row or for each "
-                "key, or implement process_element instead"
+                f"{given.keys.num_rows} keys, so their timestamps are not known; return a row for each row, in their "
+                f"order, or a row for each of batch.keys, in their order and with the columns "
+                f"{', '.join(given.keys.schema.names)}; filter behind the function, or implement process_element "
+                "instead"
             )
         largest = np.full(rows, np.iinfo(np.int64).min)
         np.maximum.at(largest, given.groups, given.timestamps.to_numpy())
         return pa.array(largest)
+
+
+def _are_of_keys(results: pa.RecordBatch, keys: pa.RecordBatch) -> bool:
+    """Whether the results are one row for each key, in their order."""
+    if results.num_rows != keys.num_rows or not set(keys.schema.names) <= set(results.schema.names):
+        return False
+    return all(_are_equal(plain(results.column(name)), keys.column(name)) for name in keys.schema.names)
+
+
+def _are_equal(one: pa.Array, other: pa.Array) -> bool:
+    try:
+        return bool(one.equals(other.cast(one.type)))
+    except pa.ArrowException:
+        return False
 
 
 def keyed_batch(batch: Batch, keys: tuple[str, ...]) -> KeyedBatch:

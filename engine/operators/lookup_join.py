@@ -22,7 +22,7 @@ from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.join_buffers import codes_are_keys, key_codes, spread
+from penstock.engine.operators.join_buffers import codes_are_keys, key_codes, parts, spread
 from penstock.engine.operators.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
 from penstock.engine.operators.lookup_cache import CachedRows, LookupCache
 
@@ -84,8 +84,10 @@ class LookupJoin(Operator):
         if self._join.how == "left":
             first[missing], count[missing] = found.num_rows, 1
         for of, places in spread(first, first + count):
-            data = self._rows.pairs(rows, of, padded, places)
-            out.collect(batch.take(pa.array(of)).with_data(data))
+            for part in parts((rows, of), (padded, places)):
+                data = self._rows.pairs(rows, of[part], padded, places[part])
+                taken = pa.array(of[part])
+                out.collect(Batch(data, _taken(batch.timestamps, taken), _taken(batch.kinds, taken)))
 
     def _distinct(self, rows: pa.RecordBatch) -> tuple[Int64s, pa.RecordBatch, Int64s]:
         """The rows whose key has no null, their distinct keys, and the number of each row's key among them."""
@@ -114,15 +116,17 @@ class LookupJoin(Operator):
         values = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         now_ms = self._context.clock.now_ms()
         begins, lengths = self.cache.find(values, now_ms)
-        known = self.cache.rows
+        known = np.flatnonzero(lengths > 0)
+        found = self.cache.take(begins[known], lengths[known])
+        begins[known] = np.cumsum(lengths[known]) - lengths[known]
         asked = np.flatnonzero(lengths < 0)
         if not len(asked):
-            return known, begins, lengths
+            return found, begins, lengths
         rows, counts = self._ask(keys.take(pa.array(asked)))
-        begins[asked] = known.num_rows + np.cumsum(counts) - counts
+        begins[asked] = found.num_rows + np.cumsum(counts) - counts
         lengths[asked] = counts
         self.cache.add([values[index] for index in asked.tolist()], counts, rows, now_ms)
-        return concat_record_batches([known, rows]), begins, lengths
+        return concat_record_batches([found, rows]), begins, lengths
 
     def _ask(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64s]:
         """The table's rows for distinct keys, in the order of the keys, and how many each key has."""
@@ -160,7 +164,14 @@ class LookupJoin(Operator):
     def close(self) -> None:
         if self._opened:
             self._opened = False
-            self._table.close()
+            try:
+                self._table.close()
+            except Exception as error:
+                raise self._context.user_code_error(error, "close()") from error
+
+
+def _taken(values: pa.Array | None, indices: pa.Array) -> pa.Array | None:
+    return None if values is None else values.take(indices)
 
 
 def _null_row(schema: pa.Schema) -> pa.RecordBatch:

@@ -27,6 +27,8 @@ USUAL: Final = frozenset({GeneratorType, list, tuple})
 _UNCHANGEABLE: Final = frozenset(
     {bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal, type(None)},
 )
+# Looked up once and not for each row, of which there are many.
+_are_unchangeable: Final = _UNCHANGEABLE.issuperset
 
 
 def owned_row(row: Any) -> Any:
@@ -40,7 +42,7 @@ def owned_row(row: Any) -> Any:
         own = dict(row)
     else:
         return row
-    if _UNCHANGEABLE.issuperset(map(type, own.values())):
+    if _are_unchangeable(map(type, own.values())):
         return own
     return {name: value if type(value) in _UNCHANGEABLE else copy.deepcopy(value) for name, value in own.items()}
 
@@ -61,9 +63,10 @@ def checked_rows(made: Any, method: str, where: str) -> Iterable[Any]:
 
 @dataclass(slots=True)
 class _Buffer:
-    """Rows of one side output and their timestamps, and the types that they have had so far."""
+    """Rows of one side output and their timestamps, the types that they have had so far, and the last tag."""
 
     converter: RowConverter
+    tag: OutputTag
     rows: list[Row] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
 
@@ -81,13 +84,16 @@ class SideOutputs:
         self._timed = timed
         self._buffers: dict[str, _Buffer] = {}
         self._waiting = False
+        self._limit = context.config.max_batch_rows
+        self.full: Final[list[str]] = []
+        """Side outputs with rows for a whole batch, so that `flush` should come soon; always the same list."""
 
     def add(self, tag: OutputTag, row: Mapping[str, Any], timestamp: int | None) -> None:
         """Keep a row for the side output `tag`.
 
         Raises:
             ConfigurationError: `tag` is no `OutputTag`.
-            RecordError: the stream has timestamps, and the row has none.
+            RecordError: the stream has timestamps, and the row has none; or the side output was declared otherwise.
         """
         if not isinstance(tag, OutputTag):
             raise ConfigurationError(
@@ -98,26 +104,50 @@ class SideOutputs:
             return
         buffer = self._buffers.get(tag.name)
         if buffer is None:
-            converter = RowConverter(tag.schema, f"{self._context.where}, side output {tag.name!r}")
-            buffer = self._buffers[tag.name] = _Buffer(converter)
+            buffer = self._buffers[tag.name] = _Buffer(self._converter(tag), tag)
+        elif tag is not buffer.tag:
+            self._check_same(tag, buffer.tag.schema, "emitted to before")
+            buffer.tag = tag
         if self._timed:
             if timestamp is None:
                 raise unknown_timestamp(self._context.where)
             buffer.times.append(timestamp)
         buffer.rows.append(owned_row(row))
         self._waiting = True
+        if len(buffer.rows) >= self._limit:
+            self.full.append(tag.name)
+
+    def _converter(self, tag: OutputTag) -> RowConverter:
+        """For the columns that the tag or, where it has none, the reader of the side output declares."""
+        read = self._context.side_schemas.get(tag.name)
+        self._check_same(tag, read, "read")
+        schema = read if tag.schema is None else tag.schema
+        return RowConverter(schema, f"{self._context.where}, side output {tag.name!r}")
+
+    def _check_same(self, tag: OutputTag, other: pa.Schema | None, how: str) -> None:
+        if tag.schema is not None and other is not None and tag.schema != other:
+            raise RecordError(
+                f"{self._context.where}: side output {tag.name!r} is emitted to with an OutputTag of the columns "
+                f"({_shown(tag.schema)}), and {how} with one of ({_shown(other)}); use one OutputTag for both"
+            )
 
     def flush(self) -> None:
-        """Emit what was added, one batch for each side output."""
+        """Emit what was added to each side output, in order."""
         if not self._waiting:
             return
         self._waiting = False
+        self.full.clear()
         for tag, buffer in self._buffers.items():
-            if buffer.rows:
-                rows, buffer.rows = buffer.rows, []
-                times, buffer.times = buffer.times, []
-                data = buffer.converter.convert(rows)
-                self._context.emit_side(tag, Batch(data, pa.array(times, pa.int64()) if self._timed else None))
+            rows, buffer.rows = buffer.rows, []
+            times, buffer.times = buffer.times, []
+            for begin in range(0, len(rows), self._limit):
+                data = buffer.converter.convert(rows[begin : begin + self._limit])
+                part = pa.array(times[begin : begin + self._limit], pa.int64()) if self._timed else None
+                self._context.emit_side(tag, Batch(data, part))
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def unknown_timestamp(where: str) -> RecordError:

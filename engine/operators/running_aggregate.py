@@ -11,10 +11,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.engine.accumulators import one_array
+from penstock.engine.accumulators import INTERNAL, one_array
 from penstock.engine.aggregation import GroupedAggregation
-from penstock.engine.elements import Batch, table_to_record_batch
-from penstock.engine.errors import StateError
+from penstock.engine.elements import Batch, join_schemas, table_to_record_batch
+from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.key_index import KeyIndex, Slots
 from penstock.engine.state.slots import SlotColumn
@@ -23,6 +23,7 @@ from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, keyed_ta
 _TIME: Final = "__time"
 _SLOT: Final = "__slot"
 _STATE: Final = "accumulators"
+_REMEDY: Final = "aggregate as before, or start without this operator's state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class RunningAggregate(Operator):
         self._keys = list(aggregation.keys)
         self._index = KeyIndex()
         self._columns: dict[str, SlotColumn] = {}
+        self._saved: pa.Schema | None = None
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
@@ -61,6 +63,9 @@ class RunningAggregate(Operator):
 
     def _merge(self, partial: pa.Table) -> pa.Table:
         """Merge one partial row a key into the state; the merged rows, in the order of `partial`."""
+        if self._saved is not None:
+            self._check_types(self._saved, partial.schema)
+            self._saved = None
         slots = self._index.lookup([one_array(partial.column(key)) for key in self._keys])
         names = [name for name in partial.column_names if name not in self._keys]
         # By slot, since whole numbers are grouped several times as fast as texts or several columns.
@@ -93,11 +98,35 @@ class RunningAggregate(Operator):
         if _STATE not in snapshot.tables:
             return
         data = snapshot.tables[_STATE].data.drop_columns(KEY_GROUP)
-        missing = [key for key in self._keys if key not in data.column_names]
-        if missing:
-            raise StateError(
-                f"{self._context.where}: the saved state has no key column {missing[0]!r}; aggregate by the same keys, "
-                "or start without this operator's state"
-            )
+        self._check_names(data.column_names)
+        self._saved = data.schema
         slots = self._index.lookup([one_array(data.column(key)) for key in self._keys])
         self._hold(slots, data.drop_columns(self._keys))
+
+    def _check_names(self, saved: list[str]) -> None:
+        """Make sure that saved state has these keys and accumulators."""
+        keys = [name for name in saved if not name.startswith(INTERNAL)]
+        if keys != self._keys:
+            raise StateError(
+                f"{self._context.where}: the state was saved by the keys ({', '.join(keys)}), and the aggregate has "
+                f"the keys ({', '.join(self._keys)}) now; {_REMEDY}"
+            )
+        accumulators = [name for name in saved if name.startswith(INTERNAL)]
+        grouped = [name for accumulator in self._aggregation.grouped for name in accumulator.names]
+        needed = [*(fold.name for fold in self._aggregation.folds), *grouped]
+        if set(accumulators) != set(needed):
+            raise StateError(
+                f"{self._context.where}: the state was saved with the accumulators ({', '.join(accumulators)}), and "
+                f"the aggregates need ({', '.join(needed)}) now; {_REMEDY}"
+            )
+
+    def _check_types(self, saved: pa.Schema, came: pa.Schema) -> None:
+        """Make sure that the first rows behind a restore have the types of the saved state."""
+        try:
+            join_schemas(pa.schema([saved.field(name) for name in came.names]), came, "saved state")
+        except RecordError as error:
+            kinds = [", ".join(f"{name}: {schema.field(name).type}" for name in came.names) for schema in (saved, came)]
+            raise StateError(
+                f"{self._context.where}: the state was saved as ({kinds[0]}), and the rows now make ({kinds[1]}); "
+                f"{_REMEDY}"
+            ) from error

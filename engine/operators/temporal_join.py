@@ -28,6 +28,7 @@ from penstock.engine.operators.join_buffers import (
     codes_are_keys,
     emit_together,
     key_codes,
+    parts,
     superseded,
 )
 from penstock.engine.operators.join_columns import LEFT, RIGHT, TIMESTAMP, Int64s, JoinColumns, JoinRows, same_keys
@@ -110,11 +111,14 @@ class TemporalJoin(Operator):
         for number, segment in enumerate(segments):
             rows = np.flatnonzero(found_in == number)
             if len(rows):
-                pairs = self._rows.pairs(due.rows, rows, segment.rows, found_at[rows])
-                yield Batch(pairs, pa.array(due.timestamps[rows]))
+                versions = found_at[rows]
+                for part in parts((due.rows, rows), (segment.rows, versions)):
+                    pairs = self._rows.pairs(due.rows, rows[part], segment.rows, versions[part])
+                    yield Batch(pairs, pa.array(due.timestamps[rows[part]]))
         rows = np.flatnonzero(found_in < 0)
         if self._join.how == "left" and len(rows):
-            yield Batch(self._rows.alone(LEFT, due.rows, rows), pa.array(due.timestamps[rows]))
+            for part in parts((due.rows, rows)):
+                yield Batch(self._rows.alone(LEFT, due.rows, rows[part]), pa.array(due.timestamps[rows[part]]))
 
     def _latest(self, segment: KeySegment, keys: list[pa.Array], codes: Int64s, times: Int64s) -> tuple[Int64s, Int64s]:
         """The latest versions that the segment has: (left row, place in the segment)."""

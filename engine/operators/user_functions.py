@@ -8,10 +8,17 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from penstock.engine.errors import GraphError, SerializationError
+from penstock.engine.functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, KeyedProcessFunction
 from penstock.engine.operators.base import OperatorContext
+
+_NO_ON_TIMER: Final = (
+    KeyedProcessFunction.on_timer,
+    KeyedCoProcessFunction.on_timer,
+    KeyedBroadcastProcessFunction.on_timer,
+)
 
 
 def create_function(given: Any, context: OperatorContext) -> Any:
@@ -61,6 +68,12 @@ def implements(given: object, kind: type, method: str) -> bool:
     """Whether a function object (or class) overrides a method of `kind`."""
     function = given if inspect.isclass(given) else type(given)
     return getattr(function, method) is not getattr(kind, method)
+
+
+def implements_on_timer(given: object) -> bool:
+    """Whether a function object (or class) says itself what to do when a timer fires."""
+    method = getattr(given, "on_timer", None)
+    return method is not None and getattr(method, "__func__", method) not in _NO_ON_TIMER
 
 
 def refuse_keyed(verb: str, given: object, kind: type) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.join_buffers import EMIT_ROWS, spread
+from penstock.engine.operators.join_buffers import EMIT_ROWS, parts, spread
 from penstock.engine.operators.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
 from penstock.engine.operators.join_windows import GroupedSide, JoinWindows, WindowGroups, pairing
 from penstock.engine.operators.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
@@ -78,9 +78,12 @@ class WindowJoin(Operator):
         if left is not None and right is not None:
             begins, ends = np.searchsorted(right.groups, left.groups), _behind(right, left)
             for of, places in spread(begins, ends):
-                bounds = complete.bounds(left.groups[of])
-                pairs = self._rows.pairs(left.rows, left.order[of], right.rows, right.order[places], _columns(*bounds))
-                yield Batch(pairs, pa.array(bounds[1] - 1))
+                left_rows, right_rows = left.order[of], right.order[places]
+                for part in parts((left.rows, left_rows), (right.rows, right_rows)):
+                    bounds = complete.bounds(left.groups[of[part]])
+                    columns = _columns(*bounds)
+                    pairs = self._rows.pairs(left.rows, left_rows[part], right.rows, right_rows[part], columns)
+                    yield Batch(pairs, pa.array(bounds[1] - 1))
         for side in self._outer:
             own, other = complete.sides[side], complete.sides[1 - side]
             if own is not None:
@@ -94,8 +97,11 @@ class WindowJoin(Operator):
             lonely = np.flatnonzero(np.searchsorted(other.groups, own.groups) == _behind(other, own))
         for first in range(0, len(lonely), EMIT_ROWS):
             share = lonely[first : first + EMIT_ROWS]
-            bounds = complete.bounds(own.groups[share])
-            yield Batch(self._rows.alone(side, own.rows, own.order[share], _columns(*bounds)), pa.array(bounds[1] - 1))
+            rows = own.order[share]
+            for part in parts((own.rows, rows)):
+                bounds = complete.bounds(own.groups[share[part]])
+                alone = self._rows.alone(side, own.rows, rows[part], _columns(*bounds))
+                yield Batch(alone, pa.array(bounds[1] - 1))
 
     def snapshot(self) -> OperatorSnapshot:
         return self._pairing.snapshot(self._context.config.max_parallelism)

@@ -41,6 +41,9 @@ class ValueState(ABC):
     def value(self) -> Any:
         """The value, or the descriptor's default where none was set.
 
+        It is a copy, so to change a list or dict in place changes no state: call `update` with it. Only behind a
+        serializer it is, with the `heap` backend, the object that was kept.
+
         Raises:
             StateError: there is no current key (in `open`, for example).
         """
@@ -49,9 +52,14 @@ class ValueState(ABC):
     def update(self, value: Any) -> None:
         """Set the value; None clears it.
 
+        What is kept is a copy in the form of the declared type, as a restore would give it back: a dict has all fields
+        of its struct, a tuple is a list, a float32 is rounded. A value behind a serializer has no such form: the `heap`
+        backend keeps the object itself, so do not change it afterwards (`rocksdb` keeps its bytes).
+
         Raises:
             StateError: there is no current key.
-            RecordError: the value does not fit the declared type (raised here or, at the latest, by the snapshot).
+            RecordError: the value does not fit the declared type (an int beyond 64 bits, or a text that is no Unicode,
+                may be found by the snapshot only).
         """
 
     @abstractmethod
@@ -97,7 +105,7 @@ class MapState(ABC):
 
     @abstractmethod
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of `key`."""
+        """The value of `key`; a key that does not fit the declared type has none."""
 
     @abstractmethod
     def put(self, key: Any, value: Any) -> None:

@@ -7,7 +7,7 @@ live, serializers, namespaces) is kept by a heap backend inside. Memory is bound
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from penstock.engine.state.backend import (
     Namespace,
     ReducingState,
     ValueState,
+    key_tuple,
 )
 from penstock.engine.state.cursor import outside_key
 from penstock.engine.state.descriptors import (
@@ -45,8 +46,9 @@ from penstock.engine.state.state_tables import START, VALUE, StateTables, ValueC
 class _Places:
     """The slots of the current key and of the current keys, looked up when a state asks for them."""
 
-    def __init__(self, tables: StateTables, where: str) -> None:
+    def __init__(self, tables: StateTables, names: Sequence[str], where: str) -> None:
         self._tables = tables
+        self._names = names
         self._where = where
         self.index = KeyIndex()
         self.columns: list[SlotColumn] = []
@@ -71,7 +73,8 @@ class _Places:
         if not self._key:
             raise outside_key(self._where)
         if self._slot is None:
-            self._slot = int(self.index.find(self._tables.key_columns(self._key))[0])
+            key = key_tuple(self._key[0], self._names)
+            self._slot = self.index.find_one(key, lambda: self._tables.key_columns(self._key))
         return self._slot
 
     def add(self) -> int:
@@ -118,16 +121,23 @@ class ColumnarValueState(ValueState):
         self._codec = codec
         self._default = None if default is None else codec.encode([default])
         self.column = SlotColumn(codec.kind)
+        self._is_direct = codec.is_plain and self.column.is_direct
         places.columns.append(self.column)
 
     def value(self) -> Any:
         if self._places.has_namespace:
             return self._spaced.value()
         slot = self._places.slot()
-        found = None if slot < 0 else self._codec.decode(self.column.get(np.array([slot])))[0]
+        found = None if slot < 0 else self._read(slot)
         if found is None and self._default is not None:
             return self._codec.decode(self._default)[0]
         return found
+
+    def _read(self, slot: int) -> Any:
+        if not self._is_direct:
+            return self._codec.decode(self.column.get(np.array([slot])))[0]
+        found = self.column.read(slot)
+        return found if self._codec.copied is None else self._codec.copied(found)
 
     def update(self, value: Any) -> None:
         if self._places.has_namespace:
@@ -135,8 +145,19 @@ class ColumnarValueState(ValueState):
         elif value is None:
             self.clear()
         else:
-            encoded = self._codec.encode([self._codec.admit(value)])
-            self.column.set(np.array([self._places.add()]), encoded)
+            self._write(self._codec.admit(value))
+
+    def _write(self, value: Any) -> None:
+        if self._is_direct:
+            try:
+                if type(value) is str:
+                    value.encode()
+                self.column.write(self._places.add(), value)
+            except (OverflowError, UnicodeEncodeError):
+                self._codec.encode([value])  # says what does not fit
+                raise
+        else:
+            self.column.set(np.array([self._places.add()]), self._codec.encode([value]))
 
     def clear(self) -> None:
         if self._places.has_namespace:
@@ -190,7 +211,7 @@ class ColumnarBackend(KeyedStateBackend):
         self._keys = list(context.keys)
         self._where = context.where
         self._heap = HeapBackend(context)
-        self._places = _Places(self._heap.tables, context.where)
+        self._places = _Places(self._heap.tables, self._keys, context.where)
         self._states: dict[str, tuple[ValueStateDescriptor, ColumnarValueState]] = {}
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
@@ -277,4 +298,4 @@ class ColumnarBackend(KeyedStateBackend):
     def close(self) -> None:
         self._heap.close()
         self._states.clear()
-        self._places = _Places(self._heap.tables, self._where)
+        self._places = _Places(self._heap.tables, self._keys, self._where)

@@ -89,11 +89,32 @@ def same_descriptor(one: KeyedDescriptor, other: KeyedDescriptor) -> bool:
     return _essence(one) == _essence(other)
 
 
+class _Default:
+    """A default that equals another of a like state: NumPy's arrays, and others, do not say so plainly."""
+
+    def __init__(self, descriptor: ValueStateDescriptor) -> None:
+        self._default = descriptor.default
+        self._serializer = descriptor.serializer
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Default):
+            return NotImplemented
+        if self._serializer is None or self._default is None or other._default is None:
+            # They are in the form of their type. Written out, NaN is NaN, and 1 is not True.
+            return repr(self._default) == repr(other._default)
+        try:
+            return bool(self._default == other._default)
+        except (ValueError, TypeError):
+            return self._serializer.dumps(self._default) == self._serializer.dumps(other._default)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def _essence(descriptor: KeyedDescriptor) -> tuple[Any, ...]:
     more: Any = None
     match descriptor:
         case ValueStateDescriptor():
-            more = descriptor.default
+            more = _Default(descriptor)
         case MapStateDescriptor():
             more = descriptor.map_key_type
         case ReducingStateDescriptor() | AggregatingStateDescriptor():

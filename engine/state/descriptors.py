@@ -17,8 +17,9 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.durations import Duration, parse_duration
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.schemas import TypeLike, parse_type
+from penstock.engine.state.values import ValueForm, without_views
 
 
 class Serializer(Protocol):
@@ -77,6 +78,16 @@ class StateTtl:
     update: TtlUpdate = TtlUpdate.ON_CREATE_AND_WRITE
     visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.update, TtlUpdate):
+            raise ConfigurationError(f"ttl: update is one of {_members(TtlUpdate)}, not {self.update!r}")
+        if not isinstance(self.visibility, TtlVisibility):
+            raise ConfigurationError(f"ttl: visibility is one of {_members(TtlVisibility)}, not {self.visibility!r}")
+
+
+def _members(kind: type[enum.Enum]) -> str:
+    return ", ".join(str(member) for member in kind)
+
 
 def ttl(
     duration: Duration,
@@ -86,7 +97,7 @@ def ttl(
     """How long a value of state lives.
 
     Raises:
-        ConfigurationError: no duration, or one of 0.
+        ConfigurationError: no duration, or one of 0; no such update or visibility.
 
     Example:
         >>> ttl("1h").ttl_ms
@@ -152,12 +163,27 @@ class _Descriptor:
             )
         if self.ttl is not None and not isinstance(self.ttl, StateTtl):
             raise ConfigurationError(f"state {self.name!r}: ttl is made by ttl('1h'), not {self.ttl!r}")
+        if self.serializer is not None:
+            self._check_serializer(self.serializer)
         _ = self.value_type
+
+    def _check_serializer(self, serializer: object) -> None:
+        if isinstance(serializer, type):
+            raise ConfigurationError(
+                f"state {self.name!r}: serializer is the class {serializer.__name__}; give an object, "
+                f"{serializer.__name__}()"
+            )
+        if not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
+            raise ConfigurationError(
+                f"state {self.name!r}: a serializer has dumps(value) and loads(data), which {serializer!r} has not; "
+                "give PickleSerializer(), for example"
+            )
 
     @property
     def value_type(self) -> pa.DataType:
-        """The Arrow type in which values are kept in snapshots: that declared, or binary behind a serializer."""
-        return pa.binary() if self.type is None else parse_type(self.type, f"state {self.name!r}")
+        """The Arrow type in which values are kept in snapshots: that declared (views of texts as plain texts), or
+        binary behind a serializer."""
+        return pa.binary() if self.type is None else without_views(parse_type(self.type, f"state {self.name!r}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +193,7 @@ class ValueStateDescriptor(_Descriptor):
     Args:
         name: unique within the operator.
         type: Arrow type of the value, its text (`"int64"`), or a Python type (`int`).
-        default: what `value()` gives where nothing was set.
+        default: what `value()` gives where nothing was set; it fits the type.
         ttl: how long the value lives; None means for ever.
         serializer: for Python values without an Arrow type, instead of `type`.
 
@@ -177,6 +203,18 @@ class ValueStateDescriptor(_Descriptor):
     """
 
     default: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _Descriptor.__post_init__(self)
+        if self.default is not None and self.type is not None:
+            try:
+                default = ValueForm(self.name, self.value_type, "default").normal(self.default)
+            except RecordError as error:
+                raise ConfigurationError(
+                    f"state {self.name!r}: the default {self.default!r:.200} does not fit its type {self.value_type}; "
+                    f"give another, or declare another type ({error.__cause__})"
+                ) from error
+            object.__setattr__(self, "default", default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +227,24 @@ class MapStateDescriptor(_Descriptor):
     """A map a key (or, as broadcast state, a subtask); `type` is that of the map's values.
 
     Args:
-        key_type: Arrow type of the map's keys.
+        key_type: Arrow type of the map's keys; not floating, since such numbers are rarely equal, nor nested.
     """
 
     key_type: TypeLike = field(default="string", kw_only=True)
 
+    def __post_init__(self) -> None:
+        _Descriptor.__post_init__(self)
+        kind = self.map_key_type
+        if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise ConfigurationError(
+                f"state {self.name!r}: keys of a map are not of type {kind}: floating numbers are rarely equal, and "
+                "nested values have no order; take key_type='string', 'int64' or a decimal, or a text made of the parts"
+            )
+
     @property
     def map_key_type(self) -> pa.DataType:
         """The Arrow type of the map's keys."""
-        return parse_type(self.key_type, f"state {self.name!r}: key_type")
+        return without_views(parse_type(self.key_type, f"state {self.name!r}: key_type"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """Keyed state as Python objects in dicts: the fastest backend record by record, for state that fits in memory.
 
-`create_backend("heap", ...)` makes it; `ColumnarBackend` keeps in it what has no column. A value is kept as the object
-that was given, so who changes it in place changes the state; snapshots are converted to Arrow at once and never change.
+`create_backend("heap", ...)` makes it; `ColumnarBackend` keeps in it what has no column. Values of Arrow types are
+copied as they come and go; one behind a serializer is kept as the object that was given, so who changes it in place
+changes the state. Snapshots are converted to Arrow at once and never change.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from penstock.engine.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from penstock.engine.state.map_keys import MapKeys
 from penstock.engine.state.snapshot import StateTable
 from penstock.engine.state.state_tables import StateRows, StateTables, ValueCodec
 from penstock.engine.state.ttl import TtlListState, TtlMapState, TtlValueState
@@ -48,6 +50,7 @@ class HeapValueState(ValueState):
         self._cursor = cursor
         self._codec = codec
         self._exact = codec.exact
+        self._copied = codec.copied
         self._default = default
         self._is_default_shared = isinstance(default, _IMMUTABLE)
         self._entries: dict[Place, Any] = {}
@@ -56,7 +59,7 @@ class HeapValueState(ValueState):
         found = self._entries.get(self._cursor.at)
         if found is None:
             return self._default if self._is_default_shared else copy.deepcopy(self._default)
-        return found
+        return found if self._copied is None else self._copied(found)
 
     def update(self, value: Any) -> None:
         if type(value) is self._exact:
@@ -99,10 +102,12 @@ class HeapListState(ListState):
         self._cursor = cursor
         self._admit = codec.admit
         self._exact = codec.exact
+        self._copied = codec.copied
         self._entries: dict[Place, list[Any]] = {}
 
     def get(self) -> list[Any]:
-        return list(self._entries.get(self._cursor.at, ()))
+        held = self._entries.get(self._cursor.at, ())
+        return list(held) if self._copied is None else list(map(self._copied, held))
 
     def add(self, value: Any) -> None:
         if type(value) is not self._exact:
@@ -144,18 +149,26 @@ class HeapMapState(MapState):
     def __init__(self, cursor: Cursor, codec: ValueCodec, key_codec: ValueCodec) -> None:
         self._cursor = cursor
         self._admit = codec.admit
-        self._admit_key = key_codec.admit
+        self._keys = MapKeys(key_codec)
         self._exact = codec.exact
         self._exact_key = key_codec.exact
+        self._copied = codec.copied
         self._entries: dict[Place, dict[Any, Any]] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
-        found = self._entries.get(self._cursor.at)
-        return default if found is None else found.get(key, default)
+        held = self._entries.get(self._cursor.at)
+        if held is None:
+            return default
+        if type(key) is not self._exact_key:
+            key = self._keys.sought(key)
+        found = held.get(key)
+        if found is None:
+            return default
+        return found if self._copied is None else self._copied(found)
 
     def put(self, key: Any, value: Any) -> None:
         if type(key) is not self._exact_key:
-            key = self._admit_key(key)
+            key = self._keys.admit(key)
         if type(value) is not self._exact:
             value = self._admit(value)
         found = self._entries.get(self._cursor.at)
@@ -170,15 +183,18 @@ class HeapMapState(MapState):
 
     def remove(self, key: Any) -> None:
         found = self._entries.get(self._cursor.at)
-        if found is not None and found.pop(key, None) is not None and not found:
+        if found is not None and found.pop(self._keys.sought(key), None) is not None and not found:
             del self._entries[self._cursor.at]
 
     def contains(self, key: Any) -> bool:
-        return key in self._entries.get(self._cursor.at, ())
+        return self._keys.sought(key) in self._entries.get(self._cursor.at, ())
 
     def items(self) -> list[tuple[Any, Any]]:
-        found = self._entries.get(self._cursor.at)
-        return list(found.items()) if found else []
+        found = self._entries.get(self._cursor.at, {})
+        if self._copied is None and self._keys.zone is None:
+            return list(found.items())
+        copied = self._copied or _itself
+        return [(self._keys.shown(key), copied(value)) for key, value in found.items()]
 
     def is_empty(self) -> bool:
         return self._cursor.at not in self._entries
@@ -200,7 +216,11 @@ class HeapMapState(MapState):
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), map_key, value in zip(rows.places, rows.map_keys, rows.values, strict=True):
-            self._entries.setdefault(place_of(key, namespace), {})[map_key] = value
+            self._entries.setdefault(place_of(key, namespace), {})[self._keys.held(map_key)] = value
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 class HeapBackend(KeyedStateBackend):
@@ -218,6 +238,7 @@ class HeapBackend(KeyedStateBackend):
         self._context = context
         self.cursor = Cursor(context.where)
         self.tables = StateTables(context.keys, context.max_parallelism, context.where)
+        self._instant: Callable[[Key], Key] | None = None
         self._declared: Declared[Kept] = Declared(context.where)
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
@@ -271,18 +292,23 @@ class HeapBackend(KeyedStateBackend):
 
     def bind_keys(self, schema: pa.Schema) -> None:
         self.tables.bind(schema)
+        self._instant = self.tables.instant
 
     def set_current_key(self, key: Key, namespace: Namespace = None) -> None:
+        if self._instant is not None:
+            key = self._instant(key)
         self.cursor.at = key if namespace is None else (key, namespace)
 
     def set_current_keys(self, keys: pa.RecordBatch) -> None:
-        self.cursor.set_batch(lambda: self.tables.key_values(keys))
+        self.cursor.set_batch(lambda: self.tables.key_instants(keys))
 
     def clear_current_key(self) -> None:
         self.cursor.clear()
 
     def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:
-        return iter([key_and_namespace(place) for place in self._declared.kept(name).places()])
+        zoned = self.tables.zoned
+        places = [key_and_namespace(place) for place in self._declared.kept(name).places()]
+        return ((zoned(key), namespace) for key, namespace in places)
 
     def snapshot(self) -> dict[str, StateTable]:
         if self.tables.schema is None:
@@ -294,6 +320,7 @@ class HeapBackend(KeyedStateBackend):
         for descriptor, kept in self._declared:
             if descriptor.name in tables:
                 kept.load(self.tables.read(descriptor, tables[descriptor.name]))
+        self._instant = self.tables.instant
 
     def close(self) -> None:
         self._declared.forget()

@@ -33,6 +33,7 @@ _SAMPLE_ROWS: Final = 1024
 _FEW_STRINGS: Final = 64
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MILLISECONDS_PER_DAY: Final = 86_400_000
+_CASTS_OF_VIEWS: Final = {pa.string_view(): "narwhals.String", pa.binary_view(): "narwhals.Binary"}
 _TEXT: Final = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -150,7 +151,8 @@ def check_key_column(schema: pa.Schema, name: str, where: str) -> pa.Field:
 
     Raises:
         MissingColumnError: no such column.
-        ColumnTypeError: floating or nested, or another type without a stable hash.
+        ColumnTypeError: floating or nested, another type without a stable hash, or a view, of which Arrow can take no
+            single rows.
     """
     if name not in schema.names:
         raise missing_column(name, schema.names, where)
@@ -160,6 +162,11 @@ def check_key_column(schema: pa.Schema, name: str, where: str) -> pa.Field:
         raise ColumnTypeError(
             f"{where}: column {name!r} is {field.type}, and whether such keys are equal is a matter of "
             "rounding; cast it to an integer or a string first"
+        )
+    if field.type in _CASTS_OF_VIEWS:
+        raise ColumnTypeError(
+            f"{where}: column {name!r} is {field.type}, of which Arrow cannot give each subtask its rows; cast "
+            f"it first: with_columns({name}=col({name!r}).cast({_CASTS_OF_VIEWS[field.type]}))"
         )
     if not _is_hashable(kind):
         raise ColumnTypeError(

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from penstock.engine.state.key_codec import (
     Packed,
@@ -35,6 +36,14 @@ _FEW: Final = 4096
 _MIN_ROWS: Final = 16_384
 _UNUSED: Final = np.uint64(2**64 - 1)
 _MIN_DEAD_BYTES: Final = 1 << 20
+_FIRST_ROW: Final = np.zeros(1, np.int64)
+_HASH_SEED: Final = 42
+_ALL_ONES: Final = 2**64 - 1
+_SIMPLE: Final = frozenset(
+    {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.bool_()}
+    | {pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()}
+)
+"""Types of which a row's value is that of `to_pylist`."""
 
 
 class KeyIndex:
@@ -55,6 +64,7 @@ class KeyIndex:
         self._table: _Table = _DictTable()
         self._pool = _SlotPool()
         self._null_slot = -1
+        self._is_simple = False
 
     def __len__(self) -> int:
         return self._pool.used
@@ -72,6 +82,20 @@ class KeyIndex:
         """
         slots, _, _ = self._find(self._plain(columns))
         return slots
+
+    def find_one(self, key: Sequence[Any], columns: Callable[[], Sequence[pa.Array]]) -> int:
+        """The slot of one key, or -1: as `find`, but without arrays where the key's types allow it.
+
+        Args:
+            key: its values, one a column.
+            columns: makes arrays of one row of it.
+        """
+        encoded = self._table.encode_one(key, self._types) if self._is_simple else None
+        if encoded is None:
+            return int(self.find(columns())[0])
+        slots = np.empty(1, np.int64)
+        self._table.find(encoded, _FIRST_ROW, slots)
+        return int(slots[0])
 
     def lookup(self, columns: Sequence[pa.Array]) -> Slots:
         """The slot of each row's key; one not seen before gets a slot."""
@@ -131,9 +155,11 @@ class KeyIndex:
         plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in columns]
         if not self._types:
             self._types = [column.type for column in plain]
+            self._is_simple = all(kind in _SIMPLE for kind in self._types)
         for index, column in enumerate(plain):
             if pa.types.is_null(self._types[index]):
                 self._types[index] = column.type
+                self._is_simple = all(kind in _SIMPLE for kind in self._types)
             elif column.type != self._types[index]:
                 plain[index] = column.cast(self._types[index])
         return plain
@@ -218,6 +244,10 @@ class _Table(Protocol):
         """The keys of all rows as this table takes them."""
         ...
 
+    def encode_one(self, key: Sequence[Any], types: list[pa.DataType]) -> Any:
+        """As `encode`, for one key of `_SIMPLE` types; None where that needs arrays."""
+        ...
+
     def find(self, encoded: Any, rows: Slots, slots: Slots) -> None:
         """Write the slots of the keys of `rows` to `slots`, or -1."""
         ...
@@ -244,6 +274,11 @@ class _DictTable:
     def encode(self, columns: list[pa.Array]) -> list[Any]:
         values = [comparable(column).to_pylist() for column in columns]
         return values[0] if len(values) == 1 else list(zip(*values, strict=True))
+
+    def encode_one(self, key: Sequence[Any], types: list[pa.DataType]) -> list[Any] | None:
+        if all(value is None for value in key):
+            return None
+        return [key[0] if len(key) == 1 else tuple(key)]
 
     def find(self, encoded: list[Any], rows: Slots, slots: Slots) -> None:
         get = self._slots.get
@@ -288,6 +323,12 @@ class _WordTable:
 
     def encode(self, columns: list[pa.Array]) -> tuple[Any, Any]:
         words = words_of(columns[0])
+        return words, self._codes(words)
+
+    def encode_one(self, key: Sequence[Any], types: list[pa.DataType]) -> tuple[Any, Any] | None:
+        if type(key[0]) is not int:
+            return None
+        words = np.array([key[0] & _ALL_ONES], np.uint64)
         return words, self._codes(words)
 
     def _codes(self, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -339,6 +380,16 @@ class _ByteTable:
 
     def encode(self, columns: list[pa.Array]) -> tuple[Packed, Any]:
         return pack(columns), self._hash_rows(columns).view(np.uint64)
+
+    def encode_one(self, key: Sequence[Any], types: list[pa.DataType]) -> tuple[Packed, Any] | None:
+        if len(key) > 1 or key[0] is None:
+            return None
+        data = key[0].encode() if isinstance(key[0], str) else key[0]
+        packed = Packed(np.frombuffer(data, np.uint8), np.array([0, len(data)]))
+        if self._hash_rows is hash_columns:
+            # What it says of one text, without an array.
+            return packed, np.array([xxhash.xxh64_intdigest(data, _HASH_SEED)], np.uint64)
+        return packed, self._hash_rows([pa.array(key, types[0])]).view(np.uint64)
 
     def find(self, encoded: tuple[Packed, Any], rows: Slots, slots: Slots) -> None:
         self._probe(encoded, rows, np.empty(0, np.int64), slots)

@@ -19,7 +19,7 @@ from penstock.engine.state.cursor import Cursor
 from penstock.engine.state.declared import Declared, Kept
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from penstock.engine.state.heap import HeapListState, HeapMapState
-from penstock.engine.state.snapshot import Redistribution, StateTable
+from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, Redistribution, StateTable
 from penstock.engine.state.state_tables import MAP_KEY, VALUE, StateRows, ValueCodec, decoded
 
 _S = TypeVar("_S", bound=Kept)
@@ -30,13 +30,16 @@ class OperatorState:
 
     Args:
         where: operator and subtask, for messages.
+        restored: what a snapshot held of states by name; each is loaded where it is declared, and those that are not
+            declared are ignored.
 
     Example:
         `OperatorState("operator 'f', subtask 0").list_state(ListStateDescriptor("positions", "int64")).add(7)`
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, restored: Mapping[str, StateTable] = EMPTY_SNAPSHOT.tables) -> None:
         self._where = where
+        self._restored = restored
         self._declared: Declared[Kept] = Declared(where)
         self._kinds: dict[str, Redistribution] = {}
         # There is one place only, which looks like the key of no columns.
@@ -47,7 +50,7 @@ class OperatorState:
         """A list whose values are dealt out evenly among the subtasks after a rescale.
 
         Raises:
-            StateError: its name was declared otherwise, or it has a time to live.
+            StateError: its name was declared otherwise, also in what is restored, or it has a time to live.
         """
         return self._list(descriptor, Redistribution.SPLIT)
 
@@ -55,7 +58,7 @@ class OperatorState:
         """A list of which every subtask gets the values of all subtasks after a restore.
 
         Raises:
-            StateError: its name was declared otherwise, or it has a time to live.
+            StateError: its name was declared otherwise, also in what is restored, or it has a time to live.
         """
         return self._list(descriptor, Redistribution.UNION)
 
@@ -63,7 +66,7 @@ class OperatorState:
         """A map that all subtasks hold alike, because each does the same to it.
 
         Raises:
-            StateError: its name was declared otherwise, or it has a time to live.
+            StateError: its name was declared otherwise, also in what is restored, or it has a time to live.
         """
 
         def make() -> HeapMapState:
@@ -90,6 +93,10 @@ class OperatorState:
 
         def both() -> tuple[_S, Kept]:
             state = make()
+            table = self._restored.get(descriptor.name)
+            if table is not None:
+                self._check(descriptor, table)
+                state.load(self._rows(descriptor, table.data))
             return state, state
 
         return self._declared.get(descriptor, both)
@@ -114,18 +121,6 @@ class OperatorState:
             columns[VALUE] = self._codec(descriptor).encode(values)
             tables[descriptor.name] = StateTable(self._kinds[descriptor.name], pa.table(columns))
         return tables
-
-    def restore(self, tables: Mapping[str, StateTable]) -> None:
-        """Hold what the tables hold; those of states that are not declared are ignored.
-
-        Raises:
-            StateError: a state was declared with another type, or as another kind, than in the snapshot.
-        """
-        for descriptor, kept in self._declared:
-            if descriptor.name in tables:
-                assert isinstance(descriptor, ListStateDescriptor | MapStateDescriptor)
-                self._check(descriptor, tables[descriptor.name])
-                kept.load(self._rows(descriptor, tables[descriptor.name].data))
 
     def _rows(self, descriptor: ListStateDescriptor | MapStateDescriptor, data: pa.Table) -> StateRows:
         values = decoded(self._codec(descriptor), data.column(VALUE).chunks)
@@ -172,6 +167,9 @@ class ReadOnlyMapState(MapState):
 
     def items(self) -> list[tuple[Any, Any]]:
         return self._state.items()
+
+    def is_empty(self) -> bool:
+        return self._state.is_empty()
 
     def put(self, key: Any, value: Any) -> None:
         self._refuse()

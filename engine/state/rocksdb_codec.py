@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import msgpack
 import numpy as np
-import pyarrow as pa
 
 from penstock.engine.errors import RecordError
 from penstock.engine.state.state_tables import ValueCodec
+from penstock.engine.state.values import zone_of
 
 EPOCH: Final = dt.datetime(1970, 1, 1)
 EPOCH_UTC: Final = EPOCH.replace(tzinfo=dt.timezone.utc)
@@ -88,12 +88,6 @@ def pack(value: Any) -> bytes:
     """
     packed: bytes = msgpack.packb(value, default=_extended, strict_types=True)
     return packed
-
-
-def zone_of(name: str) -> dt.tzinfo:
-    """The time zone of an Arrow type, as the rows of a batch have it."""
-    zone: dt.tzinfo = dt.timezone.utc if name == "UTC" else pa.lib.string_to_tzinfo(name)
-    return zone
 
 
 def _extended(value: Any) -> Any:

@@ -24,8 +24,9 @@ import xxhash
 
 from penstock.engine.state.backend import BackendContext, Key, Namespace, key_tuple
 from penstock.engine.state.cursor import Cursor, outside_key
-from penstock.engine.state.rocksdb_codec import EPOCH, EPOCH_UTC, MICROSECOND, pack, unpack, zone_of
+from penstock.engine.state.rocksdb_codec import EPOCH, EPOCH_UTC, MICROSECOND, pack, unpack
 from penstock.engine.state.state_tables import StateTables
+from penstock.engine.state.values import zone_of
 
 STATE_ID: Final = Struct(">H")
 

@@ -305,7 +305,6 @@ class RocksDbMapState(MapState):
     def __init__(self, entries: Entries, key_codec: ValueCodec, key_bytes: FieldCodec) -> None:
         self._entries = entries
         self._admit = entries.codec.admit
-        self._admit_key = key_codec.admit
         self._key_codec = key_codec
         self._key_bytes = key_bytes
 
@@ -340,15 +339,16 @@ class RocksDbMapState(MapState):
         return [(key, value) for key, value in read if value is not None]
 
     def is_empty(self) -> bool:
-        if self._entries.life is not None:
-            return not self.items()
-        return next(self._entries.store.scan(self._entries.here), None) is None
+        entries = self._entries
+        shows_all = entries.life is None or entries.life.shows_expired
+        held = entries.store.scan(entries.here) if shows_all else entries.alive(entries.here)
+        return next(held, None) is None
 
     def clear(self) -> None:
         self._entries.clear()
 
     def _rest(self, key: Any) -> bytes:
-        admitted = self._admit_key(key)
+        admitted = self._key_codec.admit(key)
         try:
             return self._key_bytes.dumps(admitted)
         except _MISFITS as error:
@@ -359,8 +359,9 @@ class RocksDbMapState(MapState):
 
     def _sought(self, key: Any) -> bytes | None:
         """The bytes of a key that is looked for, or None if no key is like that."""
+        sought = self._key_codec.sought(key)
         try:
-            return None if key is None else self._key_bytes.dumps(key)
+            return None if sought is None else self._key_bytes.dumps(sought)
         except _MISFITS:
             return None
 

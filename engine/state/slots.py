@@ -6,7 +6,7 @@ numbers where that type is one, else as Python objects. Memory grows with the la
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from penstock.engine.state.key_codec import from_words, grown, is_word, words_of
 from penstock.engine.state.key_index import Slots
+
+_WORDS: Final = 2**64
 
 
 class SlotColumn:
@@ -47,6 +49,39 @@ class SlotColumn:
             return from_words(values, valid, self._type)
         return pa.array(values, mask=~valid).cast(self._type)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether `read` and `write` take values as they are kept: all but times, which lie here as integers."""
+        return pa.types.is_integer(self._type) or pa.types.is_boolean(self._type) or not is_word(self._type)
+
+    def read(self, slot: int) -> Any:
+        """The value at `slot` as Python's, or None; the object that is held where the type is not a number."""
+        if slot >= len(self._valid) or not self._valid[slot]:
+            return None
+        value = self._values[slot]
+        if self._values.dtype == np.object_:
+            return value
+        if pa.types.is_boolean(self._type):
+            return bool(value)
+        plain = value.item()
+        return plain - _WORDS if is_word(self._type) and plain >= self._above else plain
+
+    def write(self, slot: int, value: Any) -> None:
+        """Store a value of the column's type at `slot`.
+
+        Raises:
+            OverflowError: an integer of more than 64 bits.
+        """
+        if slot >= len(self._values):
+            self._reserve(np.array([slot]))
+        if is_word(self._type):
+            if not self._above - _WORDS <= value < self._above:
+                raise OverflowError(f"{value} does not fit {self._type}")
+            self._values[slot] = value % _WORDS
+        else:
+            self._values[slot] = value
+        self._valid[slot] = True
+
     def has(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Whether there is a value at each of `slots`."""
         self._reserve(slots)
@@ -78,6 +113,7 @@ class SlotColumn:
 
     def _take_type(self, kind: pa.DataType) -> None:
         self._type = kind
+        self._above = _WORDS if pa.types.is_uint64(kind) else _WORDS // 2
         self._values = np.empty(0, _storage(kind))
 
     def _reserve(self, slots: Slots) -> None:

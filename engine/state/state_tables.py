@@ -6,7 +6,8 @@ as `batch_rows` makes them, so restored keys equal those that rows carry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.errors import RecordError, StateError
-from penstock.engine.rows import ColumnConverter, batch_rows
+from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import Key, Namespace, key_tuple
 from penstock.engine.state.descriptors import KeyedDescriptor, ListStateDescriptor, MapStateDescriptor, Serializer
 from penstock.engine.state.snapshot import KEY_GROUP, StateTable, keyed_table
+from penstock.engine.state.values import Normal, ValueForm, zone_of
 
 START: Final = "__start"
 END: Final = "__end"
@@ -59,14 +61,17 @@ class ValueCodec:
         self.is_opaque = serializer is not None
         """Whether values are kept as a serializer's bytes."""
         self._serializer = serializer
-        self._converter = ColumnConverter(name, pa.field(name, kind), where)
-        self._is_checked = serializer is None and _is_flat_number(kind)
+        self._form = ValueForm(name, kind, where)
+        self.copied: Normal | None = None if serializer else self._form.copied
+        """Copies a kept value, so that to change it in place changes no state; None where that is not needed."""
+        self.is_plain = serializer is None and not pa.types.is_temporal(kind) and not self._form.has_nested_times
+        """Whether Arrow reads values in the form in which they are kept."""
 
     def admit(self, value: Any) -> Any:
-        """The value as it is kept. Numbers are checked and turned into the declared type, other values later.
+        """The value as it is kept: as a snapshot would give it back, or, with a serializer, the value itself.
 
         Raises:
-            RecordError: None, or a number that does not fit.
+            RecordError: None, or a value that does not fit.
         """
         if value is None:
             raise RecordError(
@@ -76,7 +81,14 @@ class ValueCodec:
             return value
         if isinstance(value, np.generic) and type(value.item()) is self.exact:
             return value.item()
-        return self.decode(self.encode([value]))[0] if self._is_checked or self.exact else value
+        admitted = self._form.normal(value)
+        if admitted is None:
+            raise RecordError(f"{self.place}: {value!r} stands for no value, and cannot be kept; call clear() instead")
+        return admitted
+
+    def sought(self, value: Any) -> Any:
+        """The form in which a value that is looked for would be kept, or None where nothing can be like it."""
+        return value if type(value) is self.exact else self._form.sought(value)
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """The values (None for none) as an array; later changes of mutable values do not show in it.
@@ -86,17 +98,13 @@ class ValueCodec:
         """
         if self._serializer is not None:
             return pa.array([None if value is None else self.dump(value) for value in values], self.kind)
-        try:
-            return self._converter.convert(values)
-        except RecordError as error:
-            raise self._misfit(values, error) from error.__cause__
+        return self._form.encode(values)
 
     def decode(self, array: pa.Array) -> list[Any]:
-        """The values of an array, as rows carry them."""
-        values = [row[VALUE] for row in batch_rows(pa.record_batch({VALUE: array}), self.place)]
+        """The values of an array, in the form in which they are kept."""
         if self._serializer is None:
-            return values
-        return [None if value is None else self.load(value) for value in values]
+            return self._form.decode(array)
+        return [None if value is None else self.load(value) for value in array.to_pylist()]
 
     def array(self, values: Any, count: int) -> pa.Array:
         """What a user gave for `count` keys, as one array of the state's type.
@@ -113,14 +121,14 @@ class ValueCodec:
             raise StateError(f"{self.place} has a serializer, so it takes no arrays; use update(...) for each key")
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+        elif not isinstance(values, pa.Array):
+            values = self._listed(values)
         if len(values) != count:
             raise RecordError(
                 f"{self.place}: update_values was given {len(values)} values for {count} keys; give one a row of "
                 "batch.keys, null where there is none"
             )
-        if not isinstance(values, (pa.Array, np.ndarray)):
-            return self.encode(values)
-        array = values if isinstance(values, pa.Array) else pa.array(values)
+        array = values if isinstance(values, pa.Array) else self._array(values)
         if array.type == self.kind:
             return array
         if not _are_alike(array.type, self.kind):
@@ -129,6 +137,28 @@ class ValueCodec:
             return array.cast(self.kind)
         except pa.ArrowException as error:
             raise self._wrong_array(array, str(error)) from error
+
+    def _listed(self, values: Any) -> Any:
+        """A NumPy array of one dimension, or a list."""
+        is_array = isinstance(values, np.ndarray)
+        if getattr(values, "ndim", 1) != 1 or not hasattr(values, "__len__") or isinstance(values, _NO_ROWS):
+            shown = f"an array of {values.ndim} dimensions" if is_array else f"{type(values).__name__} {values!r:.200}"
+            raise RecordError(
+                f"{self.place}: update_values was given {shown}; give an Arrow or NumPy array or a list, with one "
+                "value a row of batch.keys"
+            )
+        return values if is_array else list(values)
+
+    def _array(self, values: Any) -> pa.Array:
+        if isinstance(values, list) or values.dtype == np.object_:
+            return self.encode(list(values))
+        try:
+            return pa.array(values)
+        except pa.ArrowException as error:
+            raise RecordError(
+                f"{self.place}: update_values was given an array of {values.dtype}, which Arrow does not take: "
+                f"{error}; convert it to {self.kind}"
+            ) from error
 
     def array_of(self, values: Sequence[Any], default: Any) -> pa.Array:
         """What `values()` gives: an array of kept values, with a default for None.
@@ -150,12 +180,18 @@ class ValueCodec:
         """The serializer's bytes of a value, of a state that has one."""
         assert self._serializer is not None
         try:
-            return self._serializer.dumps(value)
+            data = self._serializer.dumps(value)
         except Exception as error:
             raise RecordError(
                 f"{self.place}: {type(self._serializer).__name__} cannot turn {value!r:.200} into bytes: {error}; "
                 "keep another value, or declare another serializer"
             ) from error
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise RecordError(
+                f"{self.place}: dumps of {type(self._serializer).__name__} made {type(data).__name__} of "
+                f"{value!r:.200}; it must return bytes"
+            )
+        return bytes(data)
 
     def load(self, data: bytes) -> Any:
         """The value of a serializer's bytes."""
@@ -167,21 +203,6 @@ class ValueCodec:
                 f"{self.place}: {type(self._serializer).__name__} cannot read what was saved: {error}; use the "
                 "serializer, and the classes, with which it was"
             ) from error
-
-    def _misfit(self, values: Sequence[Any], error: RecordError) -> RecordError:
-        reason = error.__cause__ or error
-        wrong = next((value for value in values if not self._fits(value)), values[0])
-        return RecordError(
-            f"{self.place}: the value {wrong!r:.200} does not fit its type {self.kind}: {reason}; keep values of that "
-            "type, or declare another"
-        )
-
-    def _fits(self, value: Any) -> bool:
-        try:
-            self._converter.convert([value])
-        except RecordError:
-            return False
-        return True
 
 
 def _are_alike(given: pa.DataType, kept: pa.DataType) -> bool:
@@ -200,6 +221,9 @@ _FAMILIES: Final = (
     lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
     lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind),
 )
+
+
+_NO_ROWS: Final = (str, bytes, bytearray, Mapping, Set)
 
 
 def _is_flat_number(kind: pa.DataType) -> bool:
@@ -242,6 +266,13 @@ class StateTables:
         self._where = where
         self.schema: pa.Schema | None = None
         """The key columns' fields (dictionaries as their values); None before they are known."""
+        self.instant: Callable[[Key], Key] | None = None
+        """Makes of a key what tells it apart from others in a dict; None where the key itself does.
+
+        Of a time with a zone Python compares the time of day, which comes twice in the night when summer time ends.
+        """
+        self.zoned: Callable[[Key], Key] = _same
+        """The key, as rows carry it, of what `instant` made."""
 
     def codec(self, descriptor: KeyedDescriptor) -> ValueCodec:
         """For the values of a state."""
@@ -273,6 +304,9 @@ class StateTables:
                 )
             fields.append(new if pa.types.is_null(old.type) else old)
         self.schema = pa.schema(fields)
+        if any(_has_zone(kind) for kind in self.schema.types):
+            self.instant = instant
+            self.zoned = _zoned([zone_of(kind.tz) if _has_zone(kind) else None for kind in self.schema.types])
 
     def key_columns(self, keys: Iterable[Key]) -> list[pa.Array]:
         """Keys as one array for each key column, of the types that are bound."""
@@ -288,6 +322,15 @@ class StateTables:
         batches = selected.to_batches() if isinstance(selected, pa.Table) else [selected]
         rows = [tuple(row.values()) for batch in batches for row in batch_rows(batch, self._where)]
         return [row[0] for row in rows] if len(self._names) == 1 else rows
+
+    def key_instants(self, data: pa.RecordBatch | pa.Table) -> list[Key]:
+        """As `key_values`, but times with a zone in UTC, so that a dict tells all keys apart (see `instant`)."""
+        for name in self._names:
+            kind = _plain_type(data.schema.field(name).type)
+            if _has_zone(kind):
+                in_utc = data.column(name).cast(kind).cast(pa.timestamp(kind.unit, "UTC"))
+                data = data.set_column(data.schema.get_field_index(name), name, in_utc)
+        return self.key_values(data)
 
     def write(self, descriptor: KeyedDescriptor, rows: StateRows) -> StateTable:
         """A keyed table of the entries of a state, as `KeyedStateBackend.snapshot` describes it."""
@@ -339,7 +382,7 @@ class StateTables:
         """
         self.check(descriptor, table)
         data = table.data
-        places = list(zip(self.key_values(data), _namespaces(data), strict=True))
+        places = list(zip(self.key_instants(data), _namespaces(data), strict=True))
         codec, values = self.codec(descriptor), data.column(self.column_name(VALUE))
         if isinstance(descriptor, ListStateDescriptor):
             flat = iter(decoded(codec, [chunk.flatten() for chunk in values.chunks]))
@@ -373,6 +416,36 @@ class StateTables:
                 f"({', '.join(f'{name}: {kind}' for name, kind in expected.items())}); declare it as before, or give "
                 "the new state another name"
             )
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    """Whether Python's comparison of values confuses some of them."""
+    return bool(pa.types.is_timestamp(kind)) and kind.tz not in (None, "UTC")
+
+
+def _same(key: Key) -> Key:
+    return key
+
+
+def instant(key: Key) -> Key:
+    """A key with its times in UTC, where they have a zone, so that a dict tells all keys apart.
+
+    Example:
+        >>> instant(("a", datetime(2023, 10, 29, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))))
+        ('a', datetime.datetime(2023, 10, 29, 1, 30, tzinfo=datetime.timezone.utc))
+    """
+    if isinstance(key, tuple):
+        return tuple(map(instant, key))
+    return key.astimezone(dt.timezone.utc) if isinstance(key, dt.datetime) and key.tzinfo is not None else key
+
+
+def _zoned(zones: Sequence[dt.tzinfo | None]) -> Callable[[Key], Key]:
+    def one(value: Any, zone: dt.tzinfo | None) -> Any:
+        return value if value is None or zone is None else value.astimezone(zone)
+
+    if len(zones) == 1:
+        return lambda key: one(key, zones[0])
+    return lambda key: tuple(one(value, zone) for value, zone in zip(key, zones, strict=True))
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
 from penstock.engine.state.backend import Key, Namespace, key_tuple
 from penstock.engine.state.snapshot import StateTable, keyed_table
-from penstock.engine.state.state_tables import END, START, StateTables
+from penstock.engine.state.state_tables import END, START, StateTables, instant
 
 EVENT_TIMERS: Final = "__event_timers"
 PROCESSING_TIMERS: Final = "__processing_timers"
 _TIME: Final = "__time"
+
+_Entry: TypeAlias = "tuple[int, int, Key, Namespace, Key]"
+"""Time, number, the key as dicts tell it apart, namespace, and the key as rows carry it."""
 
 
 class TimerQueue:
@@ -27,7 +30,7 @@ class TimerQueue:
     def __init__(self) -> None:
         # Per (key, namespace) would save nothing: most keys have one timer.
         self._registered: dict[tuple[int, Key, Namespace], int] = {}
-        self._queue: list[tuple[int, int, Key, Namespace]] = []
+        self._queue: list[_Entry] = []
         self._number = 0
 
     def __len__(self) -> int:
@@ -41,16 +44,17 @@ class TimerQueue:
 
     def register(self, timestamp: int, key: Key, namespace: Namespace = None) -> None:
         """Add a timer, unless there is the same one."""
-        identity = (timestamp, key, namespace)
+        held = instant(key)
+        identity = (timestamp, held, namespace)
         if identity in self._registered:
             return
         self._number += 1
         self._registered[identity] = self._number
-        heapq.heappush(self._queue, (timestamp, self._number, key, namespace))
+        heapq.heappush(self._queue, (timestamp, self._number, held, namespace, key))
 
     def delete(self, timestamp: int, key: Key, namespace: Namespace = None) -> None:
         """Forget a timer, if there is one; its place in the queue is dropped when it comes up, or by a clean-up."""
-        self._registered.pop((timestamp, key, namespace), None)
+        self._registered.pop((timestamp, instant(key), namespace), None)
         if len(self._queue) > 2 * len(self._registered) + 1024:
             self._queue = [entry for entry in self._queue if self._stands(entry)]
             heapq.heapify(self._queue)
@@ -58,17 +62,29 @@ class TimerQueue:
     def due(self, timestamp: int) -> Iterator[tuple[int, Key, Namespace]]:
         """Take the timers at or before `timestamp`, one by one; those registered meanwhile for such a time too."""
         while (first := self.next_time) is not None and first <= timestamp:
-            time, _, key, namespace = heapq.heappop(self._queue)
-            del self._registered[time, key, namespace]
+            time, _, held, namespace, key = heapq.heappop(self._queue)
+            del self._registered[time, held, namespace]
             yield time, key, namespace
+
+    def due_so_far(self, timestamp: int) -> Iterator[tuple[int, Key, Namespace]]:
+        """Take the timers at or before `timestamp`, one by one, but for those registered meanwhile."""
+        taken = []
+        while (first := self.next_time) is not None and first <= timestamp:
+            taken.append(heapq.heappop(self._queue))
+        for entry in taken:
+            # The one before may have deleted it.
+            if self._stands(entry):
+                time, _, held, namespace, key = entry
+                del self._registered[time, held, namespace]
+                yield time, key, namespace
 
     def _drop_deleted(self) -> None:
         while self._queue and not self._stands(self._queue[0]):
             heapq.heappop(self._queue)
 
-    def _stands(self, entry: tuple[int, int, Key, Namespace]) -> bool:
-        time, number, key, namespace = entry
-        return self._registered.get((time, key, namespace)) == number
+    def _stands(self, entry: _Entry) -> bool:
+        time, number, held, namespace, _ = entry
+        return self._registered.get((time, held, namespace)) == number
 
     def snapshot(self, keys: pa.Schema, max_parallelism: int) -> StateTable:
         """All timers, as a keyed table of the key columns, `__start`, `__end` and `__time`.

@@ -21,6 +21,7 @@ from penstock.engine.clock import Clock
 from penstock.engine.state.backend import ListState, MapState, ValueState
 from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
 from penstock.engine.state.descriptors import StateTtl, TtlUpdate, TtlVisibility
+from penstock.engine.state.map_keys import MapKeys
 from penstock.engine.state.state_tables import StateRows, ValueCodec
 
 _SWEPT_AT_ONCE: Final = 2
@@ -75,6 +76,10 @@ class Lifetimes:
                 self._queue.pop(item, None)
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
 class TtlValueState(ValueState):
     """One value a place, with the time at which it was touched."""
 
@@ -82,6 +87,7 @@ class TtlValueState(ValueState):
         self._cursor = cursor
         self._codec = codec
         self._default = default
+        self._copied = codec.copied or _itself
         self._entries: dict[Place, tuple[Any, int]] = {}
         self._life = Lifetimes(ttl, clock, self._purge)
 
@@ -89,7 +95,7 @@ class TtlValueState(ValueState):
         now = self._life.now()
         value = self._read(self._cursor.at, now)
         self._life.sweep(now)
-        return copy.deepcopy(self._default) if value is None else value
+        return copy.deepcopy(self._default) if value is None else self._copied(value)
 
     def update(self, value: Any) -> None:
         now = self._life.now()
@@ -164,6 +170,7 @@ class TtlListState(ListState):
     def __init__(self, cursor: Cursor, codec: ValueCodec, ttl: StateTtl, clock: Clock) -> None:
         self._cursor = cursor
         self._admit = codec.admit
+        self._copied = codec.copied or _itself
         self._entries: dict[Place, deque[tuple[Any, int]]] = {}
         self._life = Lifetimes(ttl, clock, self._purge)
 
@@ -171,7 +178,7 @@ class TtlListState(ListState):
         now, place = self._life.now(), self._cursor.at
         held = self._entries.get(place, ())
         alive = [entry for entry in held if not self._life.is_over(entry[1], now)]
-        shown = [value for value, _ in (held if self._life.shows_expired else alive)]
+        shown = [self._copied(value) for value, _ in (held if self._life.shows_expired else alive)]
         if self._life.renews_on_read:
             alive = [(value, now) for value, _ in alive]
         if self._life.renews_on_read or len(alive) < len(held):
@@ -238,15 +245,16 @@ class TtlMapState(MapState):
     def __init__(self, cursor: Cursor, codec: ValueCodec, key_codec: ValueCodec, ttl: StateTtl, clock: Clock) -> None:
         self._cursor = cursor
         self._admit = codec.admit
-        self._admit_key = key_codec.admit
+        self._keys = MapKeys(key_codec)
+        self._copied = codec.copied or _itself
         self._entries: dict[Place, dict[Any, tuple[Any, int]]] = {}
         self._life = Lifetimes(ttl, clock, self._purge)
 
     def get(self, key: Any, default: Any = None) -> Any:
         now = self._life.now()
-        value = self._read(self._cursor.at, key, now)
+        value = self._read(self._cursor.at, self._keys.sought(key), now)
         self._life.sweep(now)
-        return default if value is None else value
+        return default if value is None else self._copied(value)
 
     def contains(self, key: Any) -> bool:
         return self.get(key) is not None
@@ -255,10 +263,21 @@ class TtlMapState(MapState):
         now, place = self._life.now(), self._cursor.at
         read = [(key, self._read(place, key, now)) for key in list(self._entries.get(place, ()))]
         self._life.sweep(now)
-        return [(key, value) for key, value in read if value is not None]
+        return [(self._keys.shown(key), self._copied(value)) for key, value in read if value is not None]
+
+    def is_empty(self) -> bool:
+        now, place = self._life.now(), self._cursor.at
+        held = self._entries.get(place)
+        # Expired entries are freed up to the first that is not, so that the next call does not look at them again.
+        while held and not self._life.shows_expired:
+            key, (_, touched) = next(iter(held.items()))
+            if not self._life.is_over(touched, now):
+                break
+            self._drop(place, key)
+        return not held
 
     def put(self, key: Any, value: Any) -> None:
-        now, place, key = self._life.now(), self._cursor.at, self._admit_key(key)
+        now, place, key = self._life.now(), self._cursor.at, self._keys.admit(key)
         self._write(place, key, self._admit(value), now)
         self._life.sweep(now)
 
@@ -267,8 +286,9 @@ class TtlMapState(MapState):
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        if key in self._entries.get(self._cursor.at, ()):
-            self._drop(self._cursor.at, key)
+        sought = self._keys.sought(key)
+        if sought in self._entries.get(self._cursor.at, ()):
+            self._drop(self._cursor.at, sought)
 
     def clear(self) -> None:
         if self._cursor.at in self._entries:
@@ -324,5 +344,5 @@ class TtlMapState(MapState):
         now = self._life.now()
         entries = zip(rows.places, rows.map_keys, rows.values, rows.times(now), strict=True)
         for (key, namespace), map_key, value, touched in entries:
-            self._write(place_of(key, namespace), map_key, value, touched)
+            self._write(place_of(key, namespace), self._keys.held(map_key), value, touched)
         self._life.sweep_all(now)

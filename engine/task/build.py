@@ -70,7 +70,10 @@ def build_task(
         main = behind(operator.chained, operator.outputs)
         metrics = OperatorMetrics()
         sides = {side.tag: CountingCollector(behind(side.chained, side.outputs), metrics) for side in operator.sides}
-        context = OperatorContext(operator.name, subtask, task.parallelism, clock, metrics, graph.config, sides)
+        schemas = {side.tag: side.schema for side in operator.sides if side.schema is not None}
+        context = OperatorContext(
+            operator.name, subtask, task.parallelism, clock, metrics, graph.config, sides, schemas
+        )
         links[number] = ChainLink(operator.factory(), context, main)
     chain = [links[number] for number in range(len(task.operators))]
     counted = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])

@@ -7,6 +7,7 @@ whether a neighbour or the network follows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from penstock.engine.elements import (
     MIN_TIMESTAMP,
@@ -20,7 +21,7 @@ from penstock.engine.elements import (
 )
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 
 
 class ChainLink:
@@ -73,9 +74,14 @@ class ChainLink:
             self.operator.finish(self._out)
             self._out.broadcast(EndOfInput())
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Give the operator its state back."""
+    def open(self, snapshot: OperatorSnapshot | None = None) -> None:
+        """Open the operator, and give it its state back where there is a snapshot to go on from."""
+        if snapshot is None:
+            self.operator.open(self.context)
+            return
         self._restored_watermark = snapshot.watermark
+        self.context = replace(self.context, restored=_without_keys(snapshot))
+        self.operator.open(self.context)
         self.operator.restore(snapshot)
 
     @property
@@ -86,6 +92,13 @@ class ChainLink:
     def on_processing_time(self, now_ms: int) -> None:
         """Let the operator do it."""
         self.operator.on_processing_time(now_ms, self._out)
+
+
+def _without_keys(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    tables = {
+        name: table for name, table in snapshot.tables.items() if table.redistribution is not Redistribution.KEYED
+    }
+    return OperatorSnapshot(tables, snapshot.watermark)
 
 
 class CountingCollector:

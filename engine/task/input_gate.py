@@ -18,6 +18,7 @@ from penstock.engine.connectors import Wait
 from penstock.engine.elements import (
     FEEDBACK_INPUT,
     INPUT_ENDED,
+    MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Batch,
     Control,
@@ -30,21 +31,29 @@ from penstock.engine.elements import (
 from penstock.engine.task.outputs import Message
 
 Choice: TypeAlias = Callable[[Sequence[int]], int]
-"""Picks one of the channels that have a message."""
+"""Picks one of the channels that have a message, of which it is given each once, in order."""
 
 
 @dataclass(slots=True)
 class _ChannelState:
+    """The largest watermark but the last one; whether the last one has come, and the end."""
+
     watermark: int = MIN_TIMESTAMP
     idle: bool = False
+    complete: bool = False
     ended: bool = False
+
+    @property
+    def open(self) -> bool:
+        return not (self.ended or self.complete)
 
 
 class WatermarkMerger:
     """Merges the watermarks of several channels: the minimum over those that take part.
 
-    A channel takes part unless it is idle or ended, or has come back from idleness and is still behind what was already
-    emitted. If all are idle, event time moves to the largest watermark seen.
+    A channel takes part unless it is idle, has ended or come to `MAX_TIMESTAMP`, or has come back from idleness and is
+    still behind what was already emitted. If all are idle, event time moves to the largest watermark seen. It is
+    complete only when no channel is open: what an idle one gives later must not be late because the others have ended.
 
     Args:
         channels: how many there are.
@@ -60,6 +69,8 @@ class WatermarkMerger:
         """What the merged stream emits now that `element` has come on `channel`."""
         state = self._channels[channel]
         match element:
+            case Watermark(timestamp) if timestamp == MAX_TIMESTAMP:
+                state.complete = True
             case Watermark(timestamp):
                 state.watermark = max(state.watermark, timestamp)
             case WatermarkStatus(idle):
@@ -68,24 +79,21 @@ class WatermarkMerger:
                 state.ended = True
         if all(state.ended for state in self._channels):
             return [*self._advance(), EndOfInput()]
-        idle = all(state.idle or state.ended for state in self._channels)
-        if idle == self._idle:
+        still_open = [state for state in self._channels if state.open]
+        idle = all(state.idle for state in still_open)
+        if idle == self._idle or not still_open:
             return self._advance()
         self._idle = idle
         status = WatermarkStatus(idle)
         return [*self._advance(), status] if idle else [status, *self._advance()]
 
     def _advance(self) -> list[Control]:
-        taking_part = [
-            state.watermark
-            for state in self._channels
-            if not state.idle and not state.ended and state.watermark >= self._emitted
-        ]
-        behind = any(not state.idle and not state.ended and state.watermark < self._emitted for state in self._channels)
-        if taking_part:
-            merged = min(taking_part)
-        elif behind:
-            merged = self._emitted
+        still_open = [state for state in self._channels if state.open]
+        active = [state.watermark for state in still_open if not state.idle]
+        if active:
+            merged = min((watermark for watermark in active if watermark >= self._emitted), default=self._emitted)
+        elif not still_open and any(state.complete for state in self._channels):
+            merged = MAX_TIMESTAMP
         else:
             merged = max(state.watermark for state in self._channels)
         if merged <= self._emitted:
@@ -210,7 +218,8 @@ class InputGate:
             release()
             release = _nothing
         self._inboxes[channel].append((message, release))
-        self._waiting.append(channel)
+        if self._choose is None:
+            self._waiting.append(channel)
 
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next element with its input index, or None if there is nothing."""
@@ -260,17 +269,16 @@ class InputGate:
         return [*complete, EndOfInput()] if self._rounds.ended and self._input_ended else complete
 
     def _next_channel(self) -> int | None:
+        if self._choose is not None:
+            blocked = self._rounds.blocked
+            ready = [channel for channel, inbox in enumerate(self._inboxes) if inbox and channel not in blocked]
+            return self._choose(ready) if ready else None
         while self._waiting:
-            channel = self._waiting.popleft() if self._choose is None else self._chosen(self._choose)
+            channel = self._waiting.popleft()
             if channel not in self._rounds.blocked:
                 return channel
             self._set_aside.append(channel)
         return None
-
-    def _chosen(self, choose: Choice) -> int:
-        channel = choose(list(self._waiting))
-        self._waiting.remove(channel)
-        return channel
 
     def close(self) -> None:
         """Nothing to release: messages that were not taken keep their credit."""

@@ -104,14 +104,20 @@ class Task:
         self._router = router
         self._clock = clock
         self._ended = False
+        self._timers_went_first = False
         self._last_step = clock.monotonic()
         self._last_result: StepResult = Idle(None)
         self.metrics = metrics
 
-    def open(self) -> None:
-        """Open all operators, the last one first, so that each finds those behind it ready."""
-        for link in reversed(self._links):
-            link.operator.open(link.context)
+    def open(self, snapshots: Sequence[OperatorSnapshot] | None = None) -> None:
+        """Open all operators, the last one first, so that each finds those behind it ready.
+
+        Args:
+            snapshots: what they go on from, from first to last; None at a fresh start.
+        """
+        given = [None] * len(self._links) if snapshots is None else snapshots
+        for link, snapshot in reversed(list(zip(self._links, given, strict=True))):
+            link.open(snapshot)
 
     def step(self) -> StepResult:
         """Do one thing, or say why nothing can be done."""
@@ -129,7 +135,9 @@ class Task:
             return Finished() if self._router.drained else Blocked(self._router.deadline)
         if not self._router.has_capacity or (self._head.keeps_input and self._router.congested(now)):
             return Blocked(self._router.deadline)
-        if self._timed and self._fire_timers():
+        # Timers that are due again at once must not keep the input waiting for ever.
+        self._timers_went_first = bool(self._timed) and not self._timers_went_first and self._fire_timers()
+        if self._timers_went_first:
             self._router.flush(self._clock.monotonic())
             return Progress()
         taken = self._head.next()
@@ -164,11 +172,6 @@ class Task:
     def snapshot(self) -> list[OperatorSnapshot]:
         """The state of all operators, from first to last, as of now. Call it between steps."""
         return [link.operator.snapshot() for link in self._links]
-
-    def restore(self, snapshots: Sequence[OperatorSnapshot]) -> None:
-        """Give all operators their state back, from first to last. Call it behind `open`, before the first step."""
-        for link, snapshot in zip(self._links, snapshots, strict=True):
-            link.restore(snapshot)
 
     def _account(self, now: float) -> None:
         """Credit the time since the last step to what that step ended with."""

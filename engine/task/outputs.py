@@ -62,7 +62,7 @@ class ChannelBuffer:
         self._channel = channel
         self._limits = limits
         self._sealed: deque[Message] = deque()
-        self._parts: list[Batch] = []
+        self._parts: deque[tuple[Batch, int]] = deque()
         self._rows = 0
         self._bytes = 0
         self._watermarks: deque[tuple[int, Watermark]] = deque()
@@ -90,9 +90,10 @@ class ChannelBuffer:
 
     def add(self, batch: Batch, now: float) -> None:
         """Queue rows."""
-        self._parts.append(batch)
+        size = batch.nbytes
+        self._parts.append((batch, size))
         self._rows += batch.num_rows
-        self._bytes += batch.nbytes
+        self._bytes += size
         if self._since is None:
             self._since = now
 
@@ -137,12 +138,9 @@ class ChannelBuffer:
         message: list[Element] = []
         taken = 0
         if self._parts and not self._watermark_goes_first:
-            whole = concat_batches(self._parts)
-            taken = self._rows_that_fit(whole)
-            rest = whole.slice(taken)
-            message.append(whole.slice(0, taken) if rest.num_rows else whole)
-            self._parts = [rest] if rest.num_rows else []
-            self._rows, self._bytes = rest.num_rows, rest.nbytes
+            batch = self._take_rows()
+            taken = batch.num_rows
+            message.append(batch)
         behind: Watermark | None = None
         while self._watermarks and self._watermarks[0][0] <= taken:
             behind = self._watermarks.popleft()[1]
@@ -154,15 +152,60 @@ class ChannelBuffer:
             self._since = None
         return tuple(message)
 
+    def _take_rows(self) -> Batch:
+        """The oldest rows, as many as fit one message; only they are copied together, once."""
+        parts: list[Batch] = []
+        rows, size = self._limits.rows, self._limits.size
+        while self._parts and rows > 0 and size > 0:
+            part, part_size = self._parts[0]
+            if part.num_rows > rows or part_size > size:
+                fitting = _rows_that_fit(part, rows, size)
+                if parts and not fitting:
+                    break
+                part = self._cut(max(1, fitting))
+                parts.append(part)
+                break
+            self._forget_first()
+            parts.append(part)
+            rows -= part.num_rows
+            size -= part_size
+        whole = concat_batches(parts)
+        if len(parts) == 1 or whole.nbytes <= self._limits.size:
+            return whole
+        # Together they may be larger than alone: columns without a type, or without nulls, get what the others have.
+        self._put_back(whole)
+        return self._cut(max(1, _rows_that_fit(whole, self._limits.rows, self._limits.size)))
+
+    def _cut(self, count: int) -> Batch:
+        """Take the first `count` rows of the oldest part."""
+        part, _ = self._forget_first()
+        if count < part.num_rows:
+            self._put_back(part.slice(count))
+        return part.slice(0, count)
+
+    def _forget_first(self) -> tuple[Batch, int]:
+        part, size = self._parts.popleft()
+        self._rows -= part.num_rows
+        self._bytes -= size
+        return part, size
+
+    def _put_back(self, part: Batch) -> None:
+        size = part.nbytes
+        self._parts.appendleft((part, size))
+        self._rows += part.num_rows
+        self._bytes += size
+
     @property
     def _watermark_goes_first(self) -> bool:
         """Whether a watermark stands before all rows, and they fill a message of their own."""
         return bool(self._watermarks) and self._watermarks[0][0] == 0 and self._rows >= self._limits.rows
 
-    def _rows_that_fit(self, whole: Batch) -> int:
-        rows = min(whole.num_rows, self._limits.rows)
-        if whole.slice(0, rows).nbytes <= self._limits.size:
-            return rows
-        # A dictionary travels whole with every part of the batch: to cut rows off does not make it smaller.
-        size = self._limits.size + whole.slice(0, 0).nbytes
-        return max(1, bisect.bisect_right(range(1, rows + 1), size, key=lambda count: whole.slice(0, count).nbytes))
+
+def _rows_that_fit(batch: Batch, rows: int, size: int) -> int:
+    """How many rows of the batch are at most `rows` rows, and `size` bytes beside its dictionaries."""
+    rows = min(batch.num_rows, rows)
+    if batch.slice(0, rows).nbytes <= size:
+        return rows
+    # A dictionary travels whole with every part of the batch: to cut rows off does not make it smaller.
+    size += batch.slice(0, 0).nbytes
+    return bisect.bisect_right(range(1, rows + 1), size, key=lambda count: batch.slice(0, count).nbytes)

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.elements import Batch
-from penstock.engine.errors import RecordError, missing_column
+from penstock.engine.errors import RecordError
 from penstock.engine.rows import shown_row
-from penstock.engine.state.key_groups import key_groups, subtask_of
+from penstock.engine.state.key_groups import check_key_column, key_groups, subtask_of
 
 Splitter: TypeAlias = Callable[[Batch], Iterable[tuple[int, Batch]]]
 """Divides a batch: pairs of channel index (from 0) and the rows for it, none of them empty."""
@@ -175,7 +175,15 @@ class Hash:
         return range(downstream)
 
     def splitter(self, context: SplitterContext) -> Splitter:
+        checked: pa.Schema | None = None
+
         def key_columns(batch: Batch) -> list[pa.Array]:
+            nonlocal checked
+            schema = batch.data.schema
+            if checked is None or not schema.equals(checked):
+                for name in self.keys:
+                    check_key_column(schema, name, f"{context.where}: key_by")
+                checked = schema
             return [_key_column(batch.data, name, context.where) for name in self.keys]
 
         if context.channels == 1:
@@ -205,10 +213,7 @@ class Hash:
 
 
 def _key_column(data: pa.RecordBatch, name: str, where: str) -> pa.Array:
-    index = data.schema.get_field_index(name)
-    if index < 0:
-        raise missing_column(name, data.schema.names, where)
-    column = data.column(index)
+    column = data.column(name)
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise RecordError(

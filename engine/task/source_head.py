@@ -1,7 +1,7 @@
 """The head of a source task: drives the readers of the splits that belong to one subtask.
 
-Gives the loop batches, waits, and at the end of bounded input the last watermark and the end. What the rows say about
-event time comes from `source_time.py`, in order with them.
+Gives the loop batches, waits, and at the end of input the last watermark and the end. What the rows say about event
+time comes from `source_time.py`, in order with them. The task gets its turn after each read, whatever the reader gave.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ class SourceHead:
         self._ready: deque[Element] = deque()
         self._time = event_time(_Queue(self._ready))
         self._last_words: deque[Element] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
+        if not splits and not source.bounded:
+            # The other subtasks go on: that this one has nothing to read says nothing about event time.
+            self._last_words.popleft()
 
     @property
     def keeps_input(self) -> bool:
@@ -64,7 +67,8 @@ class SourceHead:
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next batch or control element, `Wait` for a time to ask again.
 
-        None if another subtask must get on first, or behind the end.
+        That time is now where a reader gave nothing and may be asked again at once: stops, watermarks and rows that
+        are due must not wait for the first row. None if another subtask must get on first, or behind the end.
         """
         while not self._ready:
             while self._pending and len(self._open) < self._most_open:
@@ -79,6 +83,8 @@ class SourceHead:
             if awake is None:
                 return self._wait()
             self._read(awake)
+            if not self._ready and awake in self._open and awake.asleep_until <= now:
+                return Wait(now)
         elements = self._ready or self._last_words
         return (0, elements.popleft()) if elements else None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from penstock import DataStream, StreamEnvironment
-from penstock.actors.subtask import Deployment, SubtaskActor
+from penstock.actors.subtask import Deployment, SubtaskActor, _patience
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError, SubtaskError
@@ -84,6 +85,17 @@ def test_a_subtask_whose_rows_nobody_fetches_can_be_stopped() -> None:
         return await actor.watch()
 
     assert with_actor(graph_of(), use) is None
+
+
+@pytest.mark.parametrize(("until", "seconds"), [(None, None), (5.0, 0.0), (12.5, 2.5)])
+def test_the_thread_waits_until_the_task_has_something_to_do(until: float | None, seconds: float | None) -> None:
+    assert _patience(until, now=10.0) == seconds
+
+
+def test_a_timer_in_the_year_9999_does_not_end_the_subtask() -> None:
+    seconds = _patience(253_402_300_799.0, now=10.0)
+    assert seconds is not None
+    assert 0 < seconds < threading.TIMEOUT_MAX
 
 
 @pytest.mark.parametrize("attempt", [0, 2])

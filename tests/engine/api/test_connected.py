@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.clock import ManualClock
-from penstock.engine.errors import GraphError
+from penstock.engine.errors import GraphError, JobFailedError
 from penstock.engine.functions import (
     BroadcastContext,
     BroadcastOnTimerContext,
@@ -110,6 +110,60 @@ def test_a_function_without_keys_splits_a_stream() -> None:
     env.execute("split")
     assert sorted(row["amount"] for row in first) == list(range(1, 200, 2))
     assert sorted(row["amount"] for row in second) == list(range(0, 200, 2))
+
+
+class Untyped(ProcessFunction):
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        ctx.output(OutputTag("any"), {"amount": row["amount"]})
+        return None
+
+
+def test_the_columns_that_a_tag_declares_where_it_is_read_hold_for_the_rows() -> None:
+    env = local_environment(2)
+    some = env.from_collection(PAYMENTS).process(Untyped)
+    stream = some.get_side_output(OutputTag("any", {"amount": "float32"}))
+    with pytest.raises(GraphError, match=r"'any' of the columns \(amount: float\), .* declares \(amount: string\)"):
+        some.get_side_output(OutputTag("any", {"amount": "string"}))
+    assert stream.collect().to_arrow().schema == stream.schema == pa.schema({"amount": pa.float32()})
+    wrong = local_environment(2).from_collection(PAYMENTS).process(Untyped)
+    with pytest.raises(JobFailedError, match=r"side output 'any'.*'amount'.*declared type string"):
+        wrong.get_side_output(OutputTag("any", {"amount": "string"})).collect().to_arrow()
+
+
+def test_a_tag_must_have_the_columns_of_the_late_rows() -> None:
+    stream = local_environment(1).from_collection(PAYMENTS).assign_timestamps("at").select("user")
+    tag = OutputTag("late", {"user": "int64"})
+    counted = stream.key_by("user").window(ps.tumbling("1s")).side_output_late_data(tag).aggregate(n=ps.count())
+    with pytest.raises(GraphError, match=r"'late' of the columns \(user: string\), .* declares \(user: int64\)"):
+        counted.get_side_output(tag)
+
+
+@pytest.mark.parametrize("name", ["__start", "__end", "__time", "__key_group"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_names_of_internal_columns_are_no_keys(name: str, declared: bool) -> None:
+    stream = local_environment(1).from_collection([{name: 1}])
+    if not declared:
+        stream = stream.map(lambda row: row)
+    with pytest.raises(GraphError, match=rf"key_by: the name '{name}' begins with '__', as only internal columns may"):
+        stream.key_by(name)
+
+
+class Restless(KeyedProcessFunction):
+    """Wants to be called again at once, for ever."""
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        ctx.timer_service.register_processing_time_timer(ctx.timer_service.current_processing_time())
+        return [row]
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
+        ctx.timer_service.register_processing_time_timer(ctx.timer_service.current_processing_time())
+        return None
+
+
+def test_a_timer_for_now_at_each_call_does_not_hold_the_job() -> None:
+    env = local_environment(1, max_batch_rows=1)
+    stream = env.from_collection([{"key": key} for key in "abc"]).key_by("key").process(Restless)
+    assert [row["key"] for row in stream.collect()] == list("abc")
 
 
 @pytest.mark.parametrize("declared", [True, False])

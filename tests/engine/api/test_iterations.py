@@ -206,6 +206,36 @@ def test_windows_in_a_loop_fire_before_it_ends(mode: IterationMode) -> None:
     assert first == [(0, 3), (12, 2), (20, 3), (32, 2)]
 
 
+def windowed_body(windows: ps.WindowAssigner, trigger: ps.Trigger | None = None) -> Callable[[DataStream], Streams]:
+    """What was counted in windows goes round."""
+
+    def body(loop: DataStream) -> Streams:
+        windowed = loop.key_by("n").window(windows)
+        counted = (windowed if trigger is None else windowed.trigger(trigger)).aggregate(rows=ps.count())
+        return counted.select(n=col("n") - 1).filter(col("n") > 0), loop
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("windows", "trigger"),
+    [
+        (ps.tumbling("1s", time="processing"), None),
+        (ps.session("1s", time="processing"), None),
+        (ps.global_windows(), ps.PurgingTrigger(ps.ContinuousProcessingTimeTrigger("1s"))),
+    ],
+)
+def test_windows_that_the_end_of_a_loop_would_not_wait_for_are_refused(
+    windows: ps.WindowAssigner, trigger: ps.Trigger | None
+) -> None:
+    body = windowed_body(windows, trigger)
+    with pytest.raises(GraphError, match=r"iterate: .* has windows that fire by the clock.*use windows of event time"):
+        stream_of_numbers().iterate(body)
+    # An endless loop, and rows that do not go round, lose nothing by it.
+    local_environment().from_source(DataGenSource({"n": Sequence()})).iterate(body)
+    stream_of_numbers().iterate(lambda loop: (loop.filter(col("n") > 1), body(loop)[0]))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_loops_behind_each_other_and_beside_each_other(mode: IterationMode) -> None:
     env = local_environment(2, seed=7)
@@ -324,6 +354,7 @@ def stream_of_numbers() -> DataStream:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        (None, "the body must be a function .* not None"),
         (lambda loop: loop, "must return two streams"),
         (lambda loop: (loop, None), "must return two streams"),
         (lambda loop: (loop, stream_of_numbers()), "must return two streams made of the one"),

@@ -283,6 +283,8 @@ def test_arguments_are_checked() -> None:
         ),
         (ConfigurationError, "no time is between", lambda: left.interval_join(right, "1ms", "2ms", bounds="()")),
         (ConfigurationError, "bounds must be one of", lambda: left.interval_join(right, "1s", "2s", bounds="[[")),  # type: ignore[arg-type]
+        (ConfigurationError, "bounds must be one of", lambda: left.interval_join(right, "1s", "2s", bounds=["["])),  # type: ignore[arg-type]
+        (ConfigurationError, "how must be one of", lambda: left.temporal_join(right, how=["left"])),  # type: ignore[arg-type]
         (ConfigurationError, "is no duration", lambda: left.interval_join(right, -5, "2s")),  # type: ignore[arg-type]
         (ConfigurationError, r"within 2\*\*60", lambda: left.interval_join(right, "-99999999999w", "2s")),
         (
@@ -296,7 +298,10 @@ def test_arguments_are_checked() -> None:
         (MissingColumnError, "no column 'q'", lambda: stream.lookup_join(table, {"q": "key"})),
         (ColumnTypeError, "key 'at' of the left side is int64", lambda: stream.lookup_join(table, {"at": "key"})),
         (GraphError, "cache takes LookupCache", lambda: stream.lookup_join(table, {"k": "key"}, cache=100)),  # type: ignore[arg-type]
-        (GraphError, "on takes a column", lambda: stream.lookup_join(table, [])),
+        *(
+            (GraphError, "on takes a column, several, or", lambda on=on: stream.lookup_join(table, on))
+            for on in ([], 5, None, [["k"]], {"k": ["key"]})
+        ),
     ]
     for error, message, program in cases:
         with pytest.raises(error, match=message):

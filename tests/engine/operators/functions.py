@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.engine.clock import ManualClock
-from penstock.engine.config import JobConfig
+from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.operators.base import OperatorContext, OperatorFactory
@@ -31,12 +32,23 @@ class Running:
         parallelism: int = 1,
         restored: OperatorSnapshot | None = None,
         backend: str = "heap",
+        config: JobConfig = DEFAULTS,
+        side_schemas: Mapping[str, pa.Schema] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.out = RecordingCollector()
         self.sides = {name: RecordingCollector() for name in sides}
-        config = JobConfig(max_parallelism=MAX_PARALLELISM, state_backend=backend)
-        self.context = OperatorContext("tested", subtask, parallelism, self.clock, config=config, sides=self.sides)
+        config = replace(config, max_parallelism=MAX_PARALLELISM, state_backend=backend)
+        self.context = OperatorContext(
+            "tested",
+            subtask,
+            parallelism,
+            self.clock,
+            config=config,
+            sides=self.sides,
+            side_schemas=side_schemas or {},
+            restored=restored,
+        )
         self.operator = factory()
         self.operator.open(self.context)
         if restored is not None:

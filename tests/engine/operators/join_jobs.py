@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
 from penstock.engine.clock import ManualClock
-from penstock.engine.elements import Batch, Watermark
+from penstock.engine.elements import Batch, Watermark, concat_record_batches
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators import join_buffers
 from penstock.engine.operators.base import Operator, OperatorContext
@@ -88,14 +90,14 @@ class JoinJob:
         self.sides = {name: RecordingCollector() for name in sides}
         self._counters: list[OperatorMetrics] = []
         self.links = [self._link(subtask, parallelism) for subtask in range(parallelism)]
+        for link in self.links:
+            link.open()
 
     def _link(self, subtask: int, parallelism: int) -> ChainLink:
         counters = OperatorMetrics()
         self._counters.append(counters)
         context = OperatorContext("tested", subtask, parallelism, self.clock, counters, sides=self.sides)
-        link = ChainLink(self._factory(), context, self.out)
-        link.operator.open(context)
-        return link
+        return ChainLink(self._factory(), context, self.out)
 
     def send(self, side: int, batch: Batch) -> None:
         groups = key_groups([batch.data.column(name) for name in self._keys[side]], MAX_PARALLELISM)
@@ -120,7 +122,7 @@ class JoinJob:
             link.operator.close()
         self.links = [self._link(subtask, parallelism) for subtask in range(parallelism)]
         for subtask, link in enumerate(self.links):
-            link.restore(share(snapshots, subtask, parallelism, MAX_PARALLELISM))
+            link.open(share(snapshots, subtask, parallelism, MAX_PARALLELISM))
 
     @property
     def late(self) -> int:
@@ -163,6 +165,19 @@ def scripts(draw: st.DrawFn) -> list[tuple[str, Any]]:
         else:
             script.append((step, draw(rows_of(first=watermark - 4, last=watermark + 25))))
     return script
+
+
+def copied_rows(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[int]:
+    """How many rows `modules` concatenate from now on: a number for each time."""
+    copied: list[int] = []
+
+    def counted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        copied.append(sum(batch.num_rows for batch in batches))
+        return concat_record_batches(batches)
+
+    for module in modules:
+        monkeypatch.setattr(module, "concat_record_batches", counted)
+    return copied
 
 
 @contextmanager

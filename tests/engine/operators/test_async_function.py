@@ -13,12 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, UserCodeError
 from penstock.engine.functions import AsyncFunction, RuntimeContext
+from penstock.engine.operators import async_function
 from penstock.engine.operators.async_function import AsyncFunctionFactory, AsyncRetry
+from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.descriptors import ValueStateDescriptor
-from tests.engine.helpers import Row, RunningOperator, local_environment, numbers, timed
+from tests.engine.helpers import RecordingCollector, Row, RunningOperator, local_environment, numbers, timed
 
 N = {"n": pa.int64(), "at": pa.int64()}
 
@@ -76,6 +79,28 @@ def test_no_more_rows_are_worked_on_than_the_capacity_allows() -> None:
         function: Any = operator.operator
         assert function._own.most_at_once == 3
         assert [row["n"] for row in operator.out.rows] == list(range(30))
+
+
+def test_what_a_slice_of_a_batch_gave_is_emitted_before_the_next_is_worked_on() -> None:
+    seen: list[int] = []
+
+    async def count_emitted(row: Row) -> Row:
+        return {"n": row["n"], "emitted": seen[-1] if seen else 0}
+
+    class Counting(RecordingCollector):
+        def collect(self, batch: Batch) -> None:
+            super().collect(batch)
+            seen.append(sum(some.num_rows for some in self.batches))
+
+    operator = AsyncFunctionFactory(count_emitted, capacity=2)()
+    out = Counting()
+    operator.open(OperatorContext("tested", 0, 1, ManualClock()))
+    try:
+        operator.process_batch(numbers(range(70)), 0, out)
+    finally:
+        operator.close()
+    assert [row["n"] for row in out.rows] == list(range(70))
+    assert [row["emitted"] for row in out.rows] == [0] * 32 + [32] * 32 + [64] * 6
 
 
 async def as_often_as_it_says(row: Row) -> list[Row] | Row | None:
@@ -194,6 +219,47 @@ def test_timeout_may_give_rows_instead() -> None:
         assert [row["n"] for row in operator.out.rows] == [1, -2, 3, -4]
         function: Any = operator.operator
         assert function._own.cancelled == [2, 4]
+
+
+class InThread(AsyncFunction):
+    """Waits in a thread that nobody can cancel."""
+
+    def __init__(self, released: threading.Event, ended: list[bool]) -> None:
+        self._released, self._ended = released, ended
+
+    def __deepcopy__(self, memo: object) -> InThread:
+        return self
+
+    async def process(self, row: Row) -> Row:
+        await asyncio.to_thread(self._work)
+        return row
+
+    def _work(self) -> None:
+        self._released.wait(20)
+        self._ended.append(True)
+
+    def timeout(self, row: Row) -> Row:
+        return {"n": -1}
+
+
+def test_a_thread_that_never_ends_does_not_keep_the_job_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_function, "_CANCEL_SECONDS", 0.05)
+    released, ended = threading.Event(), list[bool]()
+    try:
+        with running(InThread(released, ended), timeout="10ms") as operator:
+            operator.process(numbers([1]))
+            assert operator.take_rows() == [{"n": -1}]
+        assert ended == []
+    finally:
+        released.set()
+
+
+def test_a_thread_that_ends_soon_is_waited_for() -> None:
+    released, ended = threading.Event(), list[bool]()
+    with running(InThread(released, ended), timeout="10ms") as operator:
+        operator.process(numbers([1]))
+        released.set()
+    assert ended == [True]
 
 
 def test_a_timeout_that_is_not_overridden_is_an_error() -> None:

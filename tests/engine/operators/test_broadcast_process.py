@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock.engine.errors import GraphError, RecordError, StateError
+from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError
 from penstock.engine.functions import (
     BroadcastContext,
     BroadcastOnTimerContext,
@@ -19,7 +20,8 @@ from penstock.engine.functions import (
     RuntimeContext,
 )
 from penstock.engine.operators.broadcast_process import BroadcastProcessFactory
-from penstock.engine.state.descriptors import MapStateDescriptor, ValueStateDescriptor
+from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from penstock.engine.state.heap import HeapBackend
 from tests.engine.operators.functions import Running, at, owner, plain, rescaled
 
 LIMITS = MapStateDescriptor("limits", "int64")
@@ -129,6 +131,9 @@ def broadcast(element: Any, rule: Any) -> type[KeyedBroadcastProcessFunction]:
         def process_broadcast_element(self, row: Row, ctx: BroadcastContext) -> Rows:
             return rule(self, row, ctx)  # type: ignore[no-any-return]
 
+        def on_timer(self, timestamp: int, ctx: BroadcastOnTimerContext) -> Rows:
+            return None
+
     return Given
 
 
@@ -147,6 +152,21 @@ def nothing(self: Any, row: Row, ctx: Any) -> None:
             nothing,
             lambda self, row, ctx: ctx.apply_to_keyed_state(ValueStateDescriptor("counts", "int64"), print),
             "no keyed state 'counts' .did you mean 'count'.*declare it in open",
+        ),
+        (
+            nothing,
+            lambda self, row, ctx: ctx.apply_to_keyed_state(ListStateDescriptor("count", "int64"), print),
+            "'count' was declared as ValueStateDescriptor.*asked for as ListStateDescriptor",
+        ),
+        (
+            nothing,
+            lambda self, row, ctx: ctx.apply_to_keyed_state(ValueStateDescriptor("count", "string"), print),
+            "'count' was declared as .*int64.*asked for as .*string",
+        ),
+        (
+            nothing,
+            lambda self, row, ctx: ctx.apply_to_keyed_state(COUNT, 5),
+            "takes a function of a key and the state, not 5",
         ),
         (
             lambda self, row, ctx: ctx.get_broadcast_state(LIMITS).put("x", 1),
@@ -174,8 +194,60 @@ def test_what_each_method_must_not_do_names_the_remedy(element: Any, rule: Any, 
     job = Running(BroadcastProcessFactory(broadcast(element, rule), (LIMITS,), ("key",)))
     wrong = int(element is nothing)
     job.process(plain([{"key": "a"}]), 1 - wrong)
-    with pytest.raises(StateError, match=rf"operator 'tested', subtask 0: .*{problem}"):
+    with pytest.raises((StateError, ConfigurationError), match=rf"operator 'tested', subtask 0: .*{problem}"):
         job.process(plain([{"key": "a"}]), wrong)
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_state_can_be_applied_to_within_the_state_of_a_key(backend: str) -> None:
+    """The key of the outer call is the current one again behind the inner call, and no key behind all."""
+    seen: list[Any] = []
+
+    def within(self: Any, row: Row, ctx: BroadcastContext) -> None:
+        def outer(key: str, count: Any) -> None:
+            ctx.apply_to_keyed_state(COUNT, lambda other, state: seen.append((key, other, state.value())))
+            count.update(ord(key))
+            seen.append((key, count.value()))
+
+        ctx.apply_to_keyed_state(COUNT, outer)
+        with pytest.raises(StateError, match="outside a keyed context"):
+            self.count.value()
+
+    counts = broadcast(lambda self, row, ctx: self.count.update(1), within)
+    job = Running(BroadcastProcessFactory(counts, (LIMITS,), ("key",)), backend=backend)
+    job.process(plain([{"key": key} for key in "ab"]))
+    job.process(plain([{"n": 1}]), 1)
+    assert [step for step in seen if len(step) == 2] == [("a", 97), ("b", 98)]
+    assert [step[2] for step in seen if len(step) == 3] in ([1, 1, 97, 1], [1, 1, 1, 97])
+    job.operator.close()
+
+
+def test_keys_are_asked_for_one_by_one_where_state_is_applied_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be more than memory holds."""
+    steps: list[str] = []
+
+    def entries(backend: Any, name: str) -> Iterator[tuple[str, None]]:
+        for key in "ab":
+            steps.append(f"give {key}")
+            yield key, None
+
+    monkeypatch.setattr(HeapBackend, "entries", entries)
+
+    def note(self: Any, row: Row, ctx: BroadcastContext) -> None:
+        ctx.apply_to_keyed_state(COUNT, lambda key, count: steps.append(f"see {key}"))
+
+    job = Running(BroadcastProcessFactory(broadcast(nothing, note), (LIMITS,), ("key",)))
+    job.process(plain([{"n": 1}]), 1)
+    assert steps == ["give a", "see a", "give b", "see b"]
+
+
+def test_rules_are_there_in_open_behind_a_restore_and_replaced_not_joined() -> None:
+    job = Running(ALERT)
+    job.process(rules(("heat", 4), ("rain", 1)), 1)
+    again = Running(ALERT, restored=job.operator.snapshot())
+    again.process(rules(("heat", None)), 1)
+    third = Running(ALERT, restored=again.operator.snapshot())
+    assert third.process(readings(("heat", 5), ("rain", 5))) == [{"kind": "rain", "n": 5}]
 
 
 def test_rules_without_timestamps_emit_nothing_into_a_stream_that_has_them() -> None:

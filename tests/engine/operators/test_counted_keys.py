@@ -65,11 +65,16 @@ def test_keys_keep_their_type(kind: pa.DataType) -> None:
 
 def test_keys_out_of_use_do_not_pile_up() -> None:
     keys = CountedKeys(["k"])
+    in_use = pa.table({"k": np.arange(-100, 0)})
+    kept = keys.lookup(in_use)
+    keys.use(kept)
     for begin in range(0, 100_000, 500):
         slots = keys.lookup(pa.table({"k": np.arange(begin, begin + 500)}))
         keys.use(slots)
         keys.leave(slots)
     assert keys.end < 5_000
+    assert keys.lookup(in_use).tolist() == kept.tolist()
+    assert keys.table(kept).equals(in_use)
 
 
 @given(st.lists(st.integers(-(10**12), 10**12) | st.integers(0, 9), min_size=1, max_size=30))

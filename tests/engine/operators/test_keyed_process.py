@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.engine.config import JobConfig
 from penstock.engine.elements import MAX_TIMESTAMP, Batch
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, UserCodeError
 from penstock.engine.functions import (
@@ -225,6 +226,50 @@ def test_timers_of_the_clock_fire_by_the_clock_and_carry_their_time_where_there_
         assert job.operator.next_processing_time is None
 
 
+def test_a_timer_of_the_clock_that_is_registered_for_now_while_firing_fires_at_the_next_call() -> None:
+    fired: list[int] = []
+
+    def again(self: Any, timestamp: int, ctx: OnTimerContext) -> Rows:
+        fired.append(timestamp)
+        assert len(fired) < 10, "it fires for ever"
+        ctx.timer_service.register_processing_time_timer(ctx.timer_service.current_processing_time())
+        yield {"at": timestamp}
+
+    def now(self: Any, row: Row, ctx: Context) -> None:
+        ctx.timer_service.register_processing_time_timer(row["n"])
+
+    job = running(now, again)
+    job.process(rows(("a", 5)))
+    assert [job.tick(9) for _ in range(3)] == [[{"at": 5}], [{"at": 9}], [{"at": 9}]]
+
+
+def test_timers_of_one_watermark_leave_in_batches_of_the_greatest_size() -> None:
+    def twice(self: Any, timestamp: int, ctx: OnTimerContext) -> Rows:
+        ctx.output(LATE, {"key": ctx.current_key})
+        return [{"key": ctx.current_key}] * 2
+
+    job = running(timer_at, twice, timed=True, sides=["late"], config=JobConfig(max_batch_rows=3))
+    job.process(at({"key": key, "n": n, "at": 0} for n, key in enumerate("abcd", start=1)))
+    assert [row["key"] for row in job.advance(9)] == list("aabbccdd")
+    assert job.times == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert [batch.num_rows for batch in job.batches] == [3, 3, 2]
+    assert [row["key"] for row in job.side("late")] == list("abcd")
+
+
+def test_rows_that_timers_emit_to_side_outputs_alone_leave_in_batches_too() -> None:
+    waiting: list[int] = []
+
+    def aside(self: Any, timestamp: int, ctx: OnTimerContext) -> None:
+        waiting.append(len(job.sides["late"].batches))
+        ctx.output(LATE, {"key": ctx.current_key})
+
+    job = running(timer_at, aside, timed=True, sides=["late"], config=JobConfig(max_batch_rows=2))
+    job.process(at({"key": key, "n": n, "at": 0} for n, key in enumerate("abcd", start=1)))
+    assert job.advance(9) == []
+    assert waiting == [0, 0, 1, 1]
+    assert job.sides["late"].timestamps == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("after", [1, 3])
 def test_timers_survive_a_restore_and_go_where_their_keys_go(after: int) -> None:
     def both(self: Any, row: Row, ctx: Context) -> None:
@@ -251,6 +296,35 @@ def test_timers_of_times_survive_a_restore() -> None:
     again = Running(KeyedProcessFactory(keyed(timer_at, told), ("key",)), restored=job.operator.snapshot())
     again.process(batch)
     assert [row["key"] for row in again.advance(10)] == [when]
+
+
+@pytest.mark.parametrize("keys", [("user",), ("name", "user"), ("user", "name", "n"), ("user", "title")])
+def test_state_of_other_keys_is_not_restored(keys: tuple[str, ...]) -> None:
+    def factory(keys: tuple[str, ...]) -> KeyedProcessFactory:
+        return KeyedProcessFactory(keyed(lambda self, row, ctx: self.total.update(1)), keys)
+
+    job = Running(factory(("user", "name")))
+    job.process(plain([{"user": "a", "name": "b", "n": 1}]))
+    with pytest.raises(StateError, match=rf"'tested'.*keys \(user, name\), .*keys \({', '.join(keys)}\) now"):
+        Running(factory(keys), restored=job.operator.snapshot())
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_there_is_no_current_key_when_a_snapshot_is_taken_and_at_the_end(backend: str) -> None:
+    class Leaving(RunningSum):
+        def snapshot_state(self) -> None:
+            with pytest.raises(StateError, match="outside a keyed context"):
+                self.total.value()
+
+        def close(self) -> None:
+            self.total.update(1)
+
+    job = Running(KeyedProcessFactory(Leaving, ("key",)), backend=backend)
+    job.process(rows(("a", 1)))
+    job.operator.snapshot()
+    job.process(rows(("a", 1)))
+    with pytest.raises(StateError, match="outside a keyed context"):
+        job.operator.close()
 
 
 def test_event_time_goes_on_where_it_was() -> None:
@@ -425,8 +499,26 @@ def test_misuse_names_operator_and_remedy(process: Any, error: type[Exception], 
         def process_element(self, row: Row, ctx: Context) -> Rows:
             return process(self, row, ctx)  # type: ignore[no-any-return]
 
+        def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
+            return None
+
     with pytest.raises(error, match=rf"(?s)operator 'tested', subtask 0.*{problem}"):
         Running(KeyedProcessFactory(Misused, ("key",)), sides=["late"]).process(rows(("a", 1)))
+
+
+@pytest.mark.parametrize("kind", ["event", "processing"])
+def test_a_timer_is_refused_where_nothing_would_happen_when_it_fires(kind: str) -> None:
+    class Typo(KeyedProcessFunction):
+        def process_element(self, row: Row, ctx: Context) -> Rows:
+            getattr(ctx.timer_service, f"delete_{kind}_time_timer")(5)
+            getattr(ctx.timer_service, f"register_{kind}_time_timer")(5)
+
+        def on_timers(self, timestamp: int, ctx: OnTimerContext) -> Rows:
+            return None
+
+    for function in (Typo, Typo()):
+        with pytest.raises(StateError, match=r"'tested', subtask 0: Typo registers a timer .* implement on_timer\("):
+            Running(KeyedProcessFactory(function, ("key",))).process(rows(("a", 1)))
 
 
 @pytest.mark.parametrize(

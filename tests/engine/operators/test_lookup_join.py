@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, MissingColumnError, RecordError, UserCodeError
+from penstock.engine.operators import lookup_join, row_log
 from penstock.engine.operators.join_columns import JoinColumns, JoinSide
 from penstock.engine.operators.lookup_cache import LookupCache
 from penstock.engine.operators.lookup_join import LookupJoinFactory
 from penstock.engine.operators.lookup_tables import ArrowTable, DictTable
-from tests.engine.operators.join_jobs import JoinJob, all_codes_equal
+from tests.engine.operators.join_jobs import JoinJob, all_codes_equal, copied_rows
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 
@@ -177,11 +178,50 @@ def test_a_batch_with_more_keys_than_the_cache_holds_is_joined_all_the_same() ->
 
 
 def test_rows_that_made_room_do_not_stay_in_memory() -> None:
-    join = job(Asked([(key, str(key)) for key in range(200)], []), "inner", LookupCache(max_rows=10))
-    for key in range(200):
-        send(join, key)
-        operator: Any = join.links[0].operator
-        assert operator.cache.rows.num_rows <= 21
+    rows = [(key, str(key)) for key in range(10) for _ in range(1 if key < 5 else 700)]
+    join = job(Asked(rows, []), "inner", LookupCache(max_rows=1000, ttl=None))
+    operator: Any = join.links[0].operator
+    for turn in range(60):
+        # The keys of one row each stay, so that few keys go, but most of the rows.
+        send(join, 0, 1, 2, 3, 4, 5 + turn % 5)
+        assert len(operator.cache) == 705
+        assert operator.cache.held <= 2 * 1000 + 1024 + 700
+    assert operator.cache.hits == 59 * 5
+
+
+def test_a_key_with_more_rows_than_the_cache_holds_leaves_the_others_in_it() -> None:
+    log: list[Any] = []
+    join = job(Asked([(1, "a"), (2, "b"), *((3, "c") for _ in range(9))], log), "left", LookupCache(max_rows=8))
+    for _ in range(2):
+        assert [row[0] for row in send(join, 1, 2, 3)] == [1, 2] + [3] * 9
+    assert log[1:] == [[1, 2, 3], [3]]
+
+
+def test_a_batch_copies_no_more_of_the_cache_than_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    join = job(Asked([(key, str(key)) for key in range(3000)], []), "left", LookupCache(max_rows=5000))
+    send(join, *range(2900))
+    copied = copied_rows(monkeypatch, lookup_join, row_log)
+    assert send(join, 7, 5, 7) == [(7, 0, "7"), (5, 1, "5"), (7, 2, "7")]
+    for key in range(2900, 2950):
+        send(join, key, 1)
+    assert max(copied) < 100
+
+
+def test_the_columns_of_the_stream_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(batch: Batch, indices: pa.Array) -> Batch:
+        raise AssertionError("the columns come from the pairs; the timestamps and kinds alone are to be taken")
+
+    monkeypatch.setattr(Batch, "take", take)
+    assert send(job(Asked(ROWS, [])), 2, 1) == [(2, 0, "b"), (1, 1, "a"), (1, 1, "c")]
+
+
+def test_an_error_of_close_is_the_tables() -> None:
+    class Stuck(Asked):
+        def close(self) -> None:
+            raise OSError("broken pipe")
+
+    with pytest.raises(UserCodeError, match=r"operator 'tested'[\s\S]*OSError: broken pipe"):
+        job(Stuck([], [])).links[0].operator.close()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from penstock.engine.errors import GraphError, RecordError, SerializationError, StateError
+from penstock.engine.config import JobConfig
+from penstock.engine.elements import Batch
+from penstock.engine.errors import GraphError, RecordError, SerializationError, StateError, UserCodeError
 from penstock.engine.functions import (
     Context,
     KeyedProcessFunction,
@@ -20,6 +23,7 @@ from penstock.engine.functions import (
 )
 from penstock.engine.operators.process import ProcessFactory
 from penstock.engine.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from tests.engine.helpers import RecordingCollector
 from tests.engine.operators.functions import Running, RunningSum, at, plain, rescaled
 
 EVEN = OutputTag("even")
@@ -125,6 +129,131 @@ def test_state_of_the_subtask_is_dealt_out_and_union_state_goes_to_all(after: in
     assert sorted(n for row in results for n in row["seen"]) == [1, 2, 3]
     assert max(len(row["seen"]) for row in results) == -(-3 // after)
     assert [row["all"] for row in results] == [[1, 2, 3]] * after
+
+
+class Starts(ProcessFunction):
+    """Writes once, at the first start, and tells what it found."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.seen = context.get_operator_list_state(SEEN)
+        self.found = self.seen.get(), context.is_restored
+        if not self.seen.get():
+            self.seen.add(7)
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        yield {"found": self.found[0], "restored": self.found[1], "now": self.seen.get()}
+
+
+def test_state_of_the_subtask_is_there_in_open_and_not_doubled_by_restarts() -> None:
+    job = Running(ProcessFactory(Starts))
+    assert job.process(plain([{"n": 0}])) == [{"found": [], "restored": False, "now": [7]}]
+    for _ in range(3):
+        job = Running(ProcessFactory(Starts), restored=job.operator.snapshot())
+        assert job.process(plain([{"n": 0}])) == [{"found": [7], "restored": True, "now": [7]}]
+
+
+class Union(ProcessFunction):
+    """Keeps its own numbers, and writes them to the union when a snapshot is taken."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.all = context.get_union_list_state(ListStateDescriptor("all", "int64"))
+        self.own: list[int] = []
+        if context.is_restored and context.subtask == 0:
+            self.own = self.all.get()
+
+    def snapshot_state(self) -> None:
+        self.all.update(self.own)
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        self.own.append(row["n"])
+        yield {"all": self.all.get()}
+
+
+def test_union_state_that_is_written_anew_for_each_snapshot_does_not_multiply() -> None:
+    jobs = rescaled(ProcessFactory(Union), [], 3)
+    for subtask, job in enumerate(jobs):
+        job.process(plain([{"n": subtask}]))
+    for _ in range(3):
+        jobs = rescaled(ProcessFactory(Union), [job.operator.snapshot() for job in jobs], 3)
+    assert jobs[0].process(plain([{"n": 3}])) == [{"all": [0, 1, 2]}]
+
+
+def test_an_error_in_the_hook_of_snapshots_is_the_users() -> None:
+    class Failing(Union):
+        def snapshot_state(self) -> None:
+            raise OSError("disk full")
+
+    with pytest.raises(UserCodeError, match=r"'tested', subtask 0: .*OSError: disk full"):
+        Running(ProcessFactory(Failing)).operator.snapshot()
+
+
+def test_results_leave_in_batches_of_the_greatest_size_while_the_function_goes_on() -> None:
+    """One row gives five results, another none, others one; side outputs are cut too."""
+    emitted: list[int] = []
+
+    def fan_out(self: Any, row: Row, ctx: Context) -> Rows:
+        for i in range(row["n"]):
+            emitted.append(len(job.out.elements))
+            ctx.output(EVEN, {"i": i})
+            yield {"i": i}
+
+    counts = [1, 5, 0, 1, 1, 3, 0]
+    job = Running(ProcessFactory(unkeyed(fan_out), timed=True), sides=["even"], config=JobConfig(max_batch_rows=2))
+    rows = job.process(at({"n": n, "at": t} for t, n in enumerate(counts)))
+    assert [row["i"] for row in rows] == [i for n in counts for i in range(n)]
+    assert job.times == [t for t, n in enumerate(counts) for _ in range(n)]
+    assert [batch.num_rows for batch in job.batches] == [2, 2, 2, 2, 2, 1]
+    assert max(emitted) == 5
+    assert job.sides["even"].timestamps == job.times
+    assert {batch.num_rows for batch in job.sides["even"].batches} == {1, 2}
+
+
+def test_rows_for_side_outputs_alone_leave_in_batches_too() -> None:
+    waiting: list[int] = []
+
+    def aside(self: Any, row: Row, ctx: Context) -> Rows:
+        waiting.append(len(job.sides["even"].batches))
+        if row["at"] == 4:
+            return [row]
+        ctx.output(EVEN, row)
+        return None
+
+    job = Running(ProcessFactory(unkeyed(aside), timed=True), sides=["even"], config=JobConfig(max_batch_rows=2))
+    assert job.process(at({"at": t} for t in range(6))) == [{"at": 4}]
+    assert job.times == [4]
+    assert waiting == [0, 0, 1, 1, 2, 2]
+    assert job.sides["even"].timestamps == [row["at"] for row in job.side("even")] == [0, 1, 2, 3, 5]
+
+
+def test_an_error_of_the_operator_behind_is_not_taken_for_the_functions() -> None:
+    class Broken(RecordingCollector):
+        def collect(self, batch: Batch) -> None:
+            raise OSError("behind")
+
+    job = Running(ProcessFactory(unkeyed(lambda self, row, ctx: [row])), config=JobConfig(max_batch_rows=1))
+    with pytest.raises(OSError, match="behind"):
+        job.operator.process_batch(plain([{"n": 1}]), 0, Broken())
+
+
+def test_tags_that_declare_other_columns_are_refused() -> None:
+    def emit(tag: OutputTag) -> Any:
+        def process(self: Any, row: Row, ctx: Context) -> None:
+            ctx.output(tag, row)
+
+        return ProcessFactory(unkeyed(process))
+
+    read = {"even": pa.schema([("n", pa.string())])}
+    with pytest.raises(RecordError, match=r"side output 'even'.*\(n: int64\), and read with one of \(n: string\)"):
+        Running(emit(OutputTag("even", {"n": "int64"})), ["even"], side_schemas=read).process(plain([{"n": 1}]))
+    with pytest.raises(RecordError, match=r"side output 'even'.*'n'"):
+        Running(emit(EVEN), ["even"], side_schemas=read).process(plain([{"n": 1}]))
+
+    def both(self: Any, row: Row, ctx: Context) -> None:
+        for kind in ("int64", "string"):
+            ctx.output(OutputTag("even", {"n": kind}), row)
+
+    with pytest.raises(RecordError, match=r"\(n: string\), and emitted to before with one of \(n: int64\)"):
+        Running(ProcessFactory(unkeyed(both)), ["even"]).process(plain([{"n": 1}]))
 
 
 def test_what_cannot_be_copied_is_an_error_with_a_remedy() -> None:

@@ -125,8 +125,34 @@ def test_state_of_other_keys_is_not_restored() -> None:
     running = Running()
     running.rows(("a", 1))
     other = RunningOperator(RunningAggregateFactory(GroupedAggregation(["name"], {"rows": count()}))())
-    with pytest.raises(StateError, match="operator 'tested', subtask 0: the saved state has no key column 'name'"):
+    with pytest.raises(StateError, match=r"operator 'tested', subtask 0: .* saved by the keys \(key\), .*\(name\) now"):
         other.operator.restore(running.operator.snapshot())
+
+
+def test_state_of_other_aggregates_is_not_restored() -> None:
+    running = Running(rows=count())
+    running.rows(("a", 1))
+    with pytest.raises(StateError, match=r"'tested', .* with the accumulators .* need .* aggregate as before"):
+        Running(rows=count(), total=agg.sum("n")).operator.restore(running.operator.snapshot())
+
+
+@pytest.mark.parametrize("keys", [["key"], ["n", "key"]])
+def test_state_of_more_keys_or_in_another_order_is_not_restored(keys: list[str]) -> None:
+    def by(keys: list[str]) -> RunningOperator:
+        return RunningOperator(RunningAggregateFactory(GroupedAggregation(keys, {"rows": count()}))())
+
+    running = by(["key", "n"])
+    running.process(Batch(pa.record_batch({"key": ["a"], "n": [1]})))
+    with pytest.raises(StateError, match=rf"saved by the keys \(key, n\), .*keys \({', '.join(keys)}\) now"):
+        by(keys).operator.restore(running.operator.snapshot())
+
+
+def test_rows_of_another_type_than_the_saved_state_are_refused() -> None:
+    running, again = Running(total=agg.max("n")), Running(total=agg.max("n"))
+    running.rows(("a", 1))
+    again.operator.restore(running.operator.snapshot())
+    with pytest.raises(StateError, match=r"'tested', subtask 0: the state was saved as \(.*int64.*make \(.*double"):
+        again.process(Batch(pa.record_batch({"key": ["a"], "n": [1.5]})))
 
 
 def _model(rows: Sequence[KeyAndValue], key: str) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators import session_aggregate, session_cells
 from penstock.engine.operators.session_aggregate import SessionAggregateFactory
 from penstock.engine.windows.assigners import SessionWindows
+from tests.engine.helpers import RunningOperator, timed
 from tests.engine.operators.window_job import LATE, Row, WindowJob
 
 AGGREGATES = {"rows": count(), "total": agg.sum("n"), "most": agg.max("n"), "first": agg.min("key")}
@@ -214,3 +216,21 @@ def test_compiled_sessions_in_small_arrays_agree_with_the_model(script: list[Any
         patch.setattr(session_aggregate, "_SMALL", 0)
         patch.setattr(session_aggregate, "_ROOMY", 2)
         _agrees(script, gap, lateness)
+
+
+def test_new_keys_take_the_place_of_those_whose_sessions_have_ended() -> None:
+    aggregation = GroupedAggregation(["key"], {"rows": count()})
+    sessions = RunningOperator(SessionAggregateFactory(SessionWindows(10), aggregation)())
+    sessions.advance(-500)
+    for begin in range(0, 50_000, 500):
+        keys = range(begin, begin + 500)
+        # Two sessions a key, which the third row makes one; and rows that are late from the start.
+        sessions.process(timed([{"at": begin + at, "key": key} for key in keys for at in (0, 15)], {"key": pa.int64()}))
+        sessions.process(timed([{"at": begin + 8, "key": key} for key in keys], {"key": pa.int64()}))
+        sessions.process(timed([{"at": begin - 600, "key": -key} for key in keys], {"key": pa.int64()}))
+        sessions.advance(begin + 24)
+    assert len(sessions.take_rows()) == 50_000
+    assert sessions.metrics.late_rows == 50_000
+    operator: Any = sessions.operator
+    assert operator._keys.end < 10_000
+    assert operator._sessions.end < 10_000

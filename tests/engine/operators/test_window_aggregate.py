@@ -138,6 +138,13 @@ def test_sliding_windows_whose_slide_does_not_divide_their_size() -> None:
     assert windows.emitted() == [("a", 0, 10, 1, 1), ("a", 4, 14, 2, 11), ("a", 8, 18, 2, 11)]
 
 
+def test_a_sliding_window_gives_its_keys_in_the_order_in_which_they_came() -> None:
+    windows = Windows(10, 5)
+    windows.rows_at((1, "b"), (6, "a"), (7, "b"))
+    windows.advance(9)
+    assert [key for key, start, *_ in windows.emitted() if start == 0] == ["b", "a"]
+
+
 def test_rows_between_windows_belong_to_none_and_are_not_late() -> None:
     windows = Windows(4, 10)
     windows.rows_at((3, "a"), (4, "a"), (9, "a"), (10, "a"))

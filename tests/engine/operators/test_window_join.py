@@ -6,13 +6,14 @@ from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from penstock.engine.operators import join_windows
+from penstock.engine.operators import join_buffers, join_windows, row_log, session_rows
 from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.join_windows import JoinWindows
 from penstock.engine.operators.window_join import BOUNDS, OUTER_SIDES, WindowJoinFactory
@@ -23,6 +24,7 @@ from tests.engine.operators.join_jobs import (
     TEXT_SIDES,
     JoinJob,
     Row,
+    copied_rows,
     in_order,
     rows_of,
     scripts,
@@ -51,8 +53,7 @@ def _milliseconds(value: Any) -> Any:
 def held(join: JoinJob) -> int:
     """Rows that the first subtask holds."""
     operator: Any = join.links[0].operator
-    kept = operator._pairing._kept
-    return sum(len(side) if not isinstance(side, list) else sum(len(p.timestamps) for p in side) for side in kept)
+    return sum(map(len, operator._pairing._kept))
 
 
 # Transcripts
@@ -130,6 +131,39 @@ def test_a_late_row_of_a_session_counts_if_it_joins_one_that_is_open() -> None:
     join.advance(MAX_TIMESTAMP)
     assert join.take() == [(1, 8, 4, 13, "r4", 12)]
     assert join.late == 1
+
+
+def test_a_session_that_ends_costs_no_more_where_many_others_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = copied_rows(monkeypatch, join_windows, join_buffers, row_log)
+    gap, step, rows = 2000, 40, 6000
+    join = WindowJoinJob(SessionWindows(gap))
+    for first in range(0, rows, step):
+        join.left(*((at, at, at) for at in range(first, first + step)))
+        join.right(*((at, at, at) for at in range(first, first + step)))
+        join.advance(first + step - 1)
+    assert join.take() == in_order([(at, at, at, at + gap, f"r{at}", at + gap - 1) for at in range(rows - gap + 1)])
+    assert sum(copied) < 15 * 2 * rows, "to touch all open sessions at each watermark would take several times as much"
+
+
+def test_sessions_are_joined_in_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(at, at % 7, at) for at in range(0, 400, 2)]
+    results, taken = [], []
+    for at_once in (1 << 20, 10):
+        monkeypatch.setattr(join_windows, "_SHARE_ROWS", at_once)
+        join = WindowJoinJob(SessionWindows(9), "full")
+        join.left(*rows)
+        join.right(*rows[::3])
+        pairing: Any = join.links[0].operator
+        taken.append([sum(len(s.groups) for s in w.sides if s) for w in pairing._pairing.fire(MAX_TIMESTAMP)])
+        join = WindowJoinJob(SessionWindows(9), "full")
+        join.left(*rows)
+        join.right(*rows[::3])
+        join.advance(MAX_TIMESTAMP)
+        results.append(join.take())
+    assert results[0] == results[1]
+    assert len(taken[0]) == 1
+    assert max(taken[1]) <= 20
+    assert sum(taken[1]) == taken[0][0]
 
 
 def test_many_windows_are_joined_in_shares(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,6 +342,34 @@ def test_each_watermark_emits_what_the_model_emits(
             (join.left if step == "left" else join.right)(*given_value)
             model.rows(LEFT if step == "left" else RIGHT, given_value)
         assert join.late == model.late
+    assert held(join) == 0
+
+
+def test_long_inputs_in_sessions_agree_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_rows, "_MIN_DEAD", 16)
+    monkeypatch.setattr(row_log, "PART_ROWS", 64)
+    windows, rng = SessionWindows(6), np.random.default_rng(3)
+    join, model = WindowJoinJob(windows, "full"), _SessionModel(windows, "full")
+    emitted = 0
+    for step in range(0, 500, 10):
+        for side, send in ((LEFT, join.left), (RIGHT, join.right)):
+            times, keys = rng.integers(step, step + 30, 9).tolist(), rng.integers(0, 6, 9).tolist()
+            # Of key 9 there is one long session, of key 8 a row of one batch in many sessions.
+            rows = [*zip(times, keys, times, strict=True), (step, 9, side), (step + 5, 9, side)]
+            rows += [(step + n, 8, n) for n in (0, 8, 16)]
+            send(*rows)
+            model.rows(side, rows)
+        if step % 50 == 0:
+            join.advance(step)
+            expected = model.advance(step)
+            emitted += len(expected)
+            assert join.take() == expected
+            assert join.late == model.late
+        if step % 150 == 0:
+            join.rescale(1)
+    assert emitted > 500
+    join.advance(MAX_TIMESTAMP)
+    assert join.take() == model.advance(MAX_TIMESTAMP)
     assert held(join) == 0
 
 

@@ -290,3 +290,15 @@ def test_a_burst_of_keys_leaves_nothing_behind(lateness: int) -> None:
     operator: Any = windows.operator
     assert operator._cells._pool.end == 0
     assert operator._cells.width == 0
+
+
+def test_new_keys_in_each_window_take_the_place_of_old_ones() -> None:
+    aggregation = GroupedAggregation(["key"], {"rows": count()})
+    windows = RunningOperator(WindowAggregateFactory(AlignedWindows(10, 5), aggregation)())
+    for number in range(60):
+        rows = [{"at": 10 * number, "key": 1000 * number + key} for key in range(1000)]
+        windows.process(timed(rows, {"key": pa.int64()}))
+        windows.advance(10 * number)
+    operator: Any = windows.operator
+    assert operator._cells.width < 10_000
+    assert operator._cells._pool.end < 10_000

@@ -150,3 +150,17 @@ def test_states_without_columns_work_beside_them() -> None:
     backend.set_current_key(1)
     assert (value.value(), numbers.get()) == (1, [7])
     assert sorted(backend.entries("v"), key=str) == [(1, (0, 10)), (1, None)]
+
+
+def test_one_number_at_a_time_makes_no_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = make()
+    value = backend.value_state(ValueStateDescriptor("v", "int64"))
+    backend.set_current_keys(keys(1, 2))
+    value.update_values([1, 2])
+    for name in ("get", "set"):
+        monkeypatch.setattr(value.column, name, None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(backend._heap.tables, "key_columns", None)
+    for key in (2, 1):
+        backend.set_current_key(key)
+        value.update(value.value() + 10)
+        assert value.value() == key + 10

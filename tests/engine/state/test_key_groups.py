@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import narwhals
 import numba
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.aggregates import count
 from penstock.engine.errors import ColumnTypeError, GraphError, MissingColumnError
+from penstock.engine.expressions import col
 from penstock.engine.state import key_groups as module
 from penstock.engine.state.key_groups import (
     check_key_column,
@@ -28,6 +31,7 @@ from penstock.engine.state.key_groups import (
     subtask_of,
 )
 from penstock.engine.state.xxh64_kernel import compile_cached
+from tests.engine.helpers import local_environment
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "spark_xxhash64.json").read_text(encoding="utf-8"))
 WORDS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
@@ -238,6 +242,17 @@ def test_columns_that_can_be_keys() -> None:
 def test_columns_that_cannot_be_keys(name: str) -> None:
     with pytest.raises(ColumnTypeError, match=rf"key_by: column '{name}' .* cast it to an integer or a string"):
         check_key_column(SCHEMA, name, "key_by")
+
+
+@pytest.mark.parametrize(("kind", "remedy"), [(pa.string_view(), narwhals.String), (pa.binary_view(), narwhals.Binary)])
+def test_views_are_refused_with_the_cast_that_makes_them_keys(kind: pa.DataType, remedy: Any) -> None:
+    schema = pa.schema({"code": kind})
+    with pytest.raises(ColumnTypeError, match=rf"key_by: column 'code' is {kind}.*\.cast\(narwhals\.{remedy}"):
+        check_key_column(schema, "code", "key_by")
+    text = pa.array(["a"] if remedy is narwhals.String else [b"a"])
+    keyed = local_environment(2).from_collection(pa.table({"code": text.cast(kind)}))
+    counted = keyed.with_columns(code=col("code").cast(remedy)).key_by("code").aggregate(n=count())
+    assert [row["n"] for row in counted.collect()] == [1]
 
 
 def test_a_missing_key_column_suggests_the_nearest() -> None:

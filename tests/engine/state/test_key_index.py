@@ -40,6 +40,10 @@ def same_hash(columns: Sequence[pa.Array]) -> Slots:
     return np.zeros(len(columns[0]), np.int64)
 
 
+def find_one(index: KeyIndex, key: tuple[Any, ...], kinds: Sequence[pa.DataType]) -> int:
+    return index.find_one(key, lambda: columns_of([key], kinds))
+
+
 def columns_of(keys: Sequence[tuple[Any, ...]], kinds: Sequence[pa.DataType]) -> list[pa.Array]:
     return [pa.array([key[index] for key in keys], kind) for index, kind in enumerate(kinds)]
 
@@ -176,3 +180,21 @@ def test_few_keys_do_without_numba() -> None:
         "KeyIndex().lookup([pa.array(['a', 'b'])])\nassert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(("kinds", "keys"), KINDS, ids=lambda value: str(value)[:30])
+def test_one_key_has_the_slot_that_it_has_in_a_batch(
+    index: KeyIndex, kinds: list[pa.DataType], keys: list[Any]
+) -> None:
+    keys = [*keys, (None,) * len(kinds)]
+    assert [find_one(index, key, kinds) for key in keys] == [-1] * len(keys)
+    held = keys[::2]
+    index.lookup(columns_of(held, kinds))
+    assert [find_one(index, key, kinds) for key in keys] == index.find(columns_of(keys, kinds)).tolist()
+    assert sorted(find_one(index, key, kinds) for key in held) == list(range(len(held)))
+
+
+@pytest.mark.parametrize(("kind", "key"), [(pa.int64(), -5), (pa.string(), "\u00e4")], ids=str)
+def test_one_number_or_text_is_found_without_arrays(index: KeyIndex, kind: pa.DataType, key: Any) -> None:
+    index.lookup([pa.array([key], kind)])
+    assert index.find_one((key,), lambda: pytest.fail("arrays were asked for")) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, PickleSerializer, ttl
 from penstock.engine.state.operator_state import OperatorState, ReadOnlyMapState
-from penstock.engine.state.snapshot import OperatorSnapshot, share
+from penstock.engine.state.snapshot import OperatorSnapshot, StateTable, share
 
 DEALT = ListStateDescriptor("dealt", "int64")
 UNION = ListStateDescriptor("union", "string")
@@ -20,8 +20,8 @@ RULES = MapStateDescriptor("rules", "list<int64>", key_type="int64")
 
 
 class Subtask:
-    def __init__(self) -> None:
-        self.state = OperatorState("operator 'tested', subtask 0")
+    def __init__(self, restored: Mapping[str, StateTable] | None = None) -> None:
+        self.state = OperatorState("operator 'tested', subtask 0", restored or {})
         self.dealt = self.state.list_state(DEALT)
         self.union = self.state.union_list_state(UNION)
         self.rules = self.state.broadcast_state(RULES)
@@ -38,8 +38,7 @@ def test_state_is_shared_out_as_its_kind_says(values: list[list[int]], paralleli
         snapshots.append(OperatorSnapshot(subtask.state.snapshot()))
     dealt = []
     for index in range(parallelism):
-        subtask = Subtask()
-        subtask.state.restore(share(snapshots, index, parallelism, 128).tables)
+        subtask = Subtask(share(snapshots, index, parallelism, 128).tables)
         dealt.append(subtask.dealt.get())
         assert subtask.union.get() == [str(value) for own in values for value in own]
         assert subtask.rules.items() == [(7, [1, 2]), (8, [])]
@@ -57,11 +56,18 @@ def test_a_snapshot_does_not_change_any_more() -> None:
 
 def test_values_behind_a_serializer_come_back() -> None:
     descriptor = ListStateDescriptor("any", serializer=PickleSerializer())
-    state, again = OperatorState("here"), OperatorState("here")
+    state = OperatorState("here")
     state.list_state(descriptor).add({1, 2})
-    restored = again.list_state(descriptor)
-    again.restore(state.snapshot())
-    assert restored.get() == [{1, 2}]
+    again = OperatorState("here", state.snapshot())
+    assert again.list_state(descriptor).get() == [{1, 2}]
+
+
+def test_restored_values_are_there_where_the_state_is_declared_and_are_loaded_once() -> None:
+    subtask = Subtask()
+    subtask.dealt.add(1)
+    again = Subtask(subtask.state.snapshot())
+    again.dealt.add(2)
+    assert again.state.list_state(DEALT).get() == [1, 2]
 
 
 def test_a_name_is_declared_in_one_way() -> None:
@@ -85,10 +91,9 @@ def test_state_of_another_type_or_kind_is_not_restored() -> None:
         lambda state: state.union_list_state(DEALT),
         lambda state: state.broadcast_state(MapStateDescriptor("dealt", "int64")),
     ):
-        other = OperatorState("operator 'tested', subtask 0")
-        declare(other)
+        other = OperatorState("operator 'tested', subtask 0", tables)
         with pytest.raises(StateError, match=r"operator 'tested'.*'dealt' was saved as split state"):
-            other.restore(tables)
+            declare(other)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -104,6 +109,9 @@ def test_a_read_only_map_shows_the_map_and_refuses_changes() -> None:
     view = ReadOnlyMapState(subtask.rules, "rules", "operator 'tested', subtask 0")
     assert (view.get(7), view.get(8, 0), view.contains(7), view.is_empty()) == ([1], 0, True, False)
     assert (view.keys(), view.values(), view.items()) == ([7], [[1]], [(7, [1])])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subtask.rules, "items", None)  # to look whether there are entries copies none
+        assert not view.is_empty()
     changes: list[Callable[[], Any]] = [
         lambda: view.put(1, []),
         lambda: view.put_all({}),

@@ -90,3 +90,25 @@ def test_a_column_is_a_dict_of_slots(updates: list[dict[int, int | None]]) -> No
         column.set(np.array(list(update)), pa.array(list(update.values()), pa.int64()))
         model.update(update)
     assert column.get(np.arange(41)).to_pylist() == [model.get(slot) for slot in range(41)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), VALUES, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
+def test_one_value_is_read_and_written_as_a_batch_is(kind: pa.DataType, values: list[Any]) -> None:
+    column, one_by_one = SlotColumn(kind), SlotColumn(kind)
+    if not column.is_direct:
+        return
+    column.set(np.arange(len(values)), pa.array(values, kind))
+    assert [column.read(slot) for slot in range(len(values) + 1)] == [*values, None]
+    for slot, value in reversed(list(enumerate(values))):
+        if value is not None:
+            one_by_one.write(slot, value)
+    slots = np.arange(len(values))
+    assert one_by_one.get(slots).equals(column.get(slots))
+
+
+@pytest.mark.parametrize(("kind", "value"), [(pa.int64(), 2**63), (pa.uint64(), -1), (pa.int64(), -(2**63) - 1)])
+def test_an_integer_beyond_64_bits_is_not_written(kind: pa.DataType, value: int) -> None:
+    with pytest.raises(OverflowError):
+        SlotColumn(kind).write(0, value)

@@ -51,6 +51,18 @@ def test_a_timer_registered_while_timers_fire_fires_too_if_it_is_due() -> None:
     assert queue.next_time == 4
 
 
+def test_what_is_registered_meanwhile_is_not_among_the_timers_so_far() -> None:
+    queue, seen = TimerQueue(), []
+    for time, key in ((5, "a"), (7, "b"), (8, "c"), (9, "d")):
+        queue.register(time, key)
+    for time, key, _ in queue.due_so_far(8):
+        seen.append((time, key))
+        queue.register(6, key)
+        queue.delete(7, "b")
+    assert seen == [(5, "a"), (8, "c")]
+    assert fired(queue, 9) == [(6, "a", None), (6, "c", None), (9, "d", None)]
+
+
 def test_a_timer_deleted_while_timers_fire_does_not() -> None:
     queue, seen = TimerQueue(), []
     queue.register(1, "a")

@@ -218,3 +218,26 @@ def test_a_clock_that_goes_back_lets_values_live_longer_and_no_more(backwards: i
     world.wait(backwards + 101)
     assert world.read() == NOTHING
     assert world.held() == 0
+
+
+@pytest.mark.parametrize("kind", ["heap", "rocksdb"])
+def test_asking_whether_a_map_is_empty_renews_and_copies_nothing(kind: str) -> None:
+    if kind == "rocksdb":
+        pytest.importorskip("rocksdict")
+    clock = ManualClock()
+    backend = make_backend(kind, clock=clock)
+    names = backend.map_state(MapStateDescriptor("m", "int64", ttl=READ))
+    shown = backend.map_state(MapStateDescriptor("s", "int64", ttl=SHOWN))
+    backend.set_current_key(1)
+    assert names.is_empty()
+    for key in ("a", "b"):
+        clock.advance(0.06)
+        names.put(key, 1)
+        shown.put(key, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(names, "items", None)
+        for milliseconds, is_empty in ((50, False), (40, False), (10, True)):
+            clock.advance(milliseconds / 1000)
+            assert names.is_empty() is is_empty, "an entry lives 100 ms after it was put"
+    assert not shown.is_empty(), "it has expired, and is still there"
+    backend.close()

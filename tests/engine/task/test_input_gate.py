@@ -148,8 +148,33 @@ def test_event_time_is_complete_once_before_the_end_whoever_was_idle(arrivals: l
     assert said.count(END) == 1
 
 
-def test_an_idle_channel_does_not_hold_back_the_last_watermark_of_the_others() -> None:
-    assert merged(2, (0, LAST), (0, END), (1, Watermark(4)), (1, IDLE))[-1] == [LAST, IDLE]
+def test_event_time_is_not_complete_while_an_idle_channel_may_have_rows() -> None:
+    assert merged(2, (0, LAST), (0, END), (1, Watermark(4)), (1, IDLE), (1, ACTIVE), (1, Watermark(7))) == [
+        [],
+        [],
+        [Watermark(4)],
+        [IDLE],
+        [ACTIVE],
+        [Watermark(7)],
+    ]
+
+
+def test_between_its_last_watermark_and_its_end_a_channel_is_as_if_it_had_ended() -> None:
+    assert merged(2, (0, Watermark(4)), (0, IDLE), (1, LAST), (1, END)) == [[], [], [Watermark(4), IDLE], []]
+
+
+def test_when_all_others_are_idle_event_time_moves_as_far_as_an_ended_channel_had_rows() -> None:
+    assert merged(2, (0, Watermark(9)), (0, LAST), (0, END), (1, Watermark(4)), (1, IDLE))[-1] == [Watermark(9), IDLE]
+
+
+def test_an_end_without_a_last_watermark_does_not_complete_event_time_of_others() -> None:
+    assert merged(2, (0, END), (1, Watermark(4)), (1, IDLE), (1, LAST), (1, END)) == [
+        [],
+        [Watermark(4)],
+        [IDLE],
+        [LAST],
+        [END],
+    ]
 
 
 class _Model:
@@ -158,34 +183,41 @@ class _Model:
     def __init__(self, channels: int) -> None:
         self.history: list[list[Control]] = [[] for _ in range(channels)]
         self.emitted = MIN_TIMESTAMP
+        self.idle = False
 
     def on_control(self, channel: int, element: Control) -> None:
         self.history[channel].append(element)
         times = [
-            max([e.timestamp for e in said if isinstance(e, Watermark)], default=MIN_TIMESTAMP) for said in self.history
+            max([e.timestamp for e in said if isinstance(e, Watermark) and e != LAST], default=MIN_TIMESTAMP)
+            for said in self.history
         ]
         active = [time for time, said in zip(times, self.history, strict=True) if self._active(said)]
         aligned = [time for time in active if time >= self.emitted]
-        if not active:
+        is_open = any(self._open(said) for said in self.history)
+        if not is_open and any(LAST in said for said in self.history):
+            self.emitted = MAX_TIMESTAMP
+        elif not active:
             self.emitted = max(self.emitted, *times)
         elif aligned:
             self.emitted = min(aligned)
-
-    @property
-    def idle(self) -> bool:
-        return not any(self._active(said) for said in self.history)
+        if is_open:
+            self.idle = not active
 
     @property
     def ended(self) -> bool:
         return all(END in said for said in self.history)
 
     @staticmethod
-    def _active(said: Sequence[Control]) -> bool:
+    def _open(said: Sequence[Control]) -> bool:
+        return END not in said and LAST not in said
+
+    @classmethod
+    def _active(cls, said: Sequence[Control]) -> bool:
         statuses = [element for element in said if isinstance(element, WatermarkStatus)]
-        return END not in said and (not statuses or not statuses[-1].idle)
+        return cls._open(said) and (not statuses or not statuses[-1].idle)
 
 
-CONTROLS = st.one_of(st.integers(-5, 12).map(Watermark), st.sampled_from([IDLE, ACTIVE]), st.just(END))
+CONTROLS = st.one_of(st.integers(-5, 12).map(Watermark), st.sampled_from([IDLE, ACTIVE]), st.just(LAST), st.just(END))
 
 
 @given(channels=st.integers(1, 4), data=st.data())
@@ -284,6 +316,21 @@ def test_the_choice_function_picks_among_the_channels_that_have_something() -> N
         put(gate, channel, numbers([channel]))
     assert [index for index, _ in take_all(gate)] == [2, 0]
     assert offered == [[0, 2], [0]]
+
+
+def test_a_channel_is_offered_once_however_many_messages_it_has() -> None:
+    offered: list[list[int]] = []
+
+    def first(channels: Sequence[int]) -> int:
+        offered.append(list(channels))
+        return channels[0]
+
+    gate = InputGate([0, FEEDBACK_INPUT], choose=first)
+    put(gate, 0, numbers([0]))
+    for n in (1, 2, 3):
+        put(gate, 1, numbers([n]))
+    assert numbers_in(element for _, element in take_all(gate)) == [0, 1, 2, 3]
+    assert offered == [[0, 1], [1], [1], [1]]
 
 
 @given(st.lists(st.integers(0, 2), max_size=20), st.randoms(use_true_random=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from penstock.engine.clock import ManualClock
@@ -9,6 +10,7 @@ from penstock.engine.connectors import Wait
 from penstock.engine.elements import Batch, Element, EndOfInput, Watermark
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, StepResult, Task
 from penstock.engine.task.outputs import BatchLimits, ChannelBuffer
@@ -67,6 +69,7 @@ class Running:
         rows: int = 1000,
         operators: tuple[str, ...] = ("only",),
         fails: bool = False,
+        kind: type[Working] = Working,
     ) -> None:
         self.clock, self.events = ManualClock(), list[str]()
         self.channel = RecordingChannel(credit)
@@ -76,7 +79,7 @@ class Running:
         behind: Collector = edge
         for name in reversed(operators):
             context = OperatorContext(name, 0, 1, self.clock)
-            behind = ChainLink(Working(self.clock, self.events, name, fails), context, behind)
+            behind = ChainLink(kind(self.clock, self.events, name, fails), context, behind)
             links.insert(0, behind)
         self.metrics = SubtaskMetrics(1, 0)
         self.links = links
@@ -154,6 +157,51 @@ def test_the_task_finishes_once_everything_was_sent() -> None:
     running.channel.credits = 1
     assert running.task.step() == Finished()
     assert running.channel.elements[-1] == END
+
+
+class Insistent(Working):
+    """Has something to do by the clock at every moment."""
+
+    fired = 0
+
+    @property
+    def next_processing_time(self) -> int | None:
+        return 0
+
+    def on_processing_time(self, now_ms: int, out: Collector) -> None:
+        self.fired += 1
+
+
+def test_timers_that_are_always_due_do_not_keep_the_input_waiting() -> None:
+    running = Running(ScriptedHead(numbers([1]), numbers([2])), kind=Insistent)
+    for _ in range(4):
+        assert running.task.step() == Progress()
+    assert numbers_in(running.channel.elements) == [1, 2]
+    operator = running.links[0].operator
+    assert isinstance(operator, Insistent)
+    assert operator.fired == 2
+
+
+def test_an_operator_is_opened_with_what_belongs_to_no_key_and_then_given_all_its_state() -> None:
+    running = Running(ScriptedHead(Watermark(5), Watermark(8)), kind=Restored)
+    table = pa.table({"value": [1]})
+    tables = {"l": StateTable(Redistribution.SPLIT, table), "k": StateTable(Redistribution.KEYED, table)}
+    running.task.open([OperatorSnapshot(tables, watermark=6)])
+    assert running.events == ["open with l", "restore l, k"]
+    running.task.step()
+    running.task.step()
+    assert [e for e in running.channel.elements if isinstance(e, Watermark)] == [Watermark(8)]
+
+
+class Restored(Working):
+    """Tells what it is given of a snapshot."""
+
+    def open(self, context: OperatorContext) -> None:
+        assert context.restored is not None
+        self.events.append(f"open with {', '.join(context.restored.tables)}")
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self.events.append(f"restore {', '.join(snapshot.tables)}")
 
 
 def test_operators_are_opened_from_the_last_to_the_first() -> None:

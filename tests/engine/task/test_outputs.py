@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.elements import Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus
+from penstock.engine.elements import Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus, concat_batches
+from penstock.engine.task import outputs
 from penstock.engine.task.outputs import BatchLimits, ChannelBuffer, Message
 from tests.engine.helpers import RecordingChannel, numbers, numbers_in
 
@@ -256,6 +259,46 @@ def test_no_message_is_over_a_limit_unless_it_is_a_single_row(lengths: list[list
     sent = [len(text) for batch in batches for text in batch.data.column("text").to_pylist()]
     assert sent == [length for batch in lengths for length in batch]
     assert tested.empty
+
+
+def test_rows_that_do_not_fit_one_message_are_not_copied_for_it() -> None:
+    part = Batch(pa.record_batch({"text": ["x" * 100_000]}))
+    channel = RecordingChannel(credit=1)
+    tested = buffer(channel, rows=1_000, size=300_000)
+    for _ in range(100):
+        tested.add(part, 0.0)
+    before = pa.total_allocated_bytes()
+    tested.flush(0.0)
+    assert pa.total_allocated_bytes() - before < 1_000_000
+    assert [element.num_rows for element in channel.elements if isinstance(element, Batch)] == [2]
+
+
+def test_many_small_parts_are_copied_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+
+    def counting(batches: Sequence[Batch]) -> Batch:
+        copied.append(len(batches))
+        return concat_batches(batches)
+
+    monkeypatch.setattr(outputs, "concat_batches", counting)
+    channel = RecordingChannel()
+    tested = buffer(channel, rows=100)
+    for n in range(250):
+        tested.add(numbers([n]), 0.0)
+    tested.flush(1.0)
+    assert copied == [100, 100, 50]
+    assert numbers_in(channel.elements) == list(range(250))
+
+
+def test_parts_that_are_larger_together_than_alone_keep_to_the_limit() -> None:
+    channel = RecordingChannel()
+    tested = buffer(channel, rows=100, size=160)
+    tested.add(Batch(pa.record_batch({"n": pa.nulls(30)})), 0.0)
+    tested.add(numbers([1]), 0.0)
+    tested.flush(1.0)
+    batches = [element for element in channel.elements if isinstance(element, Batch)]
+    assert all(batch.nbytes <= 160 for batch in batches)
+    assert numbers_in(channel.elements) == [None] * 30 + [1]
 
 
 def test_columns_of_nulls_wait_together_with_typed_ones() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import Batch
-from penstock.engine.errors import MissingColumnError, RecordError
+from penstock.engine.errors import ColumnTypeError, MissingColumnError, RecordError
 from penstock.engine.state.key_groups import key_group_range, key_groups
 from penstock.engine.task.partitioners import (
     Broadcast,
@@ -164,6 +165,15 @@ def test_a_missing_key_column_is_named_with_its_neighbours(channels: int) -> Non
     split = splitter(Hash(("carier",)), channels)
     with pytest.raises(MissingColumnError, match="did you mean 'carrier'"):
         list(split(Batch(pa.record_batch({"carrier": ["a"]}))))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("values", [[0.5], [[1]]])
+def test_what_cannot_be_a_key_is_refused_at_every_parallelism(channels: int, values: list[Any]) -> None:
+    split = splitter(Hash(("key",)), channels)
+    list(split(Batch(pa.record_batch({"key": ["a"]}))))
+    with pytest.raises(ColumnTypeError, match=r"operator 'next'.*key_by: column 'key' is "):
+        list(split(Batch(pa.record_batch({"key": values}))))
 
 
 # Targets

@@ -31,10 +31,12 @@ class Reading:
         self.head = SourceHead(self.source, self.source.splits(1), context, 100, 1_000_000)
 
     def take(self) -> list[Element | Wait]:
-        """Everything up to the end or the first wait, which then passes."""
+        """Everything up to the end or the first wait for a time to come, which then passes."""
         taken: list[Element | Wait] = []
         while (item := self.head.next()) is not None:
             if isinstance(item, Wait):
+                if item.until <= self.clock.monotonic():
+                    continue
                 self.clock.wait_until(item.until)
                 return [*taken, item]
             assert item[0] == 0
@@ -68,6 +70,15 @@ def test_a_subtask_without_splits_ends_at_once() -> None:
     assert Reading({}).take() == LAST_WORDS
 
 
+class Endless(ScriptedSource):
+    bounded = False
+
+
+def test_a_subtask_without_splits_does_not_complete_event_time_of_endless_input() -> None:
+    head = SourceHead(Endless({}), [], ConnectorContext("source", 1, 2, ManualClock()), 100, 1_000_000)
+    assert [head.next(), head.next()] == [(0, EndOfInput()), None]
+
+
 def test_a_waiting_reader_says_when_it_may_have_rows() -> None:
     reading = Reading({"a": [rows(1), Wait(5.0), rows(2)]})
     taken = reading.take()
@@ -92,6 +103,12 @@ def test_if_all_partitions_wait_the_first_to_be_ready_counts() -> None:
 def test_a_batch_without_rows_is_passed_over() -> None:
     reading = Reading({"a": [rows(), rows(1)]})
     assert numbers_in(reading.take()[:1]) == [1]
+
+
+@pytest.mark.parametrize("nothing", [rows(), Wait(-1.0)])
+def test_a_reader_that_always_gives_nothing_leaves_the_task_its_turn(nothing: pa.RecordBatch | Wait) -> None:
+    reading = Reading({"a": [nothing] * 9, "b": [nothing] * 9}, interleaved=True)
+    assert [reading.head.next() for _ in range(5)] == [Wait(0.0)] * 5
 
 
 def test_a_partition_that_gave_no_rows_is_asked_again_before_anyone_waits() -> None:

@@ -61,10 +61,12 @@ class Reading:
         )
 
     def take(self) -> list[Any]:
-        """What comes before a wait, which then passes, or before there is nothing: rows as lists of times."""
+        """What comes before a time to come, which then passes, or before there is nothing: rows as lists of times."""
         taken: list[Any] = []
         while (item := self.head.next()) is not None:
             if isinstance(item, Wait):
+                if item.until <= self.clock.monotonic():
+                    continue
                 self.clock.wait_until(item.until)
                 break
             taken.append(shown(item[1]))

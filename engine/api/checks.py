@@ -1,0 +1,56 @@
+"""What the verbs of the streams check of names and of side outputs while the program is written.
+
+`DataStream` calls it. It guarantees that a stream's columns, where they are known, are those that its rows will have.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.engine.accumulators import INTERNAL, plain_type
+from penstock.engine.api.program import Program
+from penstock.engine.api.texts import columns_text
+from penstock.engine.errors import GraphError
+from penstock.engine.functions import OutputTag
+from penstock.engine.operators.base import SchemaOrUnknown
+
+
+def check_key_name(column: object) -> None:
+    """Make sure that `column` can be the name of a key column: snapshots have columns of their own beside the keys.
+
+    Raises:
+        GraphError: it is no text, or begins as names of internal columns do.
+    """
+    if not isinstance(column, str):
+        raise GraphError(f"key_by takes column names, not {column!r}; compute the key with with_columns(key=...) first")
+    if column.startswith(INTERNAL):
+        raise GraphError(
+            f"key_by: the name {column!r} begins with {INTERNAL!r}, as only internal columns may; rename it"
+        )
+
+
+def side_schema(program: Program, node: int, tag: OutputTag) -> SchemaOrUnknown:
+    """The columns of a side output: those that the operator gives it or, where it gives none, those of the tag.
+
+    The operator learns what the tag declares, and holds the rows that are emitted to it.
+
+    Raises:
+        GraphError: the tag declares others than the operator, or another tag that is read, has.
+    """
+    sides = program.graph[node].sides
+    if tag.name not in sides and tag.schema is not None:
+        program.graph.side(node, tag.name, tag.schema)
+        return tag.schema
+    known = sides.get(tag.name)
+    if known is not None and tag.schema is not None and not _are_alike(known, tag.schema):
+        raise GraphError(
+            f"get_side_output: {program.graph[node].where} has a side output {tag.name!r} of the columns "
+            f"({columns_text(known)}), and the OutputTag declares ({columns_text(tag.schema)}); use one OutputTag for "
+            "both, or declare no columns"
+        )
+    return known
+
+
+def _are_alike(one: pa.Schema, other: pa.Schema) -> bool:
+    """Whether two schemas have the same columns, however their values are encoded."""
+    return [(f.name, plain_type(f.type)) for f in one] == [(f.name, plain_type(f.type)) for f in other]
