@@ -57,8 +57,8 @@ from penstock.engine.job import CollectResult, JobHandle, JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.operators.async_function import AsyncRetry
 from penstock.engine.operators.iteration import Asynchronous, BulkSynchronous, StaleSynchronous
-from penstock.engine.operators.lookup_cache import LookupCache
-from penstock.engine.operators.lookup_tables import ArrowTable, DictTable
+from penstock.engine.operators.joins.lookup_cache import LookupCache
+from penstock.engine.operators.joins.lookup_tables import ArrowTable, DictTable
 from penstock.engine.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,

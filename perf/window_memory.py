@@ -24,8 +24,8 @@ from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.operators.free_memory import free_memory
-from penstock.engine.operators.window_aggregate import WindowAggregate, WindowAggregateFactory
+from penstock.engine.operators.cells.free_memory import free_memory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregate, WindowAggregateFactory
 from penstock.engine.windows.assigners import tumbling
 
 _BATCH_ROWS: Final = 131_072

@@ -24,8 +24,8 @@ from penstock.engine.functions import (
 )
 from penstock.engine.graph.logical import Edge, Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.broadcast_process import BroadcastProcessFactory
-from penstock.engine.operators.co_process import CoProcessFactory
+from penstock.engine.operators.functions.broadcast_process import BroadcastProcessFactory
+from penstock.engine.operators.functions.co_process import CoProcessFactory
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.state.descriptors import MapStateDescriptor
 

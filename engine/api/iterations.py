@@ -24,7 +24,7 @@ from penstock.engine.operators.iteration import (
     IterationTailFactory,
     StaleSynchronous,
 )
-from penstock.engine.operators.window import WindowOperatorFactory
+from penstock.engine.operators.windows.window import WindowOperatorFactory
 from penstock.engine.task.partitioners import Partitioner, Rebalance
 from penstock.engine.windows.triggers import ContinuousProcessingTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
 

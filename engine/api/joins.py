@@ -18,14 +18,14 @@ from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.co_group import CoGroupFactory, CoGroupFunction
-from penstock.engine.operators.interval_join import IntervalJoinFactory
-from penstock.engine.operators.join_columns import LEFT, RIGHT, SIDES, JoinColumns, JoinSide
-from penstock.engine.operators.join_windows import JoinWindows
-from penstock.engine.operators.lookup_cache import LookupCache
-from penstock.engine.operators.lookup_join import LookupJoinFactory
-from penstock.engine.operators.temporal_join import TemporalJoinFactory
-from penstock.engine.operators.window_join import BOUNDS, OUTER_SIDES, WindowJoinFactory
+from penstock.engine.operators.joins.co_group import CoGroupFactory, CoGroupFunction
+from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
+from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, SIDES, JoinColumns, JoinSide
+from penstock.engine.operators.joins.join_windows import JoinWindows
+from penstock.engine.operators.joins.lookup_cache import LookupCache
+from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
+from penstock.engine.operators.joins.temporal_join import TemporalJoinFactory
+from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinFactory
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.assigners import LARGEST_SPAN_MS, AlignedWindows, SessionWindows
 from penstock.engine.windows.base import WindowAssigner

@@ -18,9 +18,9 @@ from penstock.engine.api.windowed import WindowedStream, count_windowed, windowe
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
-from penstock.engine.operators.co_group import CoGroupFunction
-from penstock.engine.operators.keyed_process import KeyedProcessFactory
-from penstock.engine.operators.keyed_reduce import KeyedReduceFactory, reduced_schema
+from penstock.engine.operators.functions.keyed_process import KeyedProcessFactory
+from penstock.engine.operators.functions.keyed_reduce import KeyedReduceFactory, reduced_schema
+from penstock.engine.operators.joins.co_group import CoGroupFunction
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.base import WindowAssigner

@@ -31,9 +31,9 @@ from penstock.engine.operators.async_function import AsyncFunctionFactory, Async
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapFactory
 from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.functions.process import ProcessFactory
 from penstock.engine.operators.iteration import Asynchronous, IterationMode
-from penstock.engine.operators.lookup_cache import LookupCache
-from penstock.engine.operators.process import ProcessFactory
+from penstock.engine.operators.joins.lookup_cache import LookupCache
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy

@@ -23,10 +23,10 @@ from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
 from penstock.engine.graph.logical import Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.window import WindowOperatorFactory
-from penstock.engine.operators.window_aggregate import WindowAggregateFactory, window_schema
-from penstock.engine.operators.window_folds import AggregateWith, FoldFactory, NamedAggregates, Reduce
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
+from penstock.engine.operators.windows.window import WindowOperatorFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
+from penstock.engine.operators.windows.window_folds import AggregateWith, FoldFactory, NamedAggregates, Reduce
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.schemas import SchemaLike, TypeLike, parse_schema, parse_type
 from penstock.engine.state.descriptors import AggregateFunction, Serializer

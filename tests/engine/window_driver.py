@@ -16,7 +16,7 @@ from penstock.engine.config import JobConfig
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
-from penstock.engine.operators.window import WindowOperator
+from penstock.engine.operators.windows.window import WindowOperator
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RecordingCollector, Row, local_environment
 

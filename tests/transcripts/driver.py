@@ -28,8 +28,8 @@ from penstock.engine.config import JobConfig
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
-from penstock.engine.operators.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
 from penstock.engine.state.snapshot import share
 from tests.engine.helpers import RecordingCollector
 

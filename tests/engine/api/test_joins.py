@@ -14,8 +14,8 @@ from penstock.engine.api.keyed import KeyedStream
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError
 from penstock.engine.functions import OutputTag
-from penstock.engine.operators.lookup_cache import LookupCache
-from penstock.engine.operators.lookup_tables import DictTable
+from penstock.engine.operators.joins.lookup_cache import LookupCache
+from penstock.engine.operators.joins.lookup_tables import DictTable
 from penstock.engine.windows.assigners import session, sliding, tumbling
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.environment import StreamEnvironment

@@ -26,9 +26,9 @@ from penstock import (
     tumbling,
 )
 from penstock.engine.errors import ConfigurationError, GraphError
-from penstock.engine.operators.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.window import WindowOperatorFactory
-from penstock.engine.operators.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
+from penstock.engine.operators.windows.window import WindowOperatorFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
 from tests.engine.helpers import local_environment
 from tests.engine.window_driver import SCHEMA, factory_of
 

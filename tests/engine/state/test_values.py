@@ -172,5 +172,5 @@ def test_views_are_kept_as_plain_texts() -> None:
 
 @pytest.mark.parametrize("value", [{"a": 1.5}, [("a", 1, 2)], ["ab"], [(None, 1)], {"a": "1"}, {1: 1}], ids=str)
 def test_entries_of_a_map_are_pairs_of_its_types(value: Any) -> None:
-    with pytest.raises(RecordError, match="state 'v': the value .* does not fit its type map<string, int64>"):
+    with pytest.raises(RecordError, match=r"state 'v': the value .* does not fit its type map<string, int64>"):
         ValueForm("v", pa.map_(pa.string(), pa.int64()), WHERE).normal(value)

@@ -1,0 +1,131 @@
+"""Accumulators of a grouped aggregation by *cell*: an id from 0 that stands for a key and a slice, or for a session.
+
+The window operators fold rows into cells, combine cells to results and release them. Columns that NumPy can hold are
+dense, the others are Arrow segments; to callers they look alike. Memory follows the highest cell id, so ids are to be
+reused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.accumulators import CountAccumulator, FoldAccumulator, Groups, MomentsAccumulator
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.operators.cells.dense_columns import Cells, DenseColumn, KeysOf, storage_type
+from penstock.engine.operators.cells.segment_cells import SegmentCells
+
+_MIN_CAPACITY: Final = 1024
+
+
+class AccumulatorCells:
+    """Accumulators by cell.
+
+    Args:
+        aggregation: whose accumulators these are.
+    """
+
+    def __init__(self, aggregation: GroupedAggregation) -> None:
+        self._capacity = 0
+        self._fresh: list[Cells] = []
+        self._used = False
+        self._dense: dict[str, DenseColumn] = {}
+        self._undecided = {fold.name: fold for fold in aggregation.folds}
+        self._segments: SegmentCells | None = None
+        if aggregation.grouped:
+            self._segments = SegmentCells(aggregation.grouped)
+            weighted = {each.column for each in aggregation.grouped if isinstance(each, MomentsAccumulator)}
+            for fold in aggregation.folds:
+                if isinstance(fold, CountAccumulator) and fold.column in weighted:
+                    self._segments.add_fold(self._undecided.pop(fold.name))
+
+    def create(self, cells: Cells) -> None:
+        """Begin to use `cells`: they have seen nothing yet, and `fold` is to come."""
+        if not len(cells):
+            return
+        needed = int(cells.max()) + 1
+        if needed > self._capacity:
+            self._reserve(max(needed, 2 * self._capacity, _MIN_CAPACITY))
+        for column in self._dense.values():
+            column.clear(cells)
+        self._fresh.append(cells)
+
+    def _reserve(self, capacity: int) -> None:
+        for column in self._dense.values():
+            column.reserve(capacity)
+        if self._segments is not None:
+            self._segments.reserve(capacity)
+        self._capacity = capacity
+
+    def release(self, cells: Cells) -> None:
+        """Forget what `cells` hold; they may be created again."""
+        if self._segments is not None:
+            self._segments.release(cells)
+
+    def fold(self, cells: Cells, table: pa.Table, keys_of: KeysOf) -> None:
+        """Combine rows of accumulators into cells.
+
+        Args:
+            cells: of each row.
+            table: the rows, in order of arrival; other columns than accumulators are left out.
+            keys_of: the key columns of cells, for messages.
+
+        Raises:
+            RecordError: a sum does not fit its type.
+        """
+        for fold in list(self._undecided.values()):
+            self._decide(fold, table.schema.field(fold.name).type)
+        for name, column in self._dense.items():
+            values = table.column(name)
+            if values.null_count and not column.tracks_nulls:
+                column.track_nulls(np.concatenate([*self._fresh, np.zeros(0, np.int64)]))
+            column.fold(cells, values, keys_of)
+        if self._segments is not None:
+            self._segments.fold(cells, table)
+        self._fresh.clear()
+        self._used = True
+
+    def _decide(self, fold: FoldAccumulator, kind: pa.DataType) -> None:
+        """Choose how to hold a column as soon as its type is known."""
+        if pa.types.is_null(kind):
+            return
+        del self._undecided[fold.name]
+        if storage_type(kind) is None:
+            if self._segments is None:
+                self._segments = SegmentCells(())
+                self._segments.reserve(self._capacity)
+            self._segments.add_fold(fold)
+            return
+        column = self._dense[fold.name] = DenseColumn(fold, kind, self._capacity)
+        if self._used:
+            column.track_nulls(np.arange(self._capacity))
+
+    def read(self, cells: Cells) -> pa.Table:
+        """The accumulators of `cells`, one row each."""
+        columns = {name: column.read(cells) for name, column in self._dense.items()}
+        segments = None if self._segments is None else self._segments.read(cells)
+        return self._table(columns, segments, len(cells))
+
+    def combined(self, cells: Cells, groups: Groups, keys_of: KeysOf) -> pa.Table:
+        """The accumulators of groups of cells, one row a group.
+
+        Args:
+            cells: in whose order lists follow each other.
+            groups: the group of each cell.
+            keys_of: the key columns of cells, for messages.
+
+        Raises:
+            RecordError: a sum does not fit its type.
+        """
+        columns = {name: column.combined(cells, groups, keys_of) for name, column in self._dense.items()}
+        segments = None if self._segments is None else self._segments.combined(cells, groups)
+        return self._table(columns, segments, groups.count)
+
+    def _table(self, dense: dict[str, pa.Array], segments: pa.Table | None, rows: int) -> pa.Table:
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {name: pa.nulls(rows) for name in self._undecided}
+        columns.update(dense)
+        if segments is not None:
+            columns.update(zip(segments.column_names, segments.columns, strict=True))
+        return pa.table(columns)

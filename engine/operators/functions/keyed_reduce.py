@@ -1,0 +1,127 @@
+"""The operator of `KeyedStream.reduce`: for each row, what the rows of its key up to it are reduced to.
+
+The stream API makes its factory. A process function over one value state, the reduced row; the columns of the stream,
+where they were not known before the job ran, become known with the first batch, or with the snapshot that is restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.engine.accumulators import plain_type
+from penstock.engine.elements import Batch, Watermark
+from penstock.engine.errors import GraphError
+from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
+from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.engine.state.descriptors import ValueStateDescriptor
+from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.state.state_tables import VALUE, StateTables
+
+_REDUCED: Final = "reduced"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedReduceFactory:
+    """Creates the operator that reduces the rows of each key.
+
+    Args:
+        function: takes the row so far and the next one, and returns the new one.
+        keys: the key columns.
+        schema: the columns of all three, or None where they are not known yet.
+        timed: whether the stream has event timestamps.
+
+    Raises:
+        GraphError: `function` cannot be called.
+
+    Example:
+        `KeyedReduceFactory(lambda a, b: max(a, b, key=lambda row: row["n"]), ("user",))`
+    """
+
+    function: Callable[[Row, Row], Row]
+    keys: tuple[str, ...]
+    schema: SchemaOrUnknown = None
+    timed: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise GraphError(
+                f"reduce: needs a function of two rows (dicts) that returns a row, not {self.function!r:.200}"
+            )
+
+    def __call__(self) -> Operator:
+        return KeyedReduceOperator(self)
+
+
+def reduced_schema(schema: SchemaOrUnknown) -> SchemaOrUnknown:
+    """The columns of reduced rows for rows of `schema`: what Python gives back is in plain types."""
+    return None if schema is None else pa.schema([(field.name, plain_type(field.type)) for field in schema])
+
+
+class KeyedReduceOperator(Operator):
+    """A process function that is made once the columns are known."""
+
+    def __init__(self, plan: KeyedReduceFactory) -> None:
+        self._plan = plan
+        self._inner: KeyedProcessOperator | None = None
+        self._watermark = OperatorSnapshot().watermark
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+        if self._plan.schema is not None:
+            self._inner = self._create(self._plan.schema)
+
+    def _create(self, schema: pa.Schema) -> KeyedProcessOperator:
+        inner = KeyedProcessOperator(_Reduce(self._plan.function, schema), self._plan.keys, schema, self._plan.timed)
+        inner.open(self._context)
+        return inner
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if self._inner is None:
+            schema = reduced_schema(batch.data.schema)
+            assert schema is not None
+            self._inner = self._create(schema)
+        self._inner.process_batch(batch, input_index, out)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        self._watermark = watermark.timestamp
+        return watermark
+
+    def snapshot(self) -> OperatorSnapshot:
+        tables = {} if self._inner is None else self._inner.snapshot().tables
+        return OperatorSnapshot(tables, self._watermark)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._watermark = snapshot.watermark
+        table = snapshot.tables.get(_REDUCED)
+        if table is not None:
+            if self._inner is None:
+                # Key columns may be called as the state's own column is by default.
+                column = StateTables(self._plan.keys, 1, self._context.where).column_name(VALUE)
+                self._inner = self._create(pa.schema(list(table.data.schema.field(column).type)))
+            self._inner.restore(snapshot)
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
+
+class _Reduce(KeyedProcessFunction):
+    """Keeps what the rows of each key were reduced to."""
+
+    def __init__(self, function: Callable[[Row, Row], Row], schema: pa.Schema) -> None:
+        self._function = function
+        self._type = pa.struct(list(schema))
+
+    def open(self, context: RuntimeContext) -> None:
+        self._reduced = context.get_state(ValueStateDescriptor(_REDUCED, self._type))
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        before = self._reduced.value()
+        reduced = row if before is None else self._function(before, row)
+        self._reduced.update(reduced)
+        return [reduced]

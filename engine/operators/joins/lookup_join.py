@@ -1,0 +1,178 @@
+"""Enriches the rows of a stream from a table outside it.
+
+For each batch the table is asked once, for the distinct keys that the cache does not know. Rows keep their order, their
+timestamps and their kinds; a row meets every row of the table with its key, in the table's order. Rows with a null in a
+key column meet none.
+
+What is looked up is what the table says when the row passes; a restored job may look up something else. Source: Flink's
+documentation, "Lookup Join".
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.accumulators import plain
+from penstock.engine.aggregation import groups_of
+from penstock.engine.connectors import ConnectorContext, LookupTable
+from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
+from penstock.engine.errors import RecordError
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.joins.join_buffers import codes_are_keys, key_codes, parts, spread
+from penstock.engine.operators.joins.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
+from penstock.engine.operators.joins.lookup_cache import CachedRows, LookupCache
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJoinFactory:
+    """Creates the operator that looks rows up in `table`.
+
+    Args:
+        table: the right side.
+        columns: the inputs and the columns of the result; the right side's are those of the table.
+        how: `"inner"`, or `"left"` to keep rows that the table does not have.
+        cache: keeps looked-up rows; None asks the table for each batch.
+    """
+
+    table: LookupTable
+    columns: JoinColumns
+    how: str = "inner"
+    cache: LookupCache | None = None
+
+    def __call__(self) -> LookupJoin:
+        return LookupJoin(self)
+
+
+class LookupJoin(Operator):
+    """Asks the table, or the cache, for the keys of each batch."""
+
+    def __init__(self, join: LookupJoinFactory) -> None:
+        self._join = join
+        self._table = copy.copy(join.table)
+        self._schema = plain_schema(join.table.schema)
+        self._keys = join.columns.right.keys
+        self._opened = False
+        self.cache: CachedRows | None = None
+        """What is kept, with its counters of hits and misses."""
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+        self._rows = JoinRows(self._join.columns, context.where)
+        if self._join.cache is not None:
+            self.cache = CachedRows(self._join.cache, self._schema)
+        connector_context = ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+        self._opened = True
+        try:
+            self._table.open(connector_context)
+        except Exception as error:
+            raise context.user_code_error(error, "open(context)") from error
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        rows = self._rows.take_in(LEFT, batch.data)
+        with_key, keys, key_of = self._distinct(rows)
+        found, begins, lengths = self._look_up(keys)
+        first = np.zeros(rows.num_rows, np.int64)
+        count = np.zeros(rows.num_rows, np.int64)
+        first[with_key], count[with_key] = begins[key_of], lengths[key_of]
+        missing = count == 0
+        # A row that is null everywhere stands in for what is not there.
+        padded = concat_record_batches([found, _null_row(self._schema)])
+        if self._join.how == "left":
+            first[missing], count[missing] = found.num_rows, 1
+        for of, places in spread(first, first + count):
+            for part in parts((rows, of), (padded, places)):
+                data = self._rows.pairs(rows, of[part], padded, places[part])
+                taken = pa.array(of[part])
+                out.collect(Batch(data, _taken(batch.timestamps, taken), _taken(batch.kinds, taken)))
+
+    def _distinct(self, rows: pa.RecordBatch) -> tuple[Int64s, pa.RecordBatch, Int64s]:
+        """The rows whose key has no null, their distinct keys, and the number of each row's key among them."""
+        columns = self._rows.keys(LEFT, rows)
+        valid = np.ones(rows.num_rows, np.bool_)
+        for column in columns:
+            if column.null_count:
+                valid &= column.is_valid().to_numpy(zero_copy_only=False)
+        with_key = np.flatnonzero(valid)
+        columns = [column.filter(pa.array(valid)) for column in columns]
+        groups = groups_of([pa.chunked_array([column]) for column in columns], len(with_key))
+        firsts = np.unique(groups.ids, return_index=True)[1] if len(with_key) else np.empty(0, np.int64)
+        taken = [column.take(pa.array(firsts)) for column in columns]
+        schema = pa.schema([self._schema.field(name) for name in self._keys])
+        return with_key, conformed(pa.RecordBatch.from_arrays(taken, list(self._keys)), schema), groups.ids
+
+    def _look_up(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64s, Int64s]:
+        """Rows of the table, and for each key the range of its rows there: begin and length."""
+        if not keys.num_rows:
+            return pa.RecordBatch.from_pylist([], schema=self._schema), np.empty(0, np.int64), np.empty(0, np.int64)
+        if self.cache is None:
+            rows, lengths = self._ask(keys)
+            return rows, np.cumsum(lengths) - lengths, lengths
+        # Times as numbers: Python's own have no nanoseconds.
+        columns = [key_codes([c]).tolist() if codes_are_keys([c.type]) else c.to_pylist() for c in keys.columns]
+        values = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        now_ms = self._context.clock.now_ms()
+        begins, lengths = self.cache.find(values, now_ms)
+        known = np.flatnonzero(lengths > 0)
+        found = self.cache.take(begins[known], lengths[known])
+        begins[known] = np.cumsum(lengths[known]) - lengths[known]
+        asked = np.flatnonzero(lengths < 0)
+        if not len(asked):
+            return found, begins, lengths
+        rows, counts = self._ask(keys.take(pa.array(asked)))
+        begins[asked] = found.num_rows + np.cumsum(counts) - counts
+        lengths[asked] = counts
+        self.cache.add([values[index] for index in asked.tolist()], counts, rows, now_ms)
+        return concat_record_batches([found, rows]), begins, lengths
+
+    def _ask(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64s]:
+        """The table's rows for distinct keys, in the order of the keys, and how many each key has."""
+        try:
+            rows = self._table.lookup(keys)
+        except Exception as error:
+            raise self._context.user_code_error(error, keys.to_pylist()) from error
+        rows = self._checked(rows)
+        together = [pa.chunked_array([keys.column(name), rows.column(name)]) for name in self._keys]
+        ids = groups_of(together, keys.num_rows + rows.num_rows).ids
+        key_of = ids[keys.num_rows :]
+        # Rows that nobody asked for have numbers behind those of the keys.
+        places = np.flatnonzero(key_of < keys.num_rows)
+        order = places[np.argsort(key_of[places], kind="stable")]
+        return rows.take(pa.array(order)), np.bincount(key_of[order], minlength=keys.num_rows)
+
+    def _checked(self, rows: object) -> pa.RecordBatch:
+        where = f"{self._context.where}: lookup() of {type(self._table).__name__}"
+        if not isinstance(rows, pa.Table | pa.RecordBatch):
+            raise RecordError(f"{where} returned {type(rows).__name__}; return a pyarrow Table or RecordBatch")
+        batch = table_to_record_batch(rows) if isinstance(rows, pa.Table) else rows
+        missing = [name for name in self._schema.names if name not in batch.schema.names]
+        if missing:
+            raise RecordError(f"{where} returned no column {missing[0]!r}, which its schema has")
+        columns = [plain(batch.column(name)) for name in self._schema.names]
+        try:
+            typed = [
+                pa.nulls(len(column), field.type) if pa.types.is_null(column.type) else column.cast(field.type)
+                for column, field in zip(columns, self._schema, strict=True)
+            ]
+        except pa.ArrowException as error:
+            raise RecordError(f"{where} returned columns of other types than its schema has: {error}") from error
+        return pa.RecordBatch.from_arrays(typed, schema=self._schema)
+
+    def close(self) -> None:
+        if self._opened:
+            self._opened = False
+            try:
+                self._table.close()
+            except Exception as error:
+                raise self._context.user_code_error(error, "close()") from error
+
+
+def _taken(values: pa.Array | None, indices: pa.Array) -> pa.Array | None:
+    return None if values is None else values.take(indices)
+
+
+def _null_row(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)

@@ -1,0 +1,213 @@
+"""Vectorised aggregates over event-time sessions.
+
+Rows are put into the open sessions of their keys and folded into accumulators by session; a session is emitted when
+the watermark passes its end. Emitted rows carry the timestamp `window_end - 1`.
+
+Rows of a batch are merged before lateness is judged. A session is late if the watermark, as of the start of the
+batch, has come to its last millisecond plus the allowed lateness: its rows are counted, and go to the side output
+where there is one. A session that the watermark has passed is emitted again, with what it holds then, behind each
+batch with rows for it.
+
+Source of the rules: Flink's documentation, "Session Windows" and "Allowed Lateness", and its MergingWindowSet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.operators.cells.counted_keys import CountedKeys, beside
+from penstock.engine.operators.cells.free_memory import free_memory
+from penstock.engine.operators.cells.session_cells import Placed, SessionCells
+from penstock.engine.operators.windows.window_aggregate import WINDOW_STATE, window_batch
+from penstock.engine.state.segments import concat_tables
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, keyed_table
+from penstock.engine.windows.assigners import SessionWindows
+
+_START: Final = "__start"
+_END: Final = "__end"
+_EMIT_ROWS: Final = 65_536
+_LOAD_ROWS: Final = 131_072
+_ROOMY: Final = 8
+_SMALL: Final = 2**20
+_Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAggregateFactory:
+    """Creates the operator that aggregates over sessions.
+
+    Args:
+        windows, aggregation: what is computed; without keys, all rows are one group.
+        allowed_lateness_ms: how long a session that was emitted takes rows in.
+        late_tag: the side output for rows that come later still; None drops them.
+    """
+
+    windows: SessionWindows
+    aggregation: GroupedAggregation
+    allowed_lateness_ms: int = 0
+    late_tag: str | None = None
+
+    def __call__(self) -> SessionAggregate:
+        return SessionAggregate(self.windows, self.aggregation, self.allowed_lateness_ms, self.late_tag)
+
+
+class SessionAggregate(Operator):
+    """Keeps accumulators for each session of each key until it takes no more rows in."""
+
+    def __init__(
+        self,
+        windows: SessionWindows,
+        aggregation: GroupedAggregation,
+        allowed_lateness_ms: int = 0,
+        late_tag: str | None = None,
+    ) -> None:
+        self._gap = windows.gap_ms
+        self._aggregation = aggregation
+        self._lateness = allowed_lateness_ms
+        self._late_tag = late_tag
+        self._watermark = MIN_TIMESTAMP
+        self._reset()
+
+    def _reset(self) -> None:
+        self._keys = CountedKeys(self._aggregation.keys)
+        self._sessions = SessionCells()
+        self._accumulators = AccumulatorCells(self._aggregation)
+        # No session ends before these; they spare most watermarks a look at all sessions.
+        self._first_due = MAX_TIMESTAMP
+        self._first_closed = MAX_TIMESTAMP
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+
+    @property
+    def _horizon(self) -> int:
+        """Sessions whose last millisecond is at or before this take no more rows in."""
+        return max(self._watermark - self._lateness, MIN_TIMESTAMP)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        assert batch.timestamps is not None, "the graph refuses windows without timestamps"
+        starts = batch.timestamps.to_numpy()
+        lifted = self._aggregation.lift(batch.data, batch.timestamps)
+        first_end = int(starts.min()) + self._gap
+        placed = self._place(lifted, starts, starts + self._gap)
+        if first_end - 1 <= self._horizon:
+            late = self._sessions.ends[placed.sessions] - 1 <= self._horizon
+            if late.any():
+                placed, lifted = self._without(placed, lifted, late)
+                self._put_aside(batch.filter(pa.array(late)))
+        self._fold(placed, lifted)
+        if first_end - 1 <= self._watermark:
+            self._emit_again(placed.sessions, out)
+
+    def _place(self, table: pa.Table, starts: _Int64s, ends: _Int64s) -> Placed:
+        placed = self._sessions.place(self._keys.lookup(table), starts, ends, self._keys.end)
+        self._keys.use(self._sessions.slots[placed.opened])
+        self._keys.leave(self._sessions.slots[placed.merged])
+        first_end = int(ends.min())
+        self._first_due, self._first_closed = min(self._first_due, first_end), min(self._first_closed, first_end)
+        return placed
+
+    def _without(self, placed: Placed, lifted: pa.Table, late: npt.NDArray[np.bool_]) -> tuple[Placed, pa.Table]:
+        """What is left without late rows. Their sessions are new: those that were open before are not late."""
+        is_late = self._sessions.ends[placed.opened] - 1 <= self._horizon
+        self._forget(placed.opened[is_late])
+        kept = Placed(placed.sessions[~late], placed.opened[~is_late], placed.merged, placed.into)
+        return kept, lifted.filter(pa.array(~late))
+
+    def _put_aside(self, late: Batch) -> None:
+        self._context.metrics.late_rows += late.num_rows
+        if self._late_tag is not None:
+            self._context.emit_side(self._late_tag, late)
+
+    def _fold(self, placed: Placed, table: pa.Table) -> None:
+        """Fold rows, and sessions that became part of others, into accumulators."""
+        self._accumulators.create(placed.opened)
+        sessions = placed.sessions
+        if len(placed.merged):
+            merged = self._accumulators.read(placed.merged)
+            self._accumulators.release(placed.merged)
+            sessions = np.concatenate([placed.into, sessions])
+            table = concat_tables([merged, table.select(merged.column_names)])
+        if len(sessions):
+            self._accumulators.fold(sessions, table, self._keys_of)
+
+    def _emit_again(self, sessions: _Int64s, out: Collector) -> None:
+        """Emit the sessions among these that the watermark has passed."""
+        passed = np.unique(sessions[self._sessions.ends[sessions] - 1 <= self._watermark])
+        self._emit(passed[np.argsort(self._sessions.ends[passed], kind="stable")], out)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        above, self._watermark = self._watermark + 1, watermark.timestamp
+        if self._first_due - 1 <= self._watermark:
+            self._emit(self._sessions.ending(above, self._upto(self._watermark)), out)
+            self._first_due = self._sessions.first_end(self._upto(self._watermark))
+        if self._first_closed - 1 <= self._horizon:
+            closed = self._sessions.ending(MIN_TIMESTAMP, self._upto(self._horizon))
+            self._accumulators.release(closed)
+            self._forget(closed)
+            self._first_closed = self._sessions.first_end(self._upto(self._horizon))
+            self._shrink()
+        return watermark
+
+    def _upto(self, watermark: int) -> int:
+        """The latest end of sessions that `watermark` has passed."""
+        return min(watermark, MAX_TIMESTAMP - 2) + 1
+
+    def _emit(self, sessions: _Int64s, out: Collector) -> None:
+        for begin in range(0, len(sessions), _EMIT_ROWS):
+            share = sessions[begin : begin + _EMIT_ROWS]
+            table = beside(self._keys_of(share), self._accumulators.read(share))
+            out.collect(window_batch(self._aggregation, table, *self._bounds(share)))
+
+    def _bounds(self, sessions: _Int64s) -> tuple[_Int64s, _Int64s]:
+        return self._sessions.starts[sessions], self._sessions.ends[sessions]
+
+    def _forget(self, sessions: _Int64s) -> None:
+        self._keys.leave(self._sessions.slots[sessions])
+        self._sessions.close(sessions)
+
+    def _keys_of(self, sessions: _Int64s) -> pa.Table:
+        return self._keys.table(self._sessions.slots[sessions])
+
+    def snapshot(self) -> OperatorSnapshot:
+        if not len(self._sessions):
+            return OperatorSnapshot({}, self._watermark)
+        table = keyed_table(self._table(), self._aggregation.keys, self._context.config.max_parallelism)
+        return OperatorSnapshot({WINDOW_STATE: table}, self._watermark)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._watermark = snapshot.watermark
+        if WINDOW_STATE in snapshot.tables:
+            self._load(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
+
+    def _shrink(self) -> None:
+        """Move to smaller arrays where most of them is unused."""
+        if self._sessions.end > max(_ROOMY * len(self._sessions), _SMALL):
+            table = self._table() if len(self._sessions) else None
+            self._reset()
+            if table is not None:
+                self._load(table)
+            free_memory()
+
+    def _table(self) -> pa.Table:
+        """What is held: keys, start and end of the session (int64 ms), accumulators."""
+        sessions = self._sessions.open_sessions()
+        starts, ends = self._bounds(sessions)
+        bounds = pa.table({_START: starts, _END: ends})
+        return beside(self._keys_of(sessions), bounds, self._accumulators.read(sessions))
+
+    def _load(self, table: pa.Table) -> None:
+        """Take in what `table` holds."""
+        for begin in range(0, table.num_rows, _LOAD_ROWS):
+            rows = table.slice(begin, _LOAD_ROWS)
+            starts, ends = (rows.column(name).to_numpy() for name in (_START, _END))
+            self._fold(self._place(rows, starts, ends), rows)

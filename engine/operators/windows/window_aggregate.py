@@ -1,0 +1,290 @@
+"""Vectorised aggregates over tumbling, sliding and cumulative event-time windows.
+
+Rows are folded into accumulators by slice and key; when the watermark passes the end of a window, its slices are
+combined and emitted, and slices that no window needs any more are dropped. Emitted rows carry the timestamp
+`window_end - 1`.
+
+A row is late for a window if the watermark, as of the start of the batch, has come to the window's last millisecond
+plus the allowed lateness; a row that is late for all its windows is counted, and goes to the side output where there
+is one. A window that the watermark has passed is emitted again, for the keys of the rows, behind each batch with rows
+for it.
+
+Source of the rules: Flink's documentation, "Windows", "Allowed Lateness".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.accumulators import Groups
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, table_to_record_batch
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.cells.counted_keys import beside
+from penstock.engine.operators.cells.free_memory import free_memory
+from penstock.engine.operators.cells.slice_cells import SliceCells
+from penstock.engine.operators.cells.slice_tree import SliceTree
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, keyed_table
+from penstock.engine.windows.assigners import SlicedWindows
+
+WINDOW_START: Final = "window_start"
+WINDOW_END: Final = "window_end"
+WINDOW_TYPE: Final = pa.timestamp("ms", "UTC")
+WINDOW_STATE: Final = "window_aggregate"
+"""The name of the operators' state in snapshots."""
+
+_SLICE: Final = "__slice"
+_EMIT_ROWS: Final = 65_536
+_EMIT_PLACES: Final = 2**20
+_LOAD_ROWS: Final = 131_072
+_Int64s = npt.NDArray[np.int64]
+
+
+def window_schema(keyed: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    """The columns that a window operator emits: keys, window_start, window_end, results.
+
+    Args:
+        keyed: keys and results, as `GroupedAggregation.bind` gives them.
+    """
+    fields = list(keyed)
+    bounds = [pa.field(WINDOW_START, WINDOW_TYPE, nullable=False), pa.field(WINDOW_END, WINDOW_TYPE, nullable=False)]
+    return pa.schema([*fields[: len(keys)], *bounds, *fields[len(keys) :]])
+
+
+def window_batch(aggregation: GroupedAggregation, table: pa.Table, starts: _Int64s, ends: _Int64s) -> Batch:
+    """The rows to emit for keys with their accumulators, and their windows (int64 ms, one a row)."""
+    lowered = aggregation.lower(table)
+    for index, (name, bound) in enumerate(((WINDOW_START, starts), (WINDOW_END, ends))):
+        field = pa.field(name, WINDOW_TYPE, nullable=False)
+        lowered = lowered.add_column(len(aggregation.keys) + index, field, pa.array(bound).cast(WINDOW_TYPE))
+    return Batch(table_to_record_batch(lowered), pa.array(ends - 1))
+
+
+def _pieces(windows: Iterable[tuple[int, list[_Int64s]]]) -> Iterator[tuple[int, list[_Int64s]]]:
+    """The windows, but large ones of a single block in pieces: nothing of them has to be combined."""
+    for end, parts in windows:
+        if len(parts) == 1:
+            for begin in range(0, len(parts[0]), _EMIT_ROWS):
+                yield end, [parts[0][begin : begin + _EMIT_ROWS]]
+        else:
+            yield end, parts
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAggregateFactory:
+    """Creates the operator that aggregates over `windows`.
+
+    Args:
+        windows, aggregation: what is computed; without keys, all rows are one group.
+        allowed_lateness_ms: how long a window that was emitted takes rows in.
+        late_tag: the side output for rows that come later still; None drops them.
+    """
+
+    windows: SlicedWindows
+    aggregation: GroupedAggregation
+    allowed_lateness_ms: int = 0
+    late_tag: str | None = None
+
+    def __call__(self) -> WindowAggregate:
+        return WindowAggregate(self.windows, self.aggregation, self.allowed_lateness_ms, self.late_tag)
+
+
+class WindowAggregate(Operator):
+    """Keeps accumulators by slice and key until the last window of the slice takes no more rows in."""
+
+    def __init__(
+        self,
+        windows: SlicedWindows,
+        aggregation: GroupedAggregation,
+        allowed_lateness_ms: int = 0,
+        late_tag: str | None = None,
+    ) -> None:
+        self._windows = windows
+        self._aggregation = aggregation
+        self._lateness = allowed_lateness_ms
+        self._late_tag = late_tag
+        self._watermark = MIN_TIMESTAMP
+        self._reset()
+
+    def _reset(self) -> None:
+        self._cells = SliceCells(self._aggregation)
+        self._tree = SliceTree(self._cells, self._windows.longest_ms // self._windows.slice_ms)
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+
+    @property
+    def _horizon(self) -> int:
+        """Windows whose last millisecond is at or before this take no more rows in."""
+        return max(self._watermark - self._lateness, MIN_TIMESTAMP)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        assert batch.timestamps is not None, "the graph refuses windows without timestamps"
+        timestamps = batch.timestamps.to_numpy()
+        kept = self._kept(batch, timestamps)
+        if kept is not None:
+            batch, timestamps = batch.filter(pa.array(kept)), timestamps[kept]
+            if not batch.num_rows:
+                return
+        lifted = self._aggregation.lift(batch.data, batch.timestamps)
+        numbers, slots = self._numbers(timestamps), self._cells.lookup(lifted)
+        self._cells.add(0, numbers, slots, lifted)
+        self._tree.update(numbers, slots, lifted)
+        if self._lateness and timestamps.min() <= self._watermark:
+            behind = timestamps <= self._watermark
+            self._emit_again(numbers[behind], slots[behind], out)
+
+    def _kept(self, batch: Batch, timestamps: _Int64s) -> npt.NDArray[np.bool_] | None:
+        """Which rows belong to a window that takes them in; None if all do. Late ones are counted and put aside."""
+        suspects = np.arange(len(timestamps)) if self._windows.has_gaps else np.flatnonzero(timestamps <= self._horizon)
+        if not len(suspects):
+            return None
+        times = timestamps[suspects]
+        ends = self._windows.last_ends(times)
+        in_window = times < ends
+        taken_in = in_window & (ends - 1 > self._horizon)
+        if taken_in.all():
+            return None
+        late = suspects[in_window & ~taken_in]
+        if len(late):
+            self._context.metrics.late_rows += len(late)
+            if self._late_tag is not None:
+                self._context.emit_side(self._late_tag, batch.take(pa.array(late)))
+        kept = np.ones(len(timestamps), np.bool_)
+        kept[suspects[~taken_in]] = False
+        return kept
+
+    def _numbers(self, timestamps: _Int64s) -> _Int64s:
+        """The number of each row's slice."""
+        return (timestamps - self._windows.offset_ms) // self._windows.slice_ms
+
+    def _number(self, boundary: int) -> int:
+        return (boundary - self._windows.offset_ms) // self._windows.slice_ms
+
+    def _start(self, number: int) -> int:
+        return number * self._windows.slice_ms + self._windows.offset_ms
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        due = self._ends_due(watermark.timestamp)
+        self._watermark = watermark.timestamp
+        self._emit(((end, self._window_cells(end)) for end in due), out)
+        self._drop_slices()
+        return watermark
+
+    def _ends_due(self, watermark: int) -> list[int]:
+        """Ends of the windows with rows that are complete at `watermark`, ascending; each is looked at once."""
+        slices, above, upto = self._cells.slices, self._watermark + 1, watermark + 1
+        due: list[int] = []
+        for number in slices[bisect_right(slices, above, key=self._last_end) :]:
+            ends = self._windows.ends_over(self._start(number), due[-1] if due else above, upto)
+            if ends.start > upto:
+                break
+            due.extend(ends)
+        return due
+
+    def _last_end(self, number: int) -> int:
+        return int(self._windows.last_ends(np.array([self._start(number)]))[0])
+
+    def _window_cells(self, end: int) -> list[_Int64s]:
+        """The cells that make up the window that ends at `end`, block by block."""
+        blocks = self._tree.blocks(self._number(self._windows.start_of(end)), self._number(end))
+        return [self._cells.cells(block) for block in blocks]
+
+    def _emit_again(self, numbers: _Int64s, slots: _Int64s, out: Collector) -> None:
+        """Emit the windows with these rows that the watermark has passed, for the keys of the rows."""
+        above, upto = self._horizon + 1, self._watermark + 1
+        starts = map(self._start, np.unique(numbers).tolist())
+        ends = sorted({end for start in starts for end in self._windows.ends_over(start, above, upto)})
+        self._emit(((end, self._touched_cells(end, numbers, slots)) for end in ends), out)
+
+    def _touched_cells(self, end: int, numbers: _Int64s, slots: _Int64s) -> list[_Int64s]:
+        begin, stop = self._number(self._windows.start_of(end)), self._number(end)
+        touched = np.unique(slots[(numbers >= begin) & (numbers < stop)])
+        return [self._cells.find(block, touched) for block in self._tree.blocks(begin, stop)]
+
+    def _emit(self, windows: Iterable[tuple[int, list[_Int64s]]], out: Collector) -> None:
+        """Emit windows, given by their ends and the cells that make them up, in batches of a middling size."""
+        share: list[tuple[int, list[_Int64s]]] = []
+        rows = 0
+        for window in _pieces(windows):
+            share.append(window)
+            rows += sum(map(len, window[1]))
+            if rows >= _EMIT_ROWS or (len(share) + 1) * self._cells.width > _EMIT_PLACES:
+                self._emit_share(share, out)
+                share, rows = [], 0
+        if share:
+            self._emit_share(share, out)
+
+    def _emit_share(self, windows: Sequence[tuple[int, list[_Int64s]]], out: Collector) -> None:
+        cells = np.concatenate([part for _, parts in windows for part in parts])
+        places = np.repeat(np.arange(len(windows)), [sum(map(len, parts)) for _, parts in windows])
+        if all(len(parts) == 1 for _, parts in windows):
+            table = beside(self._cells.keys(cells), self._cells.combined(cells))
+        else:
+            groups, first = self._groups(places, self._cells.slots(cells))
+            table = beside(self._cells.keys(cells[first]), self._cells.combined(cells, groups))
+            places = places[first]
+        starts = np.array([self._windows.start_of(end) for end, _ in windows])
+        ends = np.array([end for end, _ in windows])
+        out.collect(window_batch(self._aggregation, table, starts[places], ends[places]))
+
+    def _groups(self, windows: _Int64s, slots: _Int64s) -> tuple[Groups, _Int64s]:
+        """Groups of the same window and key, and the first row of each; in order of first occurrence."""
+        places = windows * self._cells.width + slots
+        rows = np.arange(len(places))
+        first_at = np.empty(int(places.max()) + 1, np.int64)
+        # Of several rows for one place the last assignment stays.
+        first_at[places[::-1]] = rows[::-1]
+        first_rows = first_at[places]
+        is_first = first_rows == rows
+        ids = np.cumsum(is_first) - 1
+        first = np.flatnonzero(is_first)
+        return Groups(ids[first_rows], len(first)), first
+
+    def _drop_slices(self) -> None:
+        """Forget the slices of which no window takes rows in any more."""
+        slices = self._cells.slices
+        for number in slices[: bisect_right(slices, self._horizon + 1, key=self._last_end)]:
+            self._tree.drop(number)
+        if self._cells.roomy:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Move to smaller arrays; most of the present ones is unused."""
+        table = self._table() if self._cells.slices else None
+        self._reset()
+        if table is not None:
+            self._load(table)
+        free_memory()
+
+    def snapshot(self) -> OperatorSnapshot:
+        if not self._cells.slices:
+            return OperatorSnapshot({}, self._watermark)
+        table = keyed_table(self._table(), self._aggregation.keys, self._context.config.max_parallelism)
+        return OperatorSnapshot({WINDOW_STATE: table}, self._watermark)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._watermark = snapshot.watermark
+        if WINDOW_STATE in snapshot.tables:
+            self._load(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
+
+    def _table(self) -> pa.Table:
+        """What is held: keys, the start of the slice (int64 ms), accumulators."""
+        slices = self._cells.slices
+        parts = [self._cells.cells((0, number)) for number in slices]
+        cells = np.concatenate(parts)
+        starts = np.repeat(np.array([self._start(number) for number in slices], np.int64), list(map(len, parts)))
+        return beside(self._cells.keys(cells), pa.table({_SLICE: starts}), self._cells.combined(cells))
+
+    def _load(self, table: pa.Table) -> None:
+        """Take in what `table` holds."""
+        for begin in range(0, table.num_rows, _LOAD_ROWS):
+            rows = table.slice(begin, _LOAD_ROWS)
+            self._cells.add(0, self._numbers(rows.column(_SLICE).to_numpy()), self._cells.lookup(rows), rows)
