@@ -32,7 +32,12 @@ from penstock.engine.state.key_groups import hash_columns
 Slots = npt.NDArray[np.int64]
 
 _FEW: Final = 4096
-"""Up to here a dict is fast enough, and saves a small job the time in which numba is imported."""
+"""Up to here a dict is fast enough, and saves a small job the time in which numba is imported.
+
+With more keys it still is while batches are small: a job at a low rate would stand still for that time.
+"""
+_MANY: Final = 1_000_000
+"""From here on a dict takes too much memory, whatever the batches are."""
 _MIN_ROWS: Final = 16_384
 _UNUSED: Final = np.uint64(2**64 - 1)
 _MIN_DEAD_BYTES: Final = 1 << 20
@@ -109,11 +114,15 @@ class KeyIndex:
             missing = np.flatnonzero(slots < 0)
         if len(missing) == 0:
             return slots
-        if isinstance(self._table, _DictTable) and len(self._table) + len(missing) > _FEW:
+        if isinstance(self._table, _DictTable) and self._outgrows_dict(len(slots), len(missing)):
             self._compile()
             encoded = self._table.encode(plain)
         self._pool.take(self._table.add(encoded, missing, self._pool.peek(len(missing)), slots))
         return slots
+
+    def _outgrows_dict(self, rows: int, new_keys: int) -> bool:
+        keys = len(self) + new_keys
+        return keys > _MANY or (keys > _FEW and rows > _FEW)
 
     def remove(self, slots: Slots) -> None:
         """Forget the keys of `slots`, which are theirs no longer.

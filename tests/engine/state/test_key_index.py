@@ -198,3 +198,16 @@ def test_one_key_has_the_slot_that_it_has_in_a_batch(
 def test_one_number_or_text_is_found_without_arrays(index: KeyIndex, kind: pa.DataType, key: Any) -> None:
     index.lookup([pa.array([key], kind)])
     assert index.find_one((key,), lambda: pytest.fail("arrays were asked for")) == 0
+
+
+def test_small_batches_never_wait_for_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stall(index: KeyIndex) -> None:
+        raise AssertionError("numba would be imported in the middle of the job")
+
+    monkeypatch.setattr(module, "_FEW", 4)
+    monkeypatch.setattr(KeyIndex, "_compile", stall)
+    index = KeyIndex()
+    slots = [index.lookup([pa.array([key, key + 1])]).tolist() for key in range(0, 100, 2)]
+    assert slots == [[key, key + 1] for key in range(0, 100, 2)]
+    with pytest.raises(AssertionError):
+        index.lookup([pa.array(range(200, 210))])
