@@ -20,8 +20,8 @@ from penstock.engine.state.key_codec import read_only
 
 _Int64s = npt.NDArray[np.int64]
 
-_FEW: Final = 16_384
-"""Up to here Python is fast enough, and saves a small job the time in which numba is imported."""
+_FEW: Final = 4096
+"""Batches of up to so many rows are placed by plain loops: a slow job must not wait for numba."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SessionCells:
         self._heads = np.zeros(0, np.int64)
         self._earlier = np.zeros(0, np.int64)
         self._merged_into = np.zeros(0, np.int64)
-        self._placed_rows = 0
+        self._had_large_batch = False
         self.slots = np.zeros(0, np.int64)
         self.starts = np.zeros(0, np.int64)
         self.ends = np.zeros(0, np.int64)
@@ -86,7 +86,7 @@ class SessionCells:
         """
         fresh = self._pool.take(len(slots))
         self._reserve(all_slots)
-        self._placed_rows += len(slots)
+        self._had_large_batch |= len(slots) > _FEW
         merged, sessions = np.empty(len(self) + len(slots), np.int64), np.empty(len(slots), np.int64)
         rows = read_only(slots), read_only(starts), read_only(ends)
         by_session = self.slots, self.starts, self.ends, self._merged_into
@@ -129,14 +129,14 @@ class SessionCells:
         self.ends = _grown(self.ends, self.end, MAX_TIMESTAMP)
 
     def _place_rows(self) -> Callable[..., tuple[int, int]]:
-        if self._placed_rows <= _FEW:
+        if not self._had_large_batch:
             return session_rules.place_rows
         from penstock.engine.operators.cells import session_kernel
 
         return session_kernel.place_rows
 
     def _take_out(self) -> Callable[..., None]:
-        if self._placed_rows <= _FEW:
+        if not self._had_large_batch:
             return session_rules.take_out
         from penstock.engine.operators.cells import session_kernel
 
