@@ -69,6 +69,11 @@ class _PlaceAndState(Protocol):
     """What every function is told in `open`."""
 
     @property
+    def is_restored(self) -> bool:
+        """Whether the job goes on from a snapshot. State of the subtask then has its values in `open` already."""
+        ...
+
+    @property
     def operator(self) -> str:
         """The operator's name."""
         ...
@@ -126,12 +131,6 @@ class RuntimeContext(_PlaceAndState, Protocol):
     All states must be declared here, in `open`: declaring one later is a `StateError`. State of the subtask can be used
     at once, keyed state from the first row on.
     """
-
-    @property
-    def is_restored(self) -> bool:
-        """Whether the job goes on from a snapshot. State of the subtask then has its values in `open` already."""
-        ...
-
 
 class TimerService(Protocol):
     """The time, and timers of the current key. A timer is (key, time): registering it twice gives one."""

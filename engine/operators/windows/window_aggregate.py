@@ -152,7 +152,7 @@ class WindowAggregate(Operator):
         taken_in = in_window & (ends - 1 > self._horizon)
         if taken_in.all():
             return None
-        late = suspects[in_window & ~taken_in]
+        late = suspects[~taken_in & (in_window | (timestamps[suspects] <= self._horizon))]
         if len(late):
             self._context.metrics.late_rows += len(late)
             if self._late_tag is not None:

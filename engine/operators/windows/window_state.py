@@ -274,6 +274,10 @@ class WindowRuntime:
         return self._context.operator
 
     @property
+    def is_restored(self) -> bool:
+        return self._context.restored is not None
+
+    @property
     def subtask(self) -> int:
         return self._context.subtask
 

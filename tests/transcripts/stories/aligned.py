@@ -282,6 +282,13 @@ ALIGNED = [
         w 14
         = a 10-15 2
     """),
+    Transcript("sliding: an old row between the windows is late", lambda k: k.window(sliding("5ms", "10ms")), """
+        + a@2 1
+        w 8
+        = a 0-5 1
+        + a@7 2, a@9 4
+        ~ a@7 2
+    """),
     Transcript("sliding: a slide that does not divide the size", lambda k: k.window(sliding("10ms", "4ms")), """
         + a@9 1
         w 9

@@ -271,7 +271,7 @@ class _Model:
         for at, key, n in rows:
             covering = list(self.starts(at))
             still_open = [start for start in covering if start + self.size - 1 > self.watermark]
-            self.late += bool(covering) and not still_open
+            self.late += not still_open and (bool(covering) or at <= self.watermark)
             for start in still_open:
                 self.contents[start, key].append(n)
 

@@ -216,7 +216,7 @@ class _Model:
         for row in rows:
             covering = list(self.windows_of(row[0]))
             still_open = [(start, end) for start, end in covering if end - 1 + self.lateness > self.watermark]
-            if covering and not still_open:
+            if not still_open and (covering or row[0] + self.lateness <= self.watermark):
                 self.late.append(row)
             for start, end in still_open:
                 self.contents[start, end, row[1]].append(row)
