@@ -176,8 +176,8 @@ class KeyedStream:
             lower, upper: durations, negative ones too: `"-5s"`, `"10s"`.
             bounds: whether the bounds belong to the interval: `"["` and `"]"`, or not: `"("` and `")"`.
             suffix: goes behind the name of a column of `right` that this stream has too.
-            left_late, right_late: side outputs for rows that come behind the watermark; without, they are dropped and
-                counted.
+            left_late, right_late: side outputs for rows that come at or behind the watermark; without, they are dropped
+                and counted.
 
         Raises:
             GraphError: a stream without timestamps or of another program; other keys; a name that is still taken.
