@@ -132,6 +132,7 @@ class RuntimeContext(_PlaceAndState, Protocol):
     at once, keyed state from the first row on.
     """
 
+
 class TimerService(Protocol):
     """The time, and timers of the current key. A timer is (key, time): registering it twice gives one."""
 

@@ -50,7 +50,7 @@ class OperatorReport:
         name: the operator's name.
         parallelism: how many subtasks were counted.
         rows_in, rows_out: rows taken and emitted so far (a source takes none).
-        late_rows: rows that came too late for all their windows: dropped, or given to a side output.
+        late_rows: rows that came too late and were dropped; those given to a side output do not count, as in Flink.
         busy, backpressured: share of the task's time, from 0 to 1.
         current_watermark: the lowest watermark that its subtasks have passed on, int64 ms; None before the first.
     """

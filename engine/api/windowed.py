@@ -404,8 +404,8 @@ def _accumulator(
     where = f"aggregate: accumulator of {type(function).__name__}"
     if given is None:
         raise GraphError(
-            f"{where}: say how it is kept in state: accumulator='float64', accumulator={{'total': 'float64', "
-            "'n': 'int64'}} for a dict, or accumulator=PickleSerializer() for any Python value"
+            f"{where}: say in aggregate(function, accumulator=...) how it is kept in state: accumulator='float64', "
+            "accumulator={'total': 'float64', 'n': 'int64'} for a dict, or accumulator=PickleSerializer() for any value"
         )
     if hasattr(given, "dumps") and hasattr(given, "loads"):
         return given

@@ -129,6 +129,8 @@ def _check_function(function: object) -> None:
     kind = function if inspect.isclass(function) else type(function)
     if inspect.isclass(function) and not issubclass(function, AsyncFunction):
         raise GraphError(f"map_async: class {function.__qualname__} is no AsyncFunction; derive it from that")
+    if kind is not AsyncFunction and issubclass(kind, AsyncFunction) and kind.process is AsyncFunction.process:
+        raise GraphError(f"map_async: {kind.__name__} does not implement `async def process(self, row)`")
     method = kind.process if issubclass(kind, AsyncFunction) else function
     if inspect.isasyncgenfunction(method):
         raise GraphError("map_async: the function yields its rows; let it return a list of them")

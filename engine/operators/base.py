@@ -10,7 +10,8 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +24,11 @@ from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot
 
 _SHOWN_CHARACTERS = 500
+_ENGINE: Final = str(Path(__file__).parents[1])
+
+
+def _is_engine(filename: str) -> bool:
+    return filename.startswith(_ENGINE)
 
 
 class Collector(Protocol):
@@ -74,6 +80,13 @@ class OperatorContext:
         """The key groups whose state belongs to this subtask."""
         return key_group_range(self.subtask, self.parallelism, self.config.max_parallelism)
 
+    def _placed(self, message: str, shown: str, error: Exception) -> str:
+        """The message with its place, but for what it says itself."""
+        named = message if repr(self.operator) in message else f"{self.where}: {message}"
+        told = named if shown in named else f"{named}\n  called with: {shown}"
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_engine(frame.filename)]
+        return f"{told}\n  at {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else told
+
     def emit_side(self, tag: str, batch: Batch) -> None:
         """Emit rows to a side output; dropped where nobody reads it."""
         consumer = self.sides.get(tag)
@@ -83,13 +96,15 @@ class OperatorContext:
     def user_code_error(self, error: Exception, given: object) -> Exception:
         """What to raise when the user's function raised `error` on being called with `given`.
 
-        A `PenstockError` is passed on as it is: it names its place already.
+        A `PenstockError` stays of its class, and is told where it arose: operator, row, and the user's line.
         """
-        if isinstance(error, PenstockError):
-            return error
         shown = repr(given)
         if len(shown) > _SHOWN_CHARACTERS:
             shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
+        if isinstance(error, UserCodeError):
+            return error
+        if isinstance(error, PenstockError):
+            return type(error)(self._placed(str(error), shown, error))
         # The first frame is the engine's own call; what follows is the user's.
         frames = error.__traceback__.tb_next if error.__traceback__ else None
         text = "".join(traceback.format_exception(type(error), error, frames))

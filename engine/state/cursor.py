@@ -28,7 +28,8 @@ def outside_key(where: str) -> StateError:
     """The error for state that is used without a current key."""
     return StateError(
         f"{where}: keyed state was used outside a keyed context (in open, close or process_broadcast_element, or by a "
-        "reference kept in another thread); use it in process_element, on_timer or process_batch"
+        "reference kept in another thread); use it in process_element or on_timer; process_batch has "
+        "several keys, and value state has values() and update_values(...) for them"
     )
 
 

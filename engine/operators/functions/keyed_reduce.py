@@ -6,15 +6,16 @@ where they were not known before the job ran, become known with the first batch,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from penstock.engine.accumulators import plain_type
 from penstock.engine.elements import Batch, Watermark
-from penstock.engine.errors import GraphError
+from penstock.engine.errors import GraphError, RecordError
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
@@ -60,6 +61,21 @@ class KeyedReduceFactory:
 def reduced_schema(schema: SchemaOrUnknown) -> SchemaOrUnknown:
     """The columns of reduced rows for rows of `schema`: what Python gives back is in plain types."""
     return None if schema is None else pa.schema([(field.name, plain_type(field.type)) for field in schema])
+
+
+def check_reduced(row: Mapping[str, Any], names: AbstractSet[str]) -> None:
+    """Make sure that a reduced row has the columns of the rows that it was made of.
+
+    Raises:
+        RecordError: it lacks some, or has others.
+    """
+    if row.keys() != names:
+        wrong = sorted(names ^ row.keys())
+        raise RecordError(
+            f"reduce: the function returned {row!r:.300}, whose columns differ from those of its rows in "
+            f"{', '.join(map(repr, wrong))}; return all columns of the rows, as in "
+            "{**one, 'v': one['v'] + other['v']}"
+        )
 
 
 class KeyedReduceOperator(Operator):
@@ -116,6 +132,7 @@ class _Reduce(KeyedProcessFunction):
     def __init__(self, function: Callable[[Row, Row], Row], schema: pa.Schema) -> None:
         self._function = function
         self._type = pa.struct(list(schema))
+        self._names = frozenset(schema.names)
 
     def open(self, context: RuntimeContext) -> None:
         self._reduced = context.get_state(ValueStateDescriptor(_REDUCED, self._type))
@@ -123,5 +140,7 @@ class _Reduce(KeyedProcessFunction):
     def process_element(self, row: Row, ctx: Context) -> Rows:
         before = self._reduced.value()
         reduced = row if before is None else self._function(before, row)
+        if isinstance(reduced, Mapping):
+            check_reduced(reduced, self._names)
         self._reduced.update(reduced)
         return [reduced]

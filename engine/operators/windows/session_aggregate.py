@@ -124,8 +124,9 @@ class SessionAggregate(Operator):
         return kept, lifted.filter(pa.array(~late))
 
     def _put_aside(self, late: Batch) -> None:
-        self._context.metrics.late_rows += late.num_rows
-        if self._late_tag is not None:
+        if self._late_tag is None:
+            self._context.metrics.late_rows += late.num_rows
+        else:
             self._context.emit_side(self._late_tag, late)
 
     def _fold(self, placed: Placed, table: pa.Table) -> None:

@@ -284,8 +284,9 @@ class WindowOperator(Operator):
             )
 
     def _give_late(self, batch: Batch, late: list[int]) -> None:
-        self._context.metrics.late_rows += len(late)
-        if self._plan.late_tag is not None:
+        if self._plan.late_tag is None:
+            self._context.metrics.late_rows += len(late)
+        else:
             self._context.emit_side(self._plan.late_tag.name, batch.take(pa.array(late, pa.int64())))
 
     # Merging

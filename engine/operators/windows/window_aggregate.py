@@ -5,9 +5,9 @@ combined and emitted, and slices that no window needs any more are dropped. Emit
 `window_end - 1`.
 
 A row is late for a window if the watermark, as of the start of the batch, has come to the window's last millisecond
-plus the allowed lateness; a row that is late for all its windows is counted, and goes to the side output where there
-is one. A window that the watermark has passed is emitted again, for the keys of the rows, behind each batch with rows
-for it.
+plus the allowed lateness; a row that is late for all its windows goes to the side output where there is one, and is
+counted where there is none. A window that the watermark has passed is emitted again, for the keys of the rows, behind
+each batch with rows for it.
 
 Source of the rules: Flink's documentation, "Windows", "Allowed Lateness".
 """
@@ -153,10 +153,10 @@ class WindowAggregate(Operator):
         if taken_in.all():
             return None
         late = suspects[~taken_in & (in_window | (timestamps[suspects] <= self._horizon))]
-        if len(late):
+        if self._late_tag is None:
             self._context.metrics.late_rows += len(late)
-            if self._late_tag is not None:
-                self._context.emit_side(self._late_tag, batch.take(pa.array(late)))
+        elif len(late):
+            self._context.emit_side(self._late_tag, batch.take(pa.array(late)))
         kept = np.ones(len(timestamps), np.bool_)
         kept[suspects[~taken_in]] = False
         return kept

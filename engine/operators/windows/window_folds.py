@@ -18,6 +18,7 @@ from penstock.engine.elements import Batch, join_schemas
 from penstock.engine.errors import RecordError
 from penstock.engine.functions import Row
 from penstock.engine.operators.base import OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.functions.keyed_reduce import check_reduced
 from penstock.engine.scalar_aggregates import Accumulators, ScalarAggregation
 from penstock.engine.state.descriptors import AggregateFunction, Serializer, ValueStateDescriptor
 from penstock.engine.windows.row_serializer import RowSerializer
@@ -131,6 +132,7 @@ class _ReduceFold:
                 f"{self._where}: the reduce function returned {reduced!r:.200} ({type(reduced).__name__}), not a row; "
                 "return a dict of the same columns as the rows that it is given"
             )
+        check_reduced(reduced, item.keys())
         return reduced
 
     def merge(self, one: Any, other: Any) -> Any:

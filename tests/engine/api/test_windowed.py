@@ -218,7 +218,7 @@ def test_results_of_event_time_windows_have_timestamps_and_others_as_the_stream(
         ),
         (
             lambda s: s.key_by("k").window(tumbling("1m")).aggregate(Total()),
-            "accumulator of Total: say how it is kept in state",
+            "accumulator of Total: say in aggregate",
         ),
         (
             lambda s: s.key_by("k").window(tumbling("1m")).aggregate(Total(), accumulator="int64", n=ps.count()),

@@ -340,6 +340,9 @@ def test_state_is_refused() -> None:
         def open(self, context: RuntimeContext) -> None:
             context.get_state(ValueStateDescriptor("n", "int64"))
 
+        async def process(self, row: Row) -> None:
+            return None
+
     with pytest.raises(StateError, match="an AsyncFunction has no state"), running(Stateful):
         pass
 
