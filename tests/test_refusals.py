@@ -9,6 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import (
+    AsyncFunction,
     BroadcastProcessFunction,
     CountTrigger,
     DataStream,
@@ -30,7 +31,7 @@ COUNT = ValueStateDescriptor("count", "int64")
 RULES = MapStateDescriptor("rules", "int64")
 
 
-def _rows(env: StreamEnvironment, keys: tuple[str | None, ...] = ("a", "b")) -> DataStream:
+def _rows(env: StreamEnvironment, keys: tuple[str | None, ...] = ("a", "b", "a")) -> DataStream:
     rows = env.from_collection([(k, 1, 5) for k in keys], schema={"k": "string", "v": "int64", "at": "int64"})
     return rows.assign_timestamps("at")
 
@@ -118,6 +119,18 @@ class _NoRow(KeyedProcessFunction):
         yield 5
 
 
+class _NoProcess(AsyncFunction):
+    pass
+
+
+class _BadDeclaration(KeyedProcessFunction):
+    def open(self, context: Any) -> None:
+        context.get_state(ValueStateDescriptor("t", dict))
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        return None
+
+
 class _Nonsense(CountTrigger):
     def on_element(self, *arguments: Any) -> Any:
         return "fire"
@@ -146,6 +159,12 @@ RUNNING: list[tuple[Callable[[StreamEnvironment], DataStream], str]] = [
     (lambda env: _rows(env).key_by("k").process(_StateDeclaredLate), "open"),
     (lambda env: _rows(env).key_by("k").process(_DeclaredTwice), "count"),
     (lambda env: _rows(env).key_by("k").process(_WrongType), "int64"),
+    (lambda env: _rows(env).key_by("k").process(_BadDeclaration), "state 't'"),
+    (lambda env: _rows(env).key_by("k").reduce(lambda one, other: {"v": 1}), "columns differ .* 'at', 'k'"),
+    (
+        lambda env: _rows(env).key_by("k").window(tumbling("1s")).reduce(lambda one, other: {"v": 1}),
+        "columns differ .* 'at', 'k'",
+    ),
     (_connected(_KeyedStateInBroadcast, keyed=True), "key"),
     (_connected(_WritesRules, keyed=False), "process_broadcast_element"),
     (_connected(_UndeclaredRules, keyed=False), "other"),
@@ -191,6 +210,11 @@ WRITTEN: list[tuple[Callable[[DataStream], Any], type[Exception], str]] = [
     (lambda s: s.key_by("k").process(KeyedProcessFunction), GraphError, "process_element"),
     (lambda s: s.get_side_output("late"), GraphError, "OutputTag"),
     (lambda s: ValueStateDescriptor("x"), ConfigurationError, "type"),
+    (lambda s: s.aggregate(n=ps.count()), AttributeError, r"no keys; call key_by\(...\) first"),
+    (lambda s: s.key_by("k").map(len), AttributeError, "call it before key_by"),
+    (lambda s: s.key_by("k").window(tumbling("1s")).collect(), AttributeError, "what is computed for each window"),
+    (lambda s: s.assign_timestamps_and_watermarks(None), AttributeError, "assign_timestamps"),
+    (lambda s: s.map_async(_NoProcess), GraphError, "_NoProcess does not implement"),
     (lambda s: ps.ttl("0s"), ConfigurationError, "ttl"),
 ]
 
@@ -202,3 +226,12 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(
     env = StreamEnvironment(runtime="local")
     with pytest.raises(error, match=message):
         build(_rows(env))
+
+
+def test_an_error_inside_a_function_shows_its_row_and_line() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    _rows(env).key_by("k").process(_WrongType).print()
+    with pytest.raises(JobFailedError) as failed:
+        env.execute()
+    assert "called with: {'k': 'a', 'v': 1, 'at': 5}" in str(failed.value)
+    assert 'self._count.update("many")' in str(failed.value)

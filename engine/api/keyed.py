@@ -6,12 +6,13 @@ Each verb checks its arguments, adds one operator behind the exchange by key, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from penstock.engine.aggregates import Aggregate
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.api import joins
 from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from penstock.engine.api.hints import KEYED_HINTS, no_such_verb
 from penstock.engine.api.streams import DataStream
 from penstock.engine.api.texts import aggregates_text, function_name
 from penstock.engine.api.windowed import WindowedStream, count_windowed, windowed
@@ -32,6 +33,11 @@ class KeyedStream:
     def __init__(self, stream: DataStream, keys: Sequence[str]) -> None:
         self._stream = stream
         self._keys = tuple(keys)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            no_such_verb(self, name, KEYED_HINTS)
 
     def aggregate(self, **aggregates: Aggregate) -> DataStream:
         """Running aggregates: each batch emits one update for every key that it touched.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 import pyarrow as pa
 
 from penstock.engine.api.checks import check_key_name, side_schema
+from penstock.engine.api.hints import STREAM_HINTS, no_such_verb
 from penstock.engine.api.program import Program
 from penstock.engine.api.settings import OperatorSettings
 from penstock.engine.api.sinks import Printer, StreamSink
@@ -84,7 +85,10 @@ class DataStream(OperatorSettings):
         """The columns, or None behind a Python function whose result was not declared by `returns=`."""
         return self._schema
 
-    # Row-wise verbs
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            no_such_verb(self, name, STREAM_HINTS)
 
     def filter(self, *predicates: Any) -> DataStream:
         """Keep the rows for which every predicate is true.

@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.engine.aggregates import Aggregate
 from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.api.hints import WINDOWED_HINTS, no_such_verb
 from penstock.engine.api.streams import DataStream
 from penstock.engine.api.texts import aggregates_text, function_name
 from penstock.engine.durations import Duration, format_duration, parse_duration
@@ -83,6 +84,11 @@ class WindowedStream:
         self._settings = settings or _Settings()
 
     # How windows behave
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            no_such_verb(self, name, WINDOWED_HINTS)
 
     def trigger(self, trigger: Trigger) -> WindowedStream:
         """Say when windows are emitted, instead of at their end.

@@ -141,6 +141,10 @@ def live_part(graph: LogicalGraph) -> LogicalGraph:
         GraphError: nothing leads to a sink, or a uid is used twice.
     """
     live = _leading_to(graph, {node.id for node in graph if isinstance(node.role, SinkFactory | Results)})
+    if not list(graph):
+        raise GraphError(
+            "the program is empty: it begins with a source of the environment; one that has been run is gone from it"
+        )
     if not live:
         raise GraphError(
             "the program has no sink, so its rows would go nowhere; "

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.durations import Duration, format_duration, parse_duration
+from penstock.engine.durations import Duration, format_duration, parse_duration, parse_signed_duration
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.windows.base import (
     AssignerContext,
@@ -269,7 +269,7 @@ def tumbling(size: Duration, offset: Duration = "0", time: TimeKind = "event") -
 
     Args:
         size: length of a window.
-        offset: moves the window starts: `tumbling("1d", offset="16h")` gives days of UTC+8.
+        offset: moves the window starts: `tumbling("1d", offset="-8h")` gives days of UTC+8.
         time: `"event"`: that of the rows; `"processing"`: that of the clock.
 
     Raises:
@@ -280,7 +280,7 @@ def tumbling(size: Duration, offset: Duration = "0", time: TimeKind = "event") -
         'tumbling 1h'
     """
     size_ms = parse_duration(size, "window size")
-    return AlignedWindows(size_ms, size_ms, parse_duration(offset, "window offset"), time)
+    return AlignedWindows(size_ms, size_ms, parse_signed_duration(offset, "window offset"), time)
 
 
 def sliding(size: Duration, slide: Duration, offset: Duration = "0", time: TimeKind = "event") -> AlignedWindows:
@@ -300,7 +300,7 @@ def sliding(size: Duration, slide: Duration, offset: Duration = "0", time: TimeK
     return AlignedWindows(
         parse_duration(size, "window size"),
         parse_duration(slide, "window slide"),
-        parse_duration(offset, "window offset"),
+        parse_signed_duration(offset, "window offset"),
         time,
     )
 
@@ -313,7 +313,7 @@ def cumulative(
     Args:
         max_size: length of the last window of a period; a multiple of the step.
         step: by how much each window is longer than the one before.
-        offset: moves the periods: `cumulative("1d", "1h", offset="16h")` gives days of UTC+8.
+        offset: moves the periods: `cumulative("1d", "1h", offset="-8h")` gives days of UTC+8.
         time: `"event"`: that of the rows; `"processing"`: that of the clock.
 
     Raises:
@@ -326,7 +326,7 @@ def cumulative(
     return CumulativeWindows(
         parse_duration(max_size, "window size"),
         parse_duration(step, "window step"),
-        parse_duration(offset, "window offset"),
+        parse_signed_duration(offset, "window offset"),
         time,
     )
 

@@ -10,8 +10,8 @@ from tests.engine.graph.programs import rows, same
 from tests.engine.helpers import RecordingSink, local_environment
 
 
-def test_a_program_without_operators_has_no_sink() -> None:
-    with pytest.raises(GraphError, match="the program has no sink"):
+def test_a_program_without_operators_is_empty() -> None:
+    with pytest.raises(GraphError, match="the program is empty"):
         local_environment().execute()
 
 
