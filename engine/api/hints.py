@@ -21,9 +21,7 @@ STREAM_HINTS: Final[Mapping[str, str]] = {
 }
 KEYED_HINTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("map", "flat_map", "filter", "select", "with_columns", "map_batches", "union"), _ROWS_FIRST),
-    **dict.fromkeys(
-        ("collect", "print", "sink_to"), "end the stream before key_by"
-    ),
+    **dict.fromkeys(("collect", "print", "sink_to"), "end the stream before key_by"),
 }
 WINDOWED_HINTS: Final[Mapping[str, str]] = dict.fromkeys(
     ("collect", "print", "sink_to", "map", "filter", "get_side_output"), _COMPUTE_FIRST
