@@ -388,7 +388,10 @@ def count_distinct(column: str) -> Aggregate:
 
 
 def collect_list(column: str) -> Aggregate:
-    """All values in order of arrival, without null; an empty list if there is none. Result: list.
+    """All values, without null; an empty list if there is none. Result: list.
+
+    They are in order of arrival, but for sliding and cumulative windows (by slices of time, and by arrival in each) and
+    sessions that a later row made one (session by session).
 
     The state of a group holds every value that it has seen.
 

@@ -51,7 +51,8 @@ class ManualClock:
         self._elapsed = 0.0
 
     def now_ms(self) -> int:
-        return self._start_ms + int(self._elapsed * 1000)
+        # Rounded to the microsecond first: 1.001 s is 1001 ms, although its product with 1000 is a little less.
+        return self._start_ms + int(round(self._elapsed * 1_000_000) // 1000)
 
     def monotonic(self) -> float:
         return self._elapsed

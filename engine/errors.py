@@ -54,6 +54,19 @@ class SerializationError(GraphError):
 class RecordError(PenstockError):
     """Data that cannot be processed. The message names file and row, or operator, column and row."""
 
+    @property
+    def placed(self) -> bool:
+        """Whether the message begins with the operator."""
+        return str(self).startswith("operator ")
+
+    def at(self, where: str) -> RecordError:
+        """The same error behind its place.
+
+        Args:
+            where: operator and subtask.
+        """
+        return RecordError(f"{where}: {self}")
+
 
 class UserCodeError(PenstockError):
     """A function of the user raised.

@@ -19,6 +19,7 @@ from penstock.engine.elements import (
     Watermark,
     WatermarkStatus,
 )
+from penstock.engine.errors import RecordError
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
@@ -41,7 +42,19 @@ class ChainLink:
         self.process(0, element)
 
     def process(self, input_index: int, element: Element) -> None:
-        """Handle an element that came on input `input_index`."""
+        """Handle an element that came on input `input_index`.
+
+        Raises:
+            RecordError: names the operator, or the one behind it where it arose.
+        """
+        try:
+            self._handle(input_index, element)
+        except RecordError as error:
+            if error.placed:
+                raise
+            raise error.at(self.context.where) from error
+
+    def _handle(self, input_index: int, element: Element) -> None:
         match element:
             case Batch():
                 if element.num_rows:

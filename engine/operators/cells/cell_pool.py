@@ -15,7 +15,8 @@ class CellPool:
     """Gives ids that are not in use."""
 
     def __init__(self) -> None:
-        self._free: list[_Int64s] = []
+        self._free = np.empty(0, np.int64)
+        self._num_free = 0
         self._end = 0
         self.used = 0
 
@@ -27,18 +28,21 @@ class CellPool:
     def take(self, count: int) -> _Int64s:
         """Ids for `count` new cells."""
         self.used += count
-        taken: list[_Int64s] = []
-        while self._free and count:
-            free = self._free.pop()
-            taken.append(free[:count])
-            if len(free) > count:
-                self._free.append(free[count:])
-            count -= len(taken[-1])
-        taken.append(np.arange(self._end, self._end + count))
-        self._end += count
-        return np.concatenate(taken)
+        again = min(count, self._num_free)
+        self._num_free -= again
+        # A copy: what is given back later goes to the same place.
+        old = self._free[self._num_free : self._num_free + again].copy()
+        fresh = np.arange(self._end, self._end + count - again)
+        self._end += len(fresh)
+        return np.concatenate([old, fresh])
 
     def give_back(self, cells: _Int64s) -> None:
         """These are not in use any more."""
         self.used -= len(cells)
-        self._free.append(cells)
+        needed = self._num_free + len(cells)
+        if needed > len(self._free):
+            grown = np.empty(max(needed, 2 * len(self._free)), np.int64)
+            grown[: self._num_free] = self._free[: self._num_free]
+            self._free = grown
+        self._free[self._num_free : needed] = cells
+        self._num_free = needed

@@ -98,7 +98,9 @@ class DenseColumn:
         numbers = values.cast(self._storage).to_numpy()
         if self._limit is not None and len(numbers):
             self._check(cells, numbers, keys_of)
-        self._ufunc.at(self._values, cells, numbers)
+        # Floats that grow beyond the largest are infinite, and no warning: as in Arrow.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._ufunc.at(self._values, cells, numbers)
 
     def read(self, cells: Cells) -> pa.Array:
         """The accumulators of `cells`."""
@@ -115,7 +117,8 @@ class DenseColumn:
         if self._limit is not None and self._largest * len(cells) >= self._limit:
             self._check_rows(groups.ids, values, cells, keys_of)
         results = np.full(groups.count, self._identity, self._values.dtype)
-        self._ufunc.at(results, groups.ids, values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._ufunc.at(results, groups.ids, values)
         if self._valid is None:
             return self._array(results, None)
         missing = np.ones(groups.count, np.bool_)

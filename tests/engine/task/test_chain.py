@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, EndOfInput, Watermark, WatermarkStatus
+from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.task.chain import ChainLink, fan_out
 from tests.engine.helpers import RecordingCollector, numbers, numbers_in
@@ -100,3 +103,18 @@ def test_rows_for_several_consumers_count_once() -> None:
     tested = link(Doubling(), fan_out([RecordingCollector(), RecordingCollector()]))
     tested.process(0, numbers([1]))
     assert tested.context.metrics.rows_out == 2
+
+
+def test_a_record_error_names_the_operator_in_which_it_arose() -> None:
+    class Refuses(Operator):
+        def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+            raise RecordError("sum of column 'v' does not fit int64")
+
+    class Passes(Operator):
+        def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+            out.collect(batch)
+
+    behind = ChainLink(Refuses(), OperatorContext("behind", 2, 3, ManualClock()), RecordingCollector())
+    front = ChainLink(Passes(), OperatorContext("front", 2, 3, ManualClock()), behind)
+    with pytest.raises(RecordError, match=r"^operator 'behind', subtask 2: sum of column 'v' does not fit int64$"):
+        front.process(0, numbers([1]))
