@@ -1,7 +1,7 @@
 """Rows as bytes: for state that holds rows whose columns are not declared, so that it has no Arrow type.
 
 Triggers and the window operator use it. The bytes are JSON, so a savepoint with them can be read by anything, and
-restoring one runs no code; values that JSON lacks are objects with a tag.
+restoring one runs no code; values that JSON lacks, and objects that look like one, are objects with a tag.
 """
 
 from __future__ import annotations
@@ -35,10 +35,18 @@ class RowSerializer:
         return hash(RowSerializer)
 
     def dumps(self, value: Any) -> bytes:
-        return json.dumps(value, default=_tagged, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(_escaped(value), default=_tagged, separators=(",", ":"), ensure_ascii=False).encode()
 
     def loads(self, data: bytes) -> Any:
         return json.loads(data, object_hook=_untagged)
+
+
+def _escaped(value: Any) -> Any:
+    """The value, where a dict that has a key like the tag is a tagged object with its items."""
+    if isinstance(value, dict):
+        items = {key: _escaped(held) for key, held in value.items()}
+        return {_TAG: "dict", "value": list(items.items())} if _TAG in items else items
+    return [_escaped(held) for held in value] if isinstance(value, list | tuple) else value
 
 
 def _tagged(value: Any) -> Any:
@@ -59,7 +67,7 @@ def _tagged(value: Any) -> Any:
         case bytes() | bytearray():
             return {_TAG: "bytes", "value": base64.b64encode(value).decode()}
         case np.generic() | np.ndarray():
-            return value.tolist()
+            return _escaped(value.tolist())
         case _:
             raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no Arrow type")
 
@@ -91,5 +99,7 @@ def _untagged(found: dict[str, Any]) -> Any:
             return value * _MICROSECOND
         case "decimal":
             return Decimal(value)
+        case "dict":
+            return dict(value)
         case _:
             return base64.b64decode(value)

@@ -21,6 +21,8 @@ from penstock.engine.windows.row_serializer import RowSerializer
 from penstock.engine.windows.trigger_base import OnMergeContext, Row, Trigger, TriggerContext, TriggerResult
 from penstock.engine.windows.windows import TimeWindow
 
+_LARGEST_INTERVAL_MS: Final = 2**60
+"""As for windows: with times below 2**62, the next firing fits int64."""
 _COUNT: Final = ReducingStateDescriptor("count", "int64", function=operator.add)
 _FIRE_TIME: Final = ReducingStateDescriptor("fire-time", "int64", function=min)
 _EARLY_COUNT: Final = ReducingStateDescriptor("early-count", "int64", function=operator.add)
@@ -103,6 +105,8 @@ class EventTimeTrigger(Trigger):
     def on_event_time(self, time: int, window: TimeWindow, context: TriggerContext) -> TriggerResult:
         if time == window.max_timestamp:
             self._clear_early(context)
+            # A session that late rows made longer has them in this result.
+            self._clear_late(context)
             return TriggerResult.FIRE
         # Behind its end a window has one timer left, that of the end of its lateness.
         if self.late_count is not None and time > window.max_timestamp:
@@ -127,6 +131,7 @@ class EventTimeTrigger(Trigger):
             assert isinstance(descriptor, ReducingStateDescriptor)
             context.merge_partitioned_state(descriptor)
         if window.max_timestamp > context.current_watermark:
+            self._clear_late(context)
             context.register_event_time_timer(window.max_timestamp)
             if self.early_every is not None:
                 _resume_interval(context, context.register_processing_time_timer)
@@ -136,6 +141,9 @@ class EventTimeTrigger(Trigger):
     def clear(self, window: TimeWindow, context: TriggerContext) -> None:
         context.delete_event_time_timer(window.max_timestamp)
         self._clear_early(context)
+        self._clear_late(context)
+
+    def _clear_late(self, context: TriggerContext) -> None:
         if self.late_count is not None:
             context.get_partitioned_state(_LATE_COUNT).clear()
 
@@ -536,6 +544,8 @@ def _interval(value: Duration, option: str) -> int:
     milliseconds = parse_duration(value, option)
     if milliseconds <= 0:
         raise ConfigurationError(f"{option} must be more than 0, not {milliseconds} ms")
+    if milliseconds > _LARGEST_INTERVAL_MS:
+        raise ConfigurationError(f"{option} must be at most 2**60 ms, not {milliseconds} ms")
     return milliseconds
 
 

@@ -17,7 +17,7 @@ from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
 from penstock.engine.operators.windows.window import WindowOperator
-from penstock.engine.state.snapshot import OperatorSnapshot, share
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, share
 from tests.engine.helpers import RecordingCollector, Row, local_environment
 
 SCHEMA = pa.schema({"k": "string", "at": "int64", "v": "int64"})
@@ -139,5 +139,7 @@ class WindowDriver:
         return rows
 
     def states(self) -> Mapping[str, int]:
-        """How many rows each state table has, without the empty ones."""
-        return {name: table.data.num_rows for name, table in self.snapshot().tables.items() if table.data.num_rows}
+        """How many rows each state table of keys has, without the empty ones."""
+        tables = self.snapshot().tables.items()
+        keyed = {name: table.data.num_rows for name, table in tables if table.redistribution is Redistribution.KEYED}
+        return {name: rows for name, rows in keyed.items() if rows}

@@ -8,7 +8,7 @@ Time does not move while a batch is handled, so results do not depend on how row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,6 +49,9 @@ _LAST_TIMESTAMP: Final = ValueStateDescriptor("last-timestamp", "int64")
 """Of a window without an end, whose results carry it."""
 _SCHEMA: Final = "window-schema"
 """The table in snapshots that has the columns of the rows, where they were not known before the job ran."""
+
+_FIRED_UNTIL: Final = "window-fired-until"
+"""The table in snapshots that has the time of the clock up to which windows have fired, so that none fires again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class WindowOperator(Operator):
         services = self._services = KeyedServices(context, plan.keys, backend)
         self._event_timers, self._processing_timers = services.event_timers, services.processing_timers
         self._backend = backend
-        self._timers = WindowTimers(services, self._trigger.states)
+        by_event, by_clock = (self._kept_until, _never) if self._is_event_time else (_never, self._kept_until)
+        self._timers = WindowTimers(services, self._trigger.states, by_event, by_clock)
         self._clock = _BatchClock(context.where)
         self._sides = SideOutputs(context, plan.timed)
         self._fold = None if plan.fold is None else plan.fold.create(context, plan.schema)
@@ -178,7 +182,7 @@ class WindowOperator(Operator):
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         self._keyed.bind(batch.data.schema)
-        self._clock.current_processing_time = self._assigning_time()
+        self._clock.current_processing_time = self._timers.batch_time = self._assigning_time()
         rows = batch_rows(batch.data, self._context.where) if self._reads_rows else [{}] * batch.num_rows
         times = [None] * batch.num_rows if batch.timestamps is None else batch.timestamps.to_pylist()
         keys = self._keys(batch.data, rows)
@@ -192,6 +196,7 @@ class WindowOperator(Operator):
                     late.append(index)
         except Exception as error:
             raise self._context.user_code_error(error, row) from error
+        self._timers.batch_time = None
         if late:
             self._give_late(batch, late)
         self._flush(out)
@@ -214,7 +219,7 @@ class WindowOperator(Operator):
         timers = self._timers
         timers.key = key
         skipped = True
-        for window in self._assigner.assign_windows(row, time, self._clock):
+        for window in self._assigned(row, time):
             cleanup = self._cleanup_time(window)
             if self._is_event_time and cleanup <= watermark:
                 continue
@@ -234,7 +239,7 @@ class WindowOperator(Operator):
         skipped = True
         self._backend.set_current_key(key)
         merging.load()
-        for assigned in self._assigner.assign_windows(row, time, self._clock):
+        for assigned in self._assigned(row, time):
             self._check_window(assigned)
             window = merging.add(assigned, self._merge)
             cleanup = self._cleanup_time(window)
@@ -251,6 +256,15 @@ class WindowOperator(Operator):
         self._backend.set_current_key(key)
         merging.save()
         return not (skipped and self._is_late(time))
+
+    def _assigned(self, row: Row, time: int | None) -> Iterable[TimeWindow]:
+        windows = self._assigner.assign_windows(row, time, self._clock)
+        if isinstance(windows, TimeWindow) or not isinstance(windows, Iterable):
+            raise RecordError(
+                f"{self._context.where}: assign_windows of the assigner {self._assigner.describe()!r} returned "
+                f"{windows!r:.200}; return a list of TimeWindow"
+            )
+        return windows
 
     def _act_on_row(self, row: Row, time: int | None, window: TimeWindow, place: TimeWindow, cleanup: int) -> None:
         """Ask the trigger about a row that was just added, and see to it that the window will be forgotten."""
@@ -276,11 +290,20 @@ class WindowOperator(Operator):
             return window.max_timestamp
         return min(window.max_timestamp + self._plan.allowed_lateness_ms, MAX_TIMESTAMP)
 
+    def _kept_until(self, window: TimeWindow) -> int | None:
+        time = self._cleanup_time(window)
+        return None if time == MAX_TIMESTAMP else time
+
     def _check_window(self, window: TimeWindow) -> None:
-        if window.__class__ is not TimeWindow or window.start >= window.end:
+        if not (
+            window.__class__ is TimeWindow
+            and window.start.__class__ is int
+            and window.end.__class__ is int
+            and MIN_TIMESTAMP <= window.start < window.end <= MAX_TIMESTAMP
+        ):
             raise RecordError(
                 f"{self._context.where}: the assigner {self._assigner.describe()!r} gave {window!r:.200} as a window; "
-                "give TimeWindow(start, end) with a start before its end, in int64 milliseconds"
+                "give TimeWindow(start, end) with a start before its end, both ints, in int64 milliseconds"
             )
 
     def _give_late(self, batch: Batch, late: list[int]) -> None:
@@ -301,7 +324,7 @@ class WindowOperator(Operator):
         self._trigger.on_merge(merged, timers)
         for part in parts:
             timers.window = part
-            self._trigger.clear(part, timers)
+            self._clear_trigger()
             queue = self._event_timers if self._is_event_time else self._processing_timers
             queue.delete(self._cleanup_time(part), key, part)
         for old in given_up:
@@ -383,10 +406,10 @@ class WindowOperator(Operator):
         return self._keyed.next_processing_time
 
     def on_processing_time(self, now_ms: int, out: Collector) -> None:
-        for time, key, namespace in self._keyed.due_processing_timers(now_ms):
+        for time, key, namespace in self._keyed.processing_timers_so_far(now_ms):
             assert namespace is not None, "all timers belong to windows"
             self._on_timer(time, key, TimeWindow(*namespace), self._trigger.on_processing_time, not self._is_event_time)
-        self._fired_until = now_ms
+        self._fired_until = max(now_ms, self._fired_until)
         self._flush(out)
 
     def _on_timer(self, time: int, key: Key, window: TimeWindow, ask: Any, may_clean_up: bool) -> None:
@@ -416,7 +439,7 @@ class WindowOperator(Operator):
         key, window = self._timers.key, self._timers.window
         self._backend.set_current_key(key, place)
         self._contents.clear()
-        self._trigger.clear(window, self._timers)
+        self._clear_trigger()
         if self._function is not None:
             self._firing.timestamp = self._result_timestamp(window)
             self._function.clear(self._firing)
@@ -426,6 +449,13 @@ class WindowOperator(Operator):
             self._backend.set_current_key(key)
             self._merging.save()
 
+    def _clear_trigger(self) -> None:
+        """The current window goes: the trigger deletes timers and state."""
+        timers = self._timers
+        timers.goes = True
+        self._trigger.clear(timers.window, timers)
+        timers.goes = False
+
     def _flush(self, out: Collector) -> None:
         self._sides.flush()
         self._emitter.flush(out)
@@ -434,15 +464,20 @@ class WindowOperator(Operator):
 
     def snapshot(self) -> OperatorSnapshot:
         snapshot = self._keyed.snapshot()
-        fold = self._fold
-        if not isinstance(fold, NamedFold) or fold.is_declared or fold.schema is None:
-            return snapshot
-        nulls = pa.table([pa.nulls(1, kind) for kind in fold.schema.types], names=fold.schema.names)
-        tables = {**snapshot.tables, _SCHEMA: StateTable(Redistribution.UNION, nulls)}
+        fold, tables = self._fold, dict(snapshot.tables)
+        if isinstance(fold, NamedFold) and not fold.is_declared and fold.schema is not None:
+            nulls = pa.table([pa.nulls(1, kind) for kind in fold.schema.types], names=fold.schema.names)
+            tables[_SCHEMA] = StateTable(Redistribution.UNION, nulls)
+        if not self._is_event_time and self._fired_until != MIN_TIMESTAMP:
+            times = pa.table({_FIRED_UNTIL: pa.array([self._fired_until], pa.int64())})
+            tables[_FIRED_UNTIL] = StateTable(Redistribution.UNION, times)
         return OperatorSnapshot(tables, snapshot.watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         tables = dict(snapshot.tables)
+        fired = tables.pop(_FIRED_UNTIL, None)
+        if fired is not None:
+            self._fired_until = max(fired.data.column(_FIRED_UNTIL).to_pylist())
         columns = tables.pop(_SCHEMA, None)
         if columns is not None and isinstance(self._fold, NamedFold):
             self._fold.bind(columns.data.schema)
@@ -457,6 +492,10 @@ class _BatchClock:
     def __init__(self, where: str) -> None:
         self.where = where
         self.current_processing_time = 0
+
+
+def _never(window: TimeWindow) -> None:
+    """When windows are forgotten by the time that is not theirs."""
 
 
 class _Timer:

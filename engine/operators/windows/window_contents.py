@@ -202,15 +202,15 @@ class Eviction:
         """Go on with what an evictor gave back.
 
         Raises:
-            RecordError: it gave back something else than a part of its elements.
+            RecordError: it gave back something else than a part of its elements, each once.
         """
         places = {id(element): index for index, element in enumerate(self.elements)}
         try:
-            indices = [places[id(element)] for element in kept]
+            indices = [places.pop(id(element)) for element in kept]
         except (TypeError, KeyError) as error:
             raise RecordError(
                 f"{where}: {type(evictor).__name__}.{method} returned {kept!r:.200}; return a list of those of the "
-                "given elements that stay"
+                "given elements that stay, each once"
             ) from error
         self.elements = [self.elements[index] for index in indices]
         self.entries = [self.entries[index] for index in indices]

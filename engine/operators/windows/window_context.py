@@ -6,8 +6,8 @@ The window operator makes one of each, and moves them from window to window befo
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.errors import StateError, nearest
@@ -19,6 +19,9 @@ from penstock.engine.state.backend import Key
 from penstock.engine.state.descriptors import KeyedDescriptor, ListStateDescriptor, ReducingStateDescriptor
 from penstock.engine.windows.windows import GLOBAL_WINDOW, TimeWindow
 
+CleanupTime: TypeAlias = Callable[[TimeWindow], "int | None"]
+"""When a window is forgotten, by one kind of time; None for never."""
+
 
 class WindowTimers:
     """The `TriggerContext`, `OnMergeContext` and `EvictorContext` of one operator; `key` and `window` are set before.
@@ -26,9 +29,17 @@ class WindowTimers:
     Args:
         services: keyed state and timers.
         states: descriptors of the trigger's states.
+        event_cleanup, processing_cleanup: when a window is forgotten, by the one kind of time or the other. Triggers
+            cannot delete that timer, whose time may be one of theirs, unless the window `goes`.
     """
 
-    def __init__(self, services: KeyedServices, states: Iterable[KeyedDescriptor]) -> None:
+    def __init__(
+        self,
+        services: KeyedServices,
+        states: Iterable[KeyedDescriptor],
+        event_cleanup: CleanupTime,
+        processing_cleanup: CleanupTime,
+    ) -> None:
         self._services = services
         self._backend = services.backend
         self._where = services.context.where
@@ -36,6 +47,9 @@ class WindowTimers:
         self._processing_timers = services.processing_timers
         self._states = {state.name: declare(self._backend, prefixed(state, "trigger"), self._where) for state in states}
         self._now_ms = services.context.clock.now_ms
+        self._event_cleanup, self._processing_cleanup = event_cleanup, processing_cleanup
+        self.batch_time: int | None = None
+        self.goes = False
         self.key: Key = None
         self.window: TimeWindow = GLOBAL_WINDOW
         self.merged: Sequence[TimeWindow] = ()
@@ -46,7 +60,8 @@ class WindowTimers:
 
     @property
     def current_processing_time(self) -> int:
-        return self._now_ms()
+        # While rows are handled time stands still: the trigger agrees with the assigner on it.
+        return self._now_ms() if self.batch_time is None else self.batch_time
 
     def register_event_time_timer(self, time: int) -> None:
         self._event_timers.register(self._time(time), self.key, self.window)
@@ -55,10 +70,12 @@ class WindowTimers:
         self._processing_timers.register(self._time(time), self.key, self.window)
 
     def delete_event_time_timer(self, time: int) -> None:
-        self._event_timers.delete(self._time(time), self.key, self.window)
+        if self.goes or time != self._event_cleanup(self.window):
+            self._event_timers.delete(self._time(time), self.key, self.window)
 
     def delete_processing_time_timer(self, time: int) -> None:
-        self._processing_timers.delete(self._time(time), self.key, self.window)
+        if self.goes or time != self._processing_cleanup(self.window):
+            self._processing_timers.delete(self._time(time), self.key, self.window)
 
     def _time(self, time: object) -> int:
         if type(time) is int and MIN_TIMESTAMP <= time <= MAX_TIMESTAMP:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.engine.windows.row_serializer import RowSerializer
@@ -32,10 +32,13 @@ _SCALARS = st.one_of(
         lambda time: time.astimezone(ZoneInfo("Europe/Paris"))
     ),
 )
-_VALUES = st.recursive(_SCALARS, lambda value: st.lists(value) | st.dictionaries(st.text("abc"), value), max_leaves=8)
+_NAMES = st.text("abc") | st.sampled_from(["$type", "value", "zone"])
+_VALUES = st.recursive(_SCALARS, lambda value: st.lists(value) | st.dictionaries(_NAMES, value), max_leaves=8)
 
 
-@given(st.dictionaries(st.text("abc"), _VALUES))
+@given(st.dictionaries(_NAMES, _VALUES))
+@example({"$type": "decimal", "value": "1"})
+@example({"$type": None, "value": {"$type": "dict", "value": []}})
 def test_a_row_comes_back_the_same(row: dict[str, Any]) -> None:
     serializer = RowSerializer()
     assert serializer.loads(serializer.dumps(row)) == row
@@ -61,3 +64,8 @@ def test_the_bytes_are_json_that_anything_can_read() -> None:
 def test_what_has_no_arrow_type_is_refused() -> None:
     with pytest.raises(TypeError, match="object has no Arrow type"):
         RowSerializer().dumps({"o": object()})
+
+
+def test_a_column_that_is_called_as_the_tag_comes_back() -> None:
+    row = {"$type": "click", "value": "abcd", "nested": [{"$type": "bytes"}]}
+    assert RowSerializer().loads(RowSerializer().dumps(row)) == row

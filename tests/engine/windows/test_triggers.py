@@ -412,6 +412,8 @@ def test_triggers_tell_what_they_are() -> None:
         (lambda: EventTimeTrigger().with_early_firings(), "give every='10s', count=100, or both"),
         (lambda: EventTimeTrigger().with_late_firings(count=0), "count must be a whole number"),
         (lambda: ContinuousEventTimeTrigger("0ms"), "interval must be more than 0"),
+        (lambda: ContinuousProcessingTimeTrigger(f"{2**60 + 1}ms"), r"interval must be at most 2\*\*60 ms"),
+        (lambda: EventTimeTrigger(early_every=f"{2**63}ms"), r"early_every must be at most 2\*\*60 ms"),
         (lambda: ContinuousProcessingTimeTrigger("now"), "'now' is no duration"),
         (lambda: PurgingTrigger(CountTrigger), "PurgingTrigger takes a trigger"),  # type: ignore[arg-type]
         (lambda: DeltaTrigger(1, "v"), "delta must be a function of two rows"),  # type: ignore[arg-type]

@@ -109,6 +109,16 @@ PROCESSING_TIME = [
         s
         p 30
     """),
+    Transcript("processing time: restored in the millisecond in which a window fired",
+               lambda k: k.window(tumbling("10ms", time="processing")), """
+        + a@0 1
+        p 9
+        = a 0-10 1
+        s
+        + a@0 2
+        p 19
+        = a 10-20 2
+    """),
     Transcript("processing time: restored session", lambda k: k.window(session("10ms", time="processing")), """
         + a@0 1
         s

@@ -396,4 +396,16 @@ TRIGGERS = [
         w 99
         = a 0-100 7
     """),
+    Transcript("late results: late rows that came out with a longer session do not count again",
+               lambda k: k.window(session("10ms")).trigger(
+                   EventTimeTrigger().with_late_firings(count=3)).allowed_lateness("100ms"), """
+        + a@0 1
+        w 9
+        = a 0-10 1
+        + a@0 2
+        + a@5 4
+        w 14
+        = a 0-15 7
+        w 200
+    """),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import (
     AggregateFunction,
+    ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
     EndOfTimeTrigger,
@@ -32,6 +33,7 @@ from penstock import (
     sliding,
     tumbling,
 )
+from penstock.engine.clock import ManualClock
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import RecordError, UserCodeError
 from tests.engine.window_driver import SCHEMA, WindowDriver
@@ -759,3 +761,134 @@ def test_times_with_nanoseconds_are_aggregated_whole() -> None:
     driver.add(("a", 1, 1_000_000_001), ("a", 2, 999), schema=schema)
     (batch,) = driver.out.batches
     assert batch.data.column("latest").cast(pa.int64()).to_pylist() == [1_000_000_001]
+
+
+# --- the clock, and what triggers do with it -----------------------------------------------------------------
+
+
+class _RunningClock(ManualClock):
+    """Moves on by a millisecond whenever it is read."""
+
+    def now_ms(self) -> int:
+        now = super().now_ms()
+        self.wait_until((now + 1) / 1000)
+        return now
+
+
+def test_no_row_is_lost_where_the_clock_passes_the_end_of_a_window_within_a_batch() -> None:
+    trigger = ContinuousProcessingTimeTrigger("50ms")
+    driver = WindowDriver(
+        lambda k: k.window(tumbling("10ms", time="processing")).trigger(trigger).process(Sum, SUM), timed=False
+    )
+    driver.clock = _RunningClock()
+    driver.operator.close()
+    driver.operator = driver._open()
+    driver.clock.wait_until(0.008)
+    driver.add(("a", 0, 1), ("b", 0, 1), ("c", 0, 1), ("d", 0, 1))
+    driver.jump_to(100)
+    assert summed(driver) == [(key, 0, 1) for key in "abcd"]
+
+
+def test_a_trigger_cannot_delete_the_timer_that_forgets_its_window() -> None:
+    trigger = EventTimeTrigger(early_every="7ms")
+    driver = WindowDriver(lambda k: k.window(tumbling("10ms", time="processing")).trigger(trigger).process(Sum, SUM))
+    driver.come_to(2)
+    driver.add(("a", 0, 1))
+    driver.advance(20)
+    driver.come_to(500)
+    assert driver.states() == {}
+
+
+def test_a_window_of_the_clock_that_has_fired_does_not_fire_again_after_a_restore() -> None:
+    driver = WindowDriver(lambda k: k.window(tumbling("10ms", time="processing")).process(Sum, SUM))
+    driver.come_to(5)
+    driver.add(("a", 0, 1))
+    driver.come_to(9)
+    assert summed(driver) == [("a", 0, 1)]
+    driver.restore()
+    driver.add(("a", 0, 1))
+    driver.come_to(30)
+    assert summed(driver) == [("a", 10, 1)]
+
+
+class _Again(Trigger):
+    """Registers the time that it is called at."""
+
+    def on_element(self, row: Any, timestamp: Any, window: Any, context: Any) -> TriggerResult:
+        context.register_processing_time_timer(5)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: Any, window: Any, context: Any) -> TriggerResult:
+        context.register_processing_time_timer(time)
+        return TriggerResult.FIRE
+
+
+def test_a_trigger_that_registers_now_over_and_over_does_not_keep_the_operator() -> None:
+    driver = WindowDriver(lambda k: k.window(tumbling("1h")).trigger(_Again()).process(Sum, SUM))
+    driver.add(("a", 0, 1))
+    for _ in range(2):
+        driver.jump_to(5)
+        assert summed(driver) == [("a", 0, 1)]
+
+
+# --- what assigners and evictors of one's own may return -----------------------------------------------------
+
+
+class _Assigns(WindowAssigner):
+    """Gives the same to every row."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    @property
+    def is_event_time(self) -> bool:
+        return True
+
+    def assign_windows(self, row: Any, timestamp: Any, context: Any) -> Any:
+        return self.given
+
+    def default_trigger(self) -> Trigger:
+        return EventTimeTrigger()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "returned None; return a list of TimeWindow"),
+        (TimeWindow(0, 10), "return a list of TimeWindow"),
+        ([TimeWindow(0, 10.5)], r"end=10.5\) as a window; give TimeWindow"),  # type: ignore[arg-type]
+        ([TimeWindow("0", 10)], "as a window; give TimeWindow"),  # type: ignore[arg-type]
+        ([TimeWindow(0, 2**63)], "as a window; give TimeWindow"),
+    ],
+)
+def test_an_assigner_that_gives_no_windows_is_told_so(given: Any, message: str) -> None:
+    driver = WindowDriver(lambda k: k.window(_Assigns(given)).process(Sum, SUM))
+    with pytest.raises(RecordError, match=message):
+        driver.add(("a", 0, 1))
+
+
+def test_an_evictor_that_returns_a_row_twice_is_told_so() -> None:
+    class Doubles(Evictor):
+        def evict_before(self, elements: Any, window: Any, context: Any) -> Any:
+            return elements * 2
+
+    driver = WindowDriver(lambda k: k.window(tumbling("10ms")).evictor(Doubles()).process(Sum, SUM))
+    driver.add(("a", 0, 1))
+    with pytest.raises(RecordError, match=r"Doubles.evict_before returned .* that stay, each once"):
+        driver.advance(10)
+
+
+def test_late_rows_that_an_on_time_result_has_are_not_given_again() -> None:
+    trigger = EventTimeTrigger().with_late_firings(3)
+    driver = WindowDriver(
+        lambda k: k.window(session("10ms")).allowed_lateness("100ms").trigger(trigger).process(Sum, SUM)
+    )
+    driver.add(("a", 0, 1))
+    driver.advance(20)
+    driver.take()
+    for time in (0, 10, 18):
+        driver.add(("a", time, 1))
+    driver.advance(30)
+    assert summed(driver) == [("a", 0, 4)]
+    driver.advance(1000)
+    assert summed(driver) == []
