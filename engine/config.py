@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig
 from penstock.engine.errors import ConfigurationError, nearest
 
 LARGEST_MAX_PARALLELISM: Final = 32_768
@@ -31,6 +32,8 @@ class JobConfig:
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
             `"rocksdb"` (local disk, for state larger than memory).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
+        checkpoints: when and how checkpoints are taken.
+        failover: how the job gets over failures.
 
     Raises:
         ConfigurationError: names every setting that cannot be used.
@@ -46,6 +49,8 @@ class JobConfig:
     auto_watermark_interval_ms: int = 200
     state_backend: str = "heap"
     state_directory: str | None = None
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    failover: FailoverConfig = FailoverConfig()
 
     def __post_init__(self) -> None:
         problems = [

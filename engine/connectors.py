@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -61,6 +61,11 @@ class Wait:
     until: float
 
 
+Position: TypeAlias = "Mapping[str, JsonValue]"
+"""Where a reader is in its split: whatever it takes to go on, as JSON has it. It is kept in checkpoints as text."""
+JsonValue: TypeAlias = "None | bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue]"
+
+
 class SourceReader(ABC):
     """Reads one split. Lives in one subtask and is called by one thread."""
 
@@ -71,6 +76,13 @@ class SourceReader(ABC):
         Raises:
             RecordError: bad input; names file and row (or topic, partition and offset).
         """
+
+    def position(self) -> Position:
+        """Where the rows begin that `next_batch` gives next: what `Source.open_at` needs to go on from there.
+
+        Needed where the job takes checkpoints. Called between two batches, and must cost nothing.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no position(): its source cannot be checkpointed")
 
     def close(self) -> None:  # noqa: B027 - most readers that hold nothing need not say so
         """Release files and connections. Called once, also after an error."""
@@ -109,6 +121,18 @@ class Source(ABC):
     @abstractmethod
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         """A reader at the start of `split`. Called in the subtask."""
+
+    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
+        """A reader that goes on at `position`, which an earlier one gave: the same rows follow as did then.
+
+        Needed where the job takes checkpoints. The earlier reader may have been another version of the program's.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no open_at(): it cannot be checkpointed")
+
+    @property
+    def rewindable(self) -> bool:
+        """Whether it can go on where it was: readers have `position()`, and the source has `open_at()`."""
+        return type(self).open_at is not Source.open_at
 
     @abstractmethod
     def describe(self) -> str:
@@ -203,3 +227,49 @@ class Sink(ABC):
     @abstractmethod
     def describe(self) -> str:
         """A short text for `explain()`, such as `files(out, parquet)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """What a transactional writer has prepared for one checkpoint, and the checkpoint keeps.
+
+    Args:
+        writer: names the writer for ever, so that another subtask can commit it after a rescale.
+        checkpoint: the checkpoint that it belongs to.
+        data: all that it takes to commit: names of files, ids of transactions, or the rows themselves. Every
+            committable of a sink has the same columns.
+    """
+
+    writer: str
+    checkpoint: int
+    data: pa.Table
+
+
+class TransactionalWriter(SinkWriter):
+    """Writes rows that nobody sees before they are committed. `finish` is not called: the last checkpoint commits."""
+
+    @abstractmethod
+    def prepare(self, checkpoint: int) -> Sequence[Committable]:
+        """Make all rows since the call before ready to be committed; nothing of them may be lost from now on.
+
+        Called at the barrier, between two batches, so it must not wait for long.
+        """
+
+
+class TransactionalSink(Sink):
+    """A sink whose rows become visible when the checkpoint that they belong to is complete: exactly once.
+
+    Without checkpoints, each writer's rows are prepared and committed when its input ends.
+    """
+
+    @abstractmethod
+    def open(self, context: ConnectorContext) -> TransactionalWriter:
+        """A writer for one subtask. Called in the subtask; a writer before it may have left rows uncommitted."""
+
+    @abstractmethod
+    def commit(self, committables: Sequence[Committable], context: ConnectorContext) -> None:
+        """Make the rows visible. Retried until it succeeds, also after a restore: what was committed stays so, once.
+
+        Raises:
+            Exception: it could not be done now.
+        """

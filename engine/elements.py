@@ -6,6 +6,7 @@ to several consumers without a copy.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -236,5 +237,49 @@ INPUT_ENDED: Final = -1
 FEEDBACK_INPUT: Final = -1
 """The input on which the head of a loop gets back what its tails feed; it has no part in event time or in the end."""
 
-Control: TypeAlias = Watermark | WatermarkStatus | EndOfInput | IterationBarrier
+
+class CheckpointMode(enum.Enum):
+    """How the barriers of a checkpoint meet at a task with several channels."""
+
+    ALIGNED = "aligned"
+    """Exactly once: a channel whose barrier has come waits for the others."""
+    UNALIGNED = "unaligned"
+    """Exactly once: the first barrier goes on at once, and the rows that it overtakes become part of the checkpoint."""
+    AT_LEAST_ONCE = "at_least_once"
+    """No channel waits: rows behind a barrier may be in the checkpoint, and come again after a restore."""
+
+
+class SnapshotKind(enum.Enum):
+    """What a barrier's snapshots are for."""
+
+    CHECKPOINT = "checkpoint"
+    """Owned by the engine; may refer to files of checkpoints before it, and commits what sinks have prepared."""
+    SAVEPOINT = "savepoint"
+    """Owned by the user; complete in itself, and commits nothing."""
+    SUSPEND = "suspend"
+    """A savepoint behind which sources give nothing more; when it is complete, sinks commit and the job ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Separates the rows that belong to a checkpoint, before it, from those that do not.
+
+    Args:
+        checkpoint: number of the checkpoint or savepoint; they share one ascending sequence over all attempts of a job.
+        mode: how barriers are aligned; savepoints are never unaligned.
+        kind: what it is for.
+        base: the newest checkpoint that was complete when this one was triggered, to whose files it may refer; 0: none.
+        alignment_timeout_ms: an aligned barrier becomes unaligned where its alignment takes longer; None: never.
+
+    Source: Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Dataflows", 2015.
+    """
+
+    checkpoint: int
+    mode: CheckpointMode = CheckpointMode.ALIGNED
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    base: int = 0
+    alignment_timeout_ms: int | None = None
+
+
+Control: TypeAlias = Watermark | WatermarkStatus | EndOfInput | IterationBarrier | Barrier
 Element: TypeAlias = Batch | Control

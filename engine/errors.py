@@ -9,12 +9,16 @@
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
+    ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
+    │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
+    │   └── RestoreError            its state does not fit the program: says which operators and why
     ├── SubtaskError                a subtask ended by an error that is none of these: carries its traceback
     ├── ClusterError                the cluster cannot be reached or has no room for the job
     └── JobError
         ├── JobFailedError          the job ended by an error (its cause)
         ├── JobCancelledError       the job was cancelled before it ended
-        └── WorkerLostError         a process of the job died (killed, out of memory, node lost)
+        ├── WorkerLostError         a process of the job died (killed, out of memory, node lost)
+        └── FencedError             another attempt or job manager has taken over; this one must do nothing more
 
 Each message says what is wrong, where, and what to do about it. All of them survive pickling, because they travel from
 a worker to the client.
@@ -99,6 +103,18 @@ class StateError(PenstockError):
     """State or a timer was used where there is none: not declared, without a current key, on a stream without keys."""
 
 
+class CheckpointError(PenstockError):
+    """A checkpoint or savepoint could not be made, found or read."""
+
+
+class CheckpointCorruptError(CheckpointError):
+    """A file of a checkpoint or savepoint is missing or is not as it was written. The message names the file."""
+
+
+class RestoreError(CheckpointError):
+    """The state of a checkpoint or savepoint does not fit the program that is to go on from it."""
+
+
 class SubtaskError(PenstockError):
     """A subtask ended by an error that is none of ours, such as a full disk under a sink.
 
@@ -148,6 +164,10 @@ class JobCancelledError(JobError):
 
 class WorkerLostError(JobError):
     """A process of the job died: it was killed, ran out of memory, or its node was lost."""
+
+
+class FencedError(JobError):
+    """Another attempt, or another manager of the same job, has taken over; this one must do nothing more."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

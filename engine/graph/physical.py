@@ -6,8 +6,9 @@ the subtasks from it through `task/build.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -44,6 +45,7 @@ class OperatorPlan:
         chained: indexes (in the task's operators) of those that take its main output by a direct call.
         outputs: indexes (in the task's exchanges) of those that carry its main output.
         sides: the side outputs that somebody reads.
+        uid: what its state is known by in checkpoints; the user's, or else made from its place in the program.
     """
 
     name: str
@@ -51,6 +53,7 @@ class OperatorPlan:
     chained: tuple[int, ...]
     outputs: tuple[int, ...]
     sides: tuple[SideOutput, ...] = ()
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class SourcePlan:
     Args:
         splits: one sequence for each subtask.
         watermarks: how it assigns timestamps, or None if it does not.
+        uid: as in `OperatorPlan`.
+        split_parallelism: the parallelism that the splits were made for: the job's at its first start.
     """
 
     name: str
@@ -68,6 +73,8 @@ class SourcePlan:
     chained: tuple[int, ...]
     outputs: tuple[int, ...]
     watermarks: WatermarkStrategy | None = None
+    uid: str = ""
+    split_parallelism: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ class Exchange:
     Args:
         upstream, downstream: task ids; `downstream` is None where the rows go to the client.
         result: the id of the node that marks them as results, where they go to the client.
+        uid: what the rows under way on it are known by in checkpoints.
         partitioner: how rows are spread.
         input_index: which input of the downstream head operator they feed.
         where: the operator behind the exchange, for messages.
@@ -88,6 +96,7 @@ class Exchange:
     input_index: int
     where: str
     result: int | None = None
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +217,44 @@ def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: Job
         GraphError, ConfigurationError: the program or a setting cannot be used; nothing was started.
     """
     graph = rewrite(live_part(logical))
-    resolved = _resolve_parallelisms(graph, parallelism, config)
-    _check_forward(graph, resolved)
     for node in graph:
         if isinstance(node.role, SinkFactory):
             node.role.sink.check(_known_schema(graph, node))
-    return PhysicalGraph(name, config, _TaskBuilder(graph, resolved).tasks())
+    return JobProgram(name, logical, parallelism, config).physical()
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgram:
+    """A program with all that it takes to plan it again, at another parallelism; picklable.
+
+    Args:
+        name, logical, parallelism, config: as in `plan`, which has checked them.
+    """
+
+    name: str
+    logical: LogicalGraph
+    parallelism: Parallelism
+    config: JobConfig
+
+    def physical(self, split_parallelism: Mapping[str, int] = MappingProxyType({})) -> PhysicalGraph:
+        """The plan.
+
+        Args:
+            split_parallelism: for sources (by uid) that have been read before, the parallelism that their splits were
+                made for: they keep their splits, whoever reads them now.
+
+        Raises:
+            GraphError, ConfigurationError: the parallelism cannot be used.
+        """
+        graph = rewrite(live_part(self.logical))
+        resolved = _resolve_parallelisms(graph, self.parallelism, self.config)
+        _check_forward(graph, resolved)
+        return PhysicalGraph(self.name, self.config, _TaskBuilder(graph, resolved, split_parallelism).tasks())
+
+    def rescaled(self, parallelism: int) -> JobProgram:
+        """The same program at another parallelism, but for operators that set their own."""
+        chosen = Parallelism(parallelism, None, self.parallelism.system)
+        return JobProgram(self.name, self.logical, chosen, self.config)
 
 
 def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:
@@ -260,8 +301,9 @@ def _check_forward(graph: LogicalGraph, parallelism: dict[int, int]) -> None:
 class _TaskBuilder:
     """Cuts the graph into chains. A chain starts at a source, or where an edge cannot be a direct call."""
 
-    def __init__(self, graph: LogicalGraph, parallelism: dict[int, int]) -> None:
+    def __init__(self, graph: LogicalGraph, parallelism: dict[int, int], split_parallelism: Mapping[str, int]) -> None:
         self._graph = graph
+        self._split_parallelism = split_parallelism
         self._parallelism = parallelism
         heads = [node for node in graph if not self._chained_to_input(node) and not isinstance(node.role, Results)]
         self._task_ids = {node.id: number for number, node in enumerate(heads, start=1)}
@@ -336,11 +378,12 @@ class _TaskBuilder:
 
     def _exchange(self, head: Node, consumer: Node, edge: Edge) -> Exchange:
         upstream = self._task_ids[head.id]
+        tag = "" if edge.tag is None else f"[{edge.tag}]"
+        uid = f"{_uid(self._graph[edge.source])}{tag}->{_uid(consumer)}#{edge.input_index}"
         if isinstance(consumer.role, Results):
-            return Exchange(upstream, None, Forward(), 0, consumer.where, result=consumer.id)
-        return Exchange(
-            upstream, self._task_ids[consumer.id], self._partitioner(consumer, edge), edge.input_index, consumer.where
-        )
+            return Exchange(upstream, None, Forward(), 0, consumer.where, consumer.id, uid)
+        partitioner = self._partitioner(consumer, edge)
+        return Exchange(upstream, self._task_ids[consumer.id], partitioner, edge.input_index, consumer.where, uid=uid)
 
     def _feedback(self, head: Node, tail: IterationTailFactory) -> Exchange:
         """The exchange from the tail of a loop, whose chain begins with `head`, back to the loop's head."""
@@ -350,12 +393,20 @@ class _TaskBuilder:
     def _source(self, head: Node, consumers: SideOutput) -> SourcePlan | None:
         if not isinstance(head.role, Source):
             return None
-        parallelism = self._parallelism[head.id]
-        splits: Sequence[Split] = head.role.splits(parallelism)
+        parallelism, uid = self._parallelism[head.id], _uid(head)
+        made_for = self._split_parallelism.get(uid, parallelism)
+        splits: Sequence[Split] = head.role.splits(made_for)
         shares = tuple(tuple(splits[subtask::parallelism]) for subtask in range(parallelism))
-        return SourcePlan(head.name, head.role, shares, consumers.chained, consumers.outputs, head.watermarks)
+        return SourcePlan(
+            head.name, head.role, shares, consumers.chained, consumers.outputs, head.watermarks, uid, made_for
+        )
 
 
 def _operator(node: Node, main: SideOutput, *sides: SideOutput) -> OperatorPlan:
     assert callable(node.role), "sources and results are no operators"
-    return OperatorPlan(node.name, node.role, main.chained, main.outputs, sides)
+    return OperatorPlan(node.name, node.role, main.chained, main.outputs, sides, _uid(node))
+
+
+def _uid(node: Node) -> str:
+    """What the node's state is known by: the user's uid, or else one that holds while the program stays as it is."""
+    return node.uid or f"{node.id}:{node.name}"

@@ -20,6 +20,7 @@ from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
 from penstock.engine.errors import PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_capture
 from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot
 
@@ -115,8 +116,8 @@ class Operator(ABC):
     """One operator in one subtask. Only `process_batch` must be implemented.
 
     Life cycle: `open`, then `restore` where there is state to go on from, then any number of `process_batch`,
-    `on_watermark`, `on_processing_time` and `snapshot`, then `finish` where the input ended, then `close` in every
-    case. All calls come from one thread.
+    `on_watermark`, `on_processing_time`, `capture` and `snapshot`, then `finish` where the input ended, then `close` in
+    every case. All calls come from one thread.
     """
 
     def open(self, context: OperatorContext) -> None:  # noqa: B027 - optional hook
@@ -149,6 +150,22 @@ class Operator(ABC):
     def snapshot(self) -> OperatorSnapshot:
         """The operator's state as of now, as immutable tables; what comes later does not change them."""
         return EMPTY_SNAPSHOT
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """The operator's state at a barrier, by reference: what costs time is left to another thread.
+
+        By default all of `snapshot()`, in this thread: operators with large state do better.
+
+        Args:
+            request: for what, and whether what has changed since the capture before is enough.
+        """
+        return complete_capture(self.snapshot())
+
+    def on_checkpoint_complete(self, checkpoint: int) -> None:  # noqa: B027 - optional hook
+        """Checkpoint `checkpoint`, and so each one before it, counts from now on: sinks commit what it held.
+
+        Comes at most once a checkpoint; may be missed for one that a later one follows, or that is restored.
+        """
 
     def restore(self, snapshot: OperatorSnapshot) -> None:  # noqa: B027 - optional hook
         """Go on from `snapshot`, which holds this subtask's share and no more (see `state/snapshot.py`).

@@ -34,6 +34,8 @@ class Redistribution(enum.Enum):
     """Every subtask gets all rows of all subtasks."""
     BROADCAST = "broadcast"
     """All subtasks had the same rows: each gets those of one of them."""
+    WHOLE = "whole"
+    """All rows of one old subtask stay together: those of old subtask i go to subtask i modulo the parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def _share_table(
     match redistribution:
         case Redistribution.KEYED:
             owned = key_group_range(subtask, parallelism, max_parallelism)
-            return pa.concat_tables([_rows_of(part, owned) for part in parts], promote_options="default")
+            return pa.concat_tables([rows_of_groups(part, owned) for part in parts], promote_options="default")
         case Redistribution.SPLIT:
             together = pa.concat_tables(parts, promote_options="default")
             begin, end = (together.num_rows * (subtask + more) // parallelism for more in (0, 1))
@@ -115,9 +117,13 @@ def _share_table(
             return pa.concat_tables(parts, promote_options="default")
         case Redistribution.BROADCAST:
             return parts[subtask % len(parts)]
+        case Redistribution.WHOLE:
+            mine = parts[subtask::parallelism]
+            return pa.concat_tables(mine, promote_options="default") if mine else parts[0].slice(0, 0)
 
 
-def _rows_of(table: pa.Table, owned: range) -> pa.Table:
+def rows_of_groups(table: pa.Table, owned: range) -> pa.Table:
+    """The rows of a keyed table (sorted by `KEY_GROUP`) whose key groups are in `owned`."""
     groups = table.column(KEY_GROUP).to_numpy()
     begin, end = np.searchsorted(groups, [owned.start, owned.stop])
     return table.slice(begin, end - begin)

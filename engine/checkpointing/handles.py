@@ -1,0 +1,163 @@
+"""What checkpoints consist of, by reference: which files hold the state of which operator and subtask.
+
+Checkpoint writers make them, subtasks acknowledge with them, the coordinator gathers them, the manifest keeps them. They
+are values without data, cheap to send, and name each file with its length and hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.engine.elements import MIN_TIMESTAMP, CheckpointMode, SnapshotKind
+from penstock.engine.state.capture import Expiry
+from penstock.engine.state.snapshot import Redistribution
+
+
+@dataclass(frozen=True, slots=True)
+class FileHandle:
+    """One immutable file.
+
+    Args:
+        path: relative to the job's folder (checkpoints) or the savepoint's; unique for ever, so that who deletes it
+            cannot meet one who writes it again.
+        length: bytes.
+        sha256: of its content, hexadecimal.
+    """
+
+    path: str
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHandle:
+    """Rows of one state in one Arrow file.
+
+    Args:
+        file: where.
+        rows: how many.
+        first_group, last_group: the key groups of the first and the last row, of a keyed state; else -1.
+    """
+
+    file: FileHandle
+    rows: int
+    first_group: int = -1
+    last_group: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TableHandle:
+    """One state of an operator in one subtask: segments, of which later ones replace rows of earlier ones.
+
+    Args:
+        redistribution, identity, expiry: see `TableCapture`. Of keyed states, only rows whose key groups belonged to
+            the subtask count: after a rescale several subtasks may refer to the same segment.
+        segments: oldest first.
+    """
+
+    redistribution: Redistribution
+    identity: tuple[str, ...]
+    segments: tuple[SegmentHandle, ...]
+    expiry: Expiry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NativeHandle:
+    """A backend's own files; see `NativeCapture`."""
+
+    format: str
+    files: Mapping[str, FileHandle]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorHandle:
+    """All state of one operator in one subtask.
+
+    Args:
+        uid: the operator's id, stable over program versions (`OperatorPlan.uid`).
+        name: its name, for people.
+        tables, watermark, native: see `OperatorCapture`.
+    """
+
+    uid: str
+    name: str
+    tables: Mapping[str, TableHandle] = field(default_factory=dict)
+    watermark: int = MIN_TIMESTAMP
+    native: NativeHandle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightHandle:
+    """Rows that were on their way on one exchange when an unaligned barrier overtook them.
+
+    Args:
+        exchange: which (`Exchange.uid`).
+        file: Arrow IPC file or stream of the rows, in the order of each channel.
+    """
+
+    exchange: str
+    file: FileHandle
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskHandle:
+    """What one subtask acknowledges a checkpoint with.
+
+    Args:
+        task, subtask: of which.
+        parallelism: how many subtasks the task had.
+        operators: the source first, then the chain.
+        in_flight: rows that the checkpoint caught on their way out of this subtask, or into it.
+        finished: whether its input had ended and it had emitted all it had.
+    """
+
+    task: int
+    subtask: int
+    parallelism: int
+    operators: tuple[OperatorHandle, ...]
+    in_flight: tuple[InFlightHandle, ...] = ()
+    finished: bool = False
+
+    def files(self) -> Iterator[FileHandle]:
+        """All files that it refers to (a file may come several times)."""
+        for operator in self.operators:
+            for table in operator.tables.values():
+                yield from (segment.file for segment in table.segments)
+            if operator.native is not None:
+                yield from operator.native.files.values()
+        yield from (rows.file for rows in self.in_flight)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """A checkpoint or savepoint of which every subtask's part is there. What the manifest holds.
+
+    Args:
+        job_id, job_name: whose.
+        checkpoint: its number.
+        attempt: the execution of the job that took it.
+        kind, mode: how.
+        max_parallelism: number of key groups.
+        triggered_ms, completed_ms: civil time, int64 ms UTC; for people, nothing depends on it.
+        subtasks: one handle each.
+        split_parallelism: for each source uid, the parallelism that its splits were made for.
+    """
+
+    job_id: str
+    job_name: str
+    checkpoint: int
+    attempt: int
+    kind: SnapshotKind
+    mode: CheckpointMode
+    max_parallelism: int
+    triggered_ms: int
+    completed_ms: int
+    subtasks: tuple[SubtaskHandle, ...]
+    split_parallelism: Mapping[str, int] = field(default_factory=dict)
+
+    def files(self) -> Iterator[FileHandle]:
+        """All files that it refers to (a file may come several times)."""
+        for subtask in self.subtasks:
+            yield from subtask.files()

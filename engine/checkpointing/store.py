@@ -1,0 +1,144 @@
+"""What the runtimes need of checkpoint storage. `savepoints/` implements it; the engine knows no file and no bucket.
+
+The manager of a job (job manager, local job) holds a `JobStore`; each subtask writes through a `SubtaskWriter` and
+reads through `SubtaskReader`s. All calls block, and may raise `CheckpointError` after their own retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, SubtaskHandle
+from penstock.engine.checkpointing.restored import RestoredTask
+from penstock.engine.checkpointing.task_capture import TaskCapture
+from penstock.engine.graph.physical import PhysicalGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a manager that has taken over a job's folder begins with.
+
+    Args:
+        epoch: number of managers so far, this one included; each claims a number that nobody had.
+        next_checkpoint: a number that no checkpoint of the job has had, completed or not.
+        retained: the completed checkpoints that count, oldest first: those of fenced managers that came too late do not.
+    """
+
+    epoch: int
+    next_checkpoint: int
+    retained: Sequence[CompletedCheckpoint] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """Which state each operator of a job goes on from, decided and checked before anything starts.
+
+    Args:
+        location: URL of the folder that the paths of the handles are relative to.
+        checkpoint: what is restored.
+        failover: whether it is the same program at the same parallelism, so that writers may refer to its files.
+        drop_operators: uids in the checkpoint that the program does not have.
+    """
+
+    location: str
+    checkpoint: CompletedCheckpoint
+    failover: bool
+    drop_operators: Sequence[str] = ()
+
+
+class SubtaskWriter(Protocol):
+    """Writes the captures of one subtask in one attempt. Used by one (background) thread."""
+
+    def write(self, capture: TaskCapture) -> SubtaskHandle:
+        """Make files of the capture and of what earlier ones have left to be written; returns when they are there.
+
+        Every capture that the task made must come here, in order: changes build on each other. What `Barrier.base` and
+        later captures hold is kept until it is in a completed checkpoint.
+
+        Raises:
+            CheckpointError: it cannot be written; the next capture holds what this one did.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what is held."""
+        ...
+
+
+class JobStore(Protocol):
+    """The folder of one job. Picklable: subtasks get it with their deployment."""
+
+    def claim(self) -> Claim:
+        """Take the folder over: from now on, completions by managers before this one do not count.
+
+        Raises:
+            CheckpointCorruptError: the newest checkpoint that counts cannot be read; never an older one instead.
+        """
+        ...
+
+    def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
+        """Write the manifest, last and create-only; returns the URL of the checkpoint or savepoint.
+
+        Args:
+            epoch: of the manager, from `claim`.
+            checkpoint: what it consists of.
+            target: URL of the savepoint's folder (see `savepoint_target`); None for a checkpoint.
+
+        Raises:
+            FencedError: another manager has claimed the folder; nothing that the checkpoint holds may be committed.
+            CheckpointError: it cannot be written.
+        """
+        ...
+
+    def savepoint_target(self, checkpoint: int, directory: str | None) -> str:
+        """The URL of a new folder for savepoint number `checkpoint`, under `directory` or the configured one.
+
+        Raises:
+            CheckpointError: there is no directory, or it cannot be written.
+        """
+        ...
+
+    def delete(self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle]) -> None:
+        """Remove the manifests of `checkpoints` first, then `files`. What is gone already is no error."""
+        ...
+
+    def discard(self) -> None:
+        """Remove the job's folder: it has ended and keeps nothing."""
+        ...
+
+    def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
+        """The plan for going on from the job's own checkpoint after a failure.
+
+        Raises:
+            RestoreError: it does not fit.
+        """
+        ...
+
+    def load(self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
+        """Read what one subtask goes on from. Called in the subtask.
+
+        Raises:
+            CheckpointCorruptError: names the file.
+            RestoreError: the state does not fit the program.
+        """
+        ...
+
+    def writer(
+        self,
+        graph: PhysicalGraph,
+        task: int,
+        subtask: int,
+        attempt: int,
+        plan: RestorePlan | None,
+        targets: Mapping[int, str],
+    ) -> SubtaskWriter:
+        """The writer of one subtask. Called in the subtask.
+
+        Args:
+            attempt: part of the names of the files.
+            plan: what the subtask was restored from; a failover plan lets it refer to its files.
+            targets: where savepoints go, by number; the runtime adds to it before it triggers one.
+        """
+        ...

@@ -1,0 +1,38 @@
+"""What a task hands to its runtime at a barrier: the captures of its operators, and the rows on their way.
+
+The runtime gives it to a checkpoint writer, in another thread, and acknowledges with the handle that comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.engine.elements import Barrier, Batch
+from penstock.engine.state.capture import OperatorCapture
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCapture:
+    """The state of one subtask at a barrier, by reference.
+
+    Args:
+        barrier: which checkpoint, for what.
+        task, subtask, parallelism: of which.
+        operators: uid, name and capture of each operator, the source first.
+        in_flight: by the uid of the exchange, the rows that an unaligned barrier overtook, in the order of each channel
+            (those that this subtask had sent on or was about to send, and those that had come to it).
+        finished: whether the subtask's input has ended and it has emitted all it had.
+        alignment_ms: how long the barriers of the channels were apart.
+        sync_ms: how long the data waited for the capture.
+    """
+
+    barrier: Barrier
+    task: int
+    subtask: int
+    parallelism: int
+    operators: Sequence[tuple[str, str, OperatorCapture]]
+    in_flight: Mapping[str, Sequence[Batch]] = field(default_factory=dict)
+    finished: bool = False
+    alignment_ms: float = 0.0
+    sync_ms: float = 0.0

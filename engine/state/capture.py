@@ -1,0 +1,169 @@
+"""The state of an operator at a barrier, held by reference until a background thread makes tables of it.
+
+Operators give captures, the task hands them to the runtime, and the checkpoint writer turns them into files. A capture
+may hold only what has changed since the one before: rows that replace others by their identity.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable
+
+DELETED: Final = "__deleted"
+"""Boolean column of changes, and of them alone: the row with this identity is gone."""
+
+
+class CaptureScope(enum.Enum):
+    """How much of its state an operator gives."""
+
+    CHANGES = "changes"
+    """What has changed since the last capture that was no `COMPLETE`; an operator may always give all of it."""
+    BASE = "base"
+    """All of it; the changes of later captures count from here."""
+    COMPLETE = "complete"
+    """All of it, for a savepoint: what later captures count from stays as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """What the task asks its operators for at a barrier.
+
+    Args:
+        checkpoint: number of the checkpoint.
+        scope: how much.
+        kind: for what.
+    """
+
+    checkpoint: int
+    scope: CaptureScope
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Rows of a table whose int64 column `column` is below `below` are dead, however they came into it."""
+
+    column: str
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableCapture:
+    """One state of an operator at a barrier.
+
+    Args:
+        redistribution: how it is shared out after a restore.
+        rows: makes the table; called once, from another thread than the operator's, while that one goes on. Those of a
+            keyed state begin with `KEY_GROUP`, sorted by it. Changes end with `DELETED`.
+        identity: the columns that tell its rows apart, where captures may be changes; empty where they never are.
+        is_changes: whether the rows replace those with the same identity; otherwise they are all there are.
+        expiry: which older rows are dead.
+    """
+
+    redistribution: Redistribution
+    rows: Callable[[], pa.Table]
+    identity: tuple[str, ...] = ()
+    is_changes: bool = False
+    expiry: Expiry | None = None
+
+
+class NativeCapture(Protocol):
+    """A backend's own immutable files (RocksDB's SSTs), of which most stay the same from one capture to the next."""
+
+    @property
+    def format(self) -> str:
+        """Names the reader of the files, such as `"rocksdb"`."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """The files by the names that the reader expects. A name of an immutable file always has the same content."""
+        ...
+
+    @property
+    def immutable(self) -> frozenset[str]:
+        """The names of those that never change, and so need not be written again."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the reader needs to know beside the files."""
+        ...
+
+    def release(self) -> None:
+        """The files have been written, or are not wanted; they may go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCapture:
+    """All state of one operator in one subtask at a barrier.
+
+    Args:
+        tables: by the name of the state. A state that is missing is empty.
+        watermark: the event time (int64 ms) that the operator had come to.
+        native: files that hold keyed state beside the tables.
+    """
+
+    tables: Mapping[str, TableCapture] = field(default_factory=dict)
+    watermark: int = MIN_TIMESTAMP
+    native: NativeCapture | None = None
+
+
+def complete_capture(snapshot: OperatorSnapshot) -> OperatorCapture:
+    """A capture of all that a snapshot holds."""
+    return OperatorCapture({name: complete_table(table) for name, table in snapshot.tables.items()}, snapshot.watermark)
+
+
+def complete_table(table: StateTable) -> TableCapture:
+    """A capture of a table that is there already."""
+    return TableCapture(table.redistribution, lambda: table.data)
+
+
+def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
+    """The rows that stand after all parts, oldest first: of those with the same identity the last, unless deleted.
+
+    Args:
+        parts: complete rows first, then changes; one that lacks `DELETED` deletes nothing.
+        identity: the columns that tell rows apart; nulls are equal.
+        expiry: rows to leave out.
+
+    Returns:
+        rows without `DELETED`, sorted by `KEY_GROUP` where there is one; otherwise in the order of their last change.
+    """
+    deletes = any(DELETED in part.column_names for part in parts)
+    if deletes:
+        parts = [part if DELETED in part.column_names else _none_deleted(part) for part in parts]
+    merged = parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
+    if len(parts) > 1 and identity:
+        merged = merged.take(pa.array(_last_of_each(merged, identity)))
+    if deletes:
+        merged = merged.filter(pc.invert(merged.column(DELETED))).drop_columns(DELETED)
+    if expiry is not None and expiry.column in merged.column_names:
+        merged = merged.filter(pc.greater_equal(merged.column(expiry.column), expiry.below))
+    if KEY_GROUP not in merged.column_names:
+        return merged
+    groups = merged.column(KEY_GROUP).to_numpy()
+    return merged.take(pa.array(np.argsort(groups, kind="stable"))) if (np.diff(groups) < 0).any() else merged
+
+
+def _none_deleted(part: pa.Table) -> pa.Table:
+    return part.append_column(DELETED, pa.array(np.zeros(part.num_rows, np.bool_)))
+
+
+def _last_of_each(table: pa.Table, identity: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The rows that no later row with the same identity follows, ascending."""
+    numbered = table.select(list(identity)).append_column("__row", pa.array(np.arange(table.num_rows)))
+    last = numbered.group_by(list(identity), use_threads=False).aggregate([("__row", "max")])
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]] = np.sort(last.column("__row_max").to_numpy())
+    return rows
