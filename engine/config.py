@@ -6,7 +6,7 @@ starts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig
@@ -49,8 +49,8 @@ class JobConfig:
     auto_watermark_interval_ms: int = 200
     state_backend: str = "heap"
     state_directory: str | None = None
-    checkpoints: CheckpointConfig = CheckpointConfig()
-    failover: FailoverConfig = FailoverConfig()
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+    failover: FailoverConfig = field(default_factory=FailoverConfig)
 
     def __post_init__(self) -> None:
         problems = [

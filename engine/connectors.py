@@ -63,7 +63,7 @@ class Wait:
 
 Position: TypeAlias = "Mapping[str, JsonValue]"
 """Where a reader is in its split: whatever it takes to go on, as JSON has it. It is kept in checkpoints as text."""
-JsonValue: TypeAlias = "None | bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 
 
 class SourceReader(ABC):

@@ -29,13 +29,16 @@ class JobStatus(enum.Enum):
     """The life of a job:
 
     CREATED -> DEPLOYING -> RUNNING -> FINISHED
-        |          |           |
-        +----------+-----------+--> FAILED | CANCELLED
+        |          |         |   ^
+        |          |         v   |
+        |          +----> RESTARTING
+        +----------+---------+---+--> FAILED | CANCELLED
     """
 
     CREATED = "created"
     DEPLOYING = "deploying"
     RUNNING = "running"
+    RESTARTING = "restarting"
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -52,8 +55,9 @@ _ENDS: Final = frozenset({JobStatus.FAILED, JobStatus.CANCELLED})
 
 TRANSITIONS: Final[Mapping[JobStatus, frozenset[JobStatus]]] = {
     JobStatus.CREATED: _ENDS | {JobStatus.DEPLOYING},
-    JobStatus.DEPLOYING: _ENDS | {JobStatus.RUNNING},
-    JobStatus.RUNNING: _ENDS | {JobStatus.FINISHED},
+    JobStatus.DEPLOYING: _ENDS | {JobStatus.RUNNING, JobStatus.RESTARTING},
+    JobStatus.RUNNING: _ENDS | {JobStatus.FINISHED, JobStatus.RESTARTING},
+    JobStatus.RESTARTING: _ENDS | {JobStatus.RUNNING},
     JobStatus.FINISHED: frozenset(),
     JobStatus.FAILED: frozenset(),
     JobStatus.CANCELLED: frozenset(),

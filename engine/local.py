@@ -1,239 +1,169 @@
 """The whole job in one process: every subtask stepped by one seeded random scheduler.
 
 For tests, for debugging (the user's functions run in the caller's thread, so pdb works) and for small data. The same
-seed and the same clock give the same order of steps. Channels have the same credits as anywhere.
+seed and the same clock give the same order of everything. Checkpoints and restarts work as anywhere.
 """
 
 from __future__ import annotations
 
-import heapq
 import random
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Final
 
+from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
-from penstock.engine.elements import Batch
-from penstock.engine.errors import PenstockError, located
-from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, transition
+from penstock.engine.elements import Batch, SnapshotKind
+from penstock.engine.errors import CheckpointError, JobError, PenstockError
+from penstock.engine.graph.physical import JobProgram
+from penstock.engine.job import JobHandle, JobStatus, ResultConsumer
+from penstock.engine.local_manager import JobFolder, LocalManager
 from penstock.engine.metrics import JobMetrics, report
-from penstock.engine.task.alignment import AlignmentMember, alignment_groups, alignment_member, group_minimum
-from penstock.engine.task.build import build_task
-from penstock.engine.task.input_gate import InputGate
-from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
-from penstock.engine.task.outputs import Channel, Message
 
-
-class _LocalChannel:
-    """A channel between two subtasks of the process: a credit is in use until the receiver takes the message."""
-
-    def __init__(
-        self,
-        credit: int,
-        deliver: Callable[[Message, Callable[[], None]], None],
-        wake_receiver: Callable[[], None],
-        wake_sender: Callable[[], None],
-    ) -> None:
-        self.credits = credit
-        self.under_way = 0
-        self._deliver = deliver
-        self._wake_receiver = wake_receiver
-        self._wake_sender = wake_sender
-
-    def send(self, message: Message) -> None:
-        self.credits -= 1
-        self.under_way += 1
-        self._deliver(message, self._give_back)
-        self._wake_receiver()
-
-    def _give_back(self) -> None:
-        self.credits += 1
-        self.under_way -= 1
-        self._wake_sender()
+_STEP_SECONDS: Final = 1.0
 
 
 class LocalJob(JobHandle):
     """A job in this process. It moves only while someone waits for it or reads its rows.
 
     Args:
-        graph: the job.
+        program: the job.
         consumers: takes the rows of each results node, by node id.
         clock: time; with a `ManualClock` nothing ever waits.
-        seed: chooses the order of steps, and the channel that each step reads.
+        seed: chooses the order of everything.
+        folder: where its checkpoints are kept; None: it takes none.
+
+    Raises:
+        CheckpointError: the folder cannot be used.
     """
 
     def __init__(
-        self, graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer], clock: Clock, seed: int = 0
+        self,
+        program: JobProgram,
+        consumers: Mapping[int, ResultConsumer],
+        clock: Clock,
+        seed: int = 0,
+        folder: JobFolder | None = None,
     ) -> None:
-        super().__init__(graph.name, consumers)
-        self._graph = graph
-        self._clock = clock
-        self._random = random.Random(seed)
-        self._status = transition(JobStatus.CREATED, JobStatus.DEPLOYING)
-        self._failure: PenstockError | None = None
-        self._inbox: deque[tuple[int, Message, Callable[[], None]]] = deque()
-        self._places = places = [(task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism)]
-        self._numbers = {place: number for number, place in enumerate(places)}
-        self._gates = {place: self._gate(*place) for place in places}
-        self._aligned: dict[int, AlignmentMember] = {}
-        self._groups = [[self._numbers[place] for place in group.places] for group in alignment_groups(graph)]
-        self._tasks: list[Task] = []
-        self._ready: list[int] = []
-        self._is_ready = [False] * len(places)
-        self._deadlines: list[tuple[float, int]] = []
-        self._waits_until: list[float | None] = [None] * len(places)
-        self._unfinished = len(places)
-        for task_id, subtask in places:
-            self._tasks.append(self._build(task_id, subtask))
-        self._start()
-
-    def _gate(self, task_id: int, subtask: int) -> InputGate | None:
-        if self._graph.task(task_id).source is not None:
-            return None
-        channels = self._graph.input_channels(task_id, subtask)
-        return InputGate([channel.input_index for channel in channels], self._random.choice)
-
-    def _build(self, task_id: int, subtask: int) -> Task:
-        def open_channel(output: int, index: int) -> Channel:
-            return self._channel(task_id, subtask, output, index)
-
-        plan = self._graph.task(task_id)
-        gate = self._gates[task_id, subtask]
-        member = alignment_member(plan)
-        if member is not None:
-            self._aligned[self._numbers[task_id, subtask]] = member
-        return build_task(self._graph, plan, subtask, gate, open_channel, self._clock, member)
-
-    def _channel(self, task_id: int, subtask: int, output: int, index: int) -> Channel:
-        plan = self._graph.task(task_id)
-        exchange = plan.outputs[output]
-        sender = self._numbers[task_id, subtask]
-        if exchange.downstream is None:
-            result = exchange.result
-            assert result is not None
-            return _LocalChannel(
-                self._graph.config.channel_credits,
-                lambda message, release: self._inbox.append((result, message, release)),
-                lambda: None,
-                lambda: self._wake(sender),
-            )
-        target = self._graph.output_targets(plan, output, subtask)[index]
-        place = (exchange.downstream, target)
-        gate = self._gates[place]
-        assert gate is not None
-        number = self._graph.channel_number(place, (task_id, subtask), output)
-        return _LocalChannel(
-            self._graph.config.channel_credits,
-            lambda message, release: gate.put(number, message, release),
-            lambda: self._wake(self._numbers[place]),
-            lambda: self._wake(sender),
-        )
-
-    def _start(self) -> None:
-        for number, task in enumerate(self._tasks):
-            try:
-                task.open()
-            except Exception as error:
-                self._fail(error, number)
-                return
-        self._status = transition(self._status, JobStatus.RUNNING)
-        for number in range(len(self._tasks)):
-            self._wake(number)
-
-    def _wake(self, number: int) -> None:
-        if not self._is_ready[number]:
-            self._is_ready[number] = True
-            self._ready.append(number)
-
-    def _step(self, patience: float) -> None:
-        """Step one ready task, or let time pass until one is, for `patience` seconds at the most."""
-        while self._deadlines and self._deadlines[0][0] <= self._clock.monotonic():
-            number = heapq.heappop(self._deadlines)[1]
-            self._waits_until[number] = None
-            self._wake(number)
-        if not self._ready:
-            assert self._deadlines, "no subtask can go on, and none waits for time: a deadlock of the engine"
-            self._clock.wait_until(min(self._deadlines[0][0], self._clock.monotonic() + patience))
-            return
-        position = self._random.randrange(len(self._ready))
-        self._ready[position], self._ready[-1] = self._ready[-1], self._ready[position]
-        number = self._ready.pop()
-        self._is_ready[number] = False
-        try:
-            result = self._tasks[number].step()
-        except (Exception, SystemExit) as error:
-            self._fail(error, number)
-            return
-        if number in self._aligned:
-            self._align()
-        match result:
-            case Progress():
-                self._wake(number)
-            case Idle(until) | Blocked(until):
-                if until is not None and until != self._waits_until[number]:
-                    self._waits_until[number] = until
-                    heapq.heappush(self._deadlines, (until, number))
-            case Finished():
-                # Credit that comes back later must not wake it again.
-                self._is_ready[number] = True
-                self._unfinished -= 1
-                if self._unfinished == 0:
-                    self._end(JobStatus.FINISHED)
-
-    def _align(self) -> None:
-        """Tell the sources of each alignment group how far it is, and wake those that may have waited for that."""
-        for group in self._groups:
-            minimum = group_minimum(self._aligned[number].position for number in group)
-            for number in group:
-                if self._aligned[number].minimum != minimum:
-                    self._aligned[number].minimum = minimum
-                    self._wake(number)
+        super().__init__(program.name, consumers)
+        self._holds_back = folder is not None and program.config.checkpoints.enabled
+        self._manager = LocalManager(program, clock, random.Random(seed), folder)
+        self._held = HeldRows()
+        self._attempt = self._manager.attempt
+        self._taggers: dict[tuple[int, Place], EpochTagger] = {}
+        self._manager.start()
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         deadline = time.monotonic() + seconds
-        while not self._status.ended and not self._inbox and (patience := deadline - time.monotonic()) > 0:
-            self._step(patience)
-        arrived: list[tuple[int, Batch]] = []
-        while self._inbox:
-            result, message, release = self._inbox.popleft()
-            release()
-            arrived.extend((result, element) for element in message if isinstance(element, Batch))
+        arrived = self._take_rows()
+        while not arrived and not self._manager.status.ended and (patience := deadline - time.monotonic()) > 0:
+            self._manager.step(patience)
+            arrived = self._take_rows()
         return arrived
 
-    def _fail(self, error: BaseException, number: int) -> None:
-        self._failure = self._located(error, number)
-        self._end(JobStatus.FAILED)
+    def _take_rows(self) -> list[tuple[int, Batch]]:
+        """The rows that are final now; those of an attempt that failed may not be."""
+        self._hear()
+        if self._attempt is not self._manager.attempt:
+            self._held.roll_back(self._manager.restored)
+            self._attempt = self._manager.attempt
+            self._taggers.clear()
+            self._hear()
+        finished = self._manager.status is JobStatus.FINISHED
+        if finished or not self._holds_back:
+            return self._held.release_all()
+        return self._held.release(self._manager.completed)
 
-    def _located(self, error: BaseException, number: int) -> PenstockError:
-        task_id, subtask = self._places[number]
-        return located(error, self._graph.task(task_id).name, subtask)
-
-    def _end(self, status: JobStatus) -> None:
-        self._status = transition(self._status, status)
-        for number, task in enumerate(self._tasks):
-            try:
-                task.close()
-            except Exception as error:
-                # The first error is the one to report: closing after it may well fail too.
-                self._failure = self._failure or self._located(error, number)
-                self._status = JobStatus.FAILED
+    def _hear(self) -> None:
+        results = self._attempt.results
+        while results:
+            result, sender, message, release = results.popleft()
+            release()
+            tagger = self._taggers.setdefault((result, sender), EpochTagger(self._manager.restored))
+            for element in message:
+                if (tagged := tagger.tag(element)) is not None:
+                    self._held.hold(result, *tagged)
 
     @property
     def _drained(self) -> bool:
-        return self._status.ended and not self._inbox
+        return self._manager.status.ended
 
     @property
     def _error(self) -> PenstockError | None:
-        return self._failure
+        return self._manager.error
 
     def status(self) -> JobStatus:
-        return self._status
+        return self._manager.status
 
     def metrics(self) -> JobMetrics:
-        return report(task.metrics for task in self._tasks)
+        return report(self._manager.attempt.metrics())
 
     def cancel(self) -> None:
-        if not self._status.ended:
-            self._inbox.clear()
-            self._end(JobStatus.CANCELLED)
+        self._manager.end(JobStatus.CANCELLED)
+
+    def checkpoint(self) -> str:
+        """Take a checkpoint now; its URL.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        return self._await(self._manager.request(SnapshotKind.CHECKPOINT))
+
+    def savepoint(self, directory: str | None = None) -> str:
+        """Take a savepoint while the job goes on; its URL.
+
+        Args:
+            directory: URL of the folder for it; None: the configured one.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        return self._await(self._manager.request(SnapshotKind.SAVEPOINT, directory))
+
+    def stop(self, directory: str | None = None) -> str:
+        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint`."""
+        url = self._await(self._manager.request(SnapshotKind.SUSPEND, directory))
+        self._settle()
+        return url
+
+    def drain(self, directory: str | None = None) -> str:
+        """End the sources as if their input had ended, and the job with a savepoint behind everything."""
+        self._manager.drain(directory)
+        self._settle()
+        outcome = self._manager.outcomes.get(self._manager.last_requested)
+        if isinstance(outcome, str):
+            return outcome
+        raise outcome or JobError(f"job {self.name!r} ended before its savepoint: {self._manager.error}")
+
+    def rescale(self, parallelism: int) -> None:
+        """Go on at another parallelism, behind a checkpoint taken now.
+
+        Raises:
+            CheckpointError: it could not be taken; the job goes on as it was.
+            GraphError, ConfigurationError: the program cannot run so.
+        """
+        self.checkpoint()
+        self._manager.rescale(parallelism)
+
+    def _await(self, number: int) -> str:
+        """The URL of a checkpoint that was asked for; the job moves meanwhile."""
+        while number not in self._manager.outcomes:
+            if self._manager.status.ended:
+                raise CheckpointError(f"job {self.name!r} ended before checkpoint {number} was complete")
+            self._advance()
+        outcome = self._manager.outcomes.pop(number)
+        if isinstance(outcome, CheckpointError):
+            raise outcome
+        return outcome
+
+    def _settle(self) -> None:
+        """Return when the job has ended."""
+        while not self._manager.status.ended:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Let one thing happen; rows that come meanwhile go to their consumers."""
+        self._manager.step(_STEP_SECONDS)
+        for result, batch in self._take_rows():
+            self._consumers[result].accept(batch)

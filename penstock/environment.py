@@ -15,6 +15,7 @@ from penstock.connectors.collection import CollectionSource, RowSchema
 from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
+from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, RestartStrategy
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
 from penstock.engine.connectors import Source
@@ -22,7 +23,7 @@ from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import live_part
-from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
+from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.engine.job import JobHandle
 from penstock.engine.local import LocalJob
 from penstock.engine.schemas import SchemaLike
@@ -55,6 +56,11 @@ class StreamEnvironment:
         state_backend: where the state of process functions and general windows lives: `"heap"` (memory), or `"rocksdb"`
             (local disk, for state that is larger).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
+        checkpoints: when and where checkpoints are taken, from `checkpoints(...)`; None takes none.
+        restart: what happens after a failure, from `fixed_delay(...)`, `exponential_delay(...)`, `failure_rate(...)` or
+            `no_restart()`. None restarts with a growing delay where checkpoints are taken, and never otherwise.
+        standbys: processes kept warm to replace those that die (Ray, with checkpoints).
+        local_recovery: whether each process also keeps what it wrote last on its own disk, to be restored from (Ray).
         address: of a running Ray cluster (`"auto"` finds one on this machine); None uses the one that this process is
             connected to, or else embeds one.
         seed, clock: local runtime: order of the steps, and time (`ManualClock` never waits).
@@ -82,6 +88,10 @@ class StreamEnvironment:
         slot_timeout: Duration = "60s",
         state_backend: StateBackend = "heap",
         state_directory: str | None = None,
+        checkpoints: CheckpointConfig | None = None,
+        restart: RestartStrategy | None = None,
+        standbys: int = 1,
+        local_recovery: bool = False,
         address: str | None = None,
         seed: int = 0,
         clock: Clock | None = None,
@@ -106,6 +116,8 @@ class StreamEnvironment:
                 slot_timeout_ms=slot_ms,
                 state_backend=state_backend,
                 state_directory=state_directory,
+                checkpoints=checkpoints or CheckpointConfig(),
+                failover=FailoverConfig(restart, standbys, local_recovery),
             ),
             DEFAULTS,
         )
@@ -242,8 +254,19 @@ class StreamEnvironment:
         logical = explain_logical(live_part(self._program.graph.build()))
         return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism))}\n"
 
+    def program(self, name: str = "penstock job", parallelism: int | None = None) -> JobProgram:
+        """The program as `submit` would hand it to a runtime: checked, and nothing started.
+
+        Raises:
+            GraphError, ConfigurationError: the program cannot run.
+        """
+        self._plan(name, parallelism)
+        return JobProgram(name, self._program.graph.build(), self._chosen(parallelism), self._config)
+
     def _submit(self, program: Program, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
-        job = program.job = self._start(self._plan(name, parallelism, program), program)
+        graph = self._plan(name, parallelism, program)
+        job_program = JobProgram(name, program.graph.build(), self._chosen(parallelism), self._config)
+        job = program.job = self._start(graph, job_program, program)
         if program is self._program:
             self._program = Program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.
@@ -253,13 +276,15 @@ class StreamEnvironment:
     def _plan(self, name: str, parallelism: int | None, program: Program | None = None) -> PhysicalGraph:
         if parallelism is not None:
             check_parallelism(parallelism, self._config.max_parallelism, "execute")
-        chosen = Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))
-        return plan(name, (program or self._program).graph.build(), chosen, self._config)
+        return plan(name, (program or self._program).graph.build(), self._chosen(parallelism), self._config)
 
-    def _start(self, graph: PhysicalGraph, program: Program) -> JobHandle:
+    def _chosen(self, parallelism: int | None) -> Parallelism:
+        return Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))
+
+    def _start(self, graph: PhysicalGraph, job_program: JobProgram, program: Program) -> JobHandle:
         if self._runtime == "local":
             _prepare_sinks(graph)
-            return LocalJob(graph, program.consumers, self._clock or SystemClock(), self._seed)
+            return LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed)
         # Ray takes a second to import, and the local runtime does without it.
         from penstock.actors.client import RayJob, check_serializable
         from penstock.actors.cluster import connect

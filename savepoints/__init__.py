@@ -1,4 +1,5 @@
-"""Where checkpoints and savepoints are stored and read back.
+"""Where checkpoints and savepoints are stored and read back: folders of disks and buckets, manifests, segments.
 
-The engine of this release takes no checkpoints, so nothing is here yet but the place that the layers keep for it.
+`paths` names every file, `storage` holds them, `segments` makes Arrow files of tables, `manifest` lists what a
+checkpoint consists of, `store` decides which checkpoint counts, `writer` and `restore` serve the subtasks.
 """

@@ -1,92 +1,511 @@
 """The checkpoint coordinator: a pure state machine. Events in, instructions out; it knows no clock, storage or cluster.
 
-A runtime feeds it what happened and carries out what it answers. Times are monotonic seconds of the runtime's clock.
+A runtime feeds it what happened and carries out what it answers, in order. Times are monotonic seconds of the runtime's
+clock. Every checkpoint has one outcome, and a file is deleted only when no checkpoint can ever refer to it.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final
 
-from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle
-from penstock.engine.elements import Barrier
+from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, SubtaskHandle
+from penstock.engine.checkpointing.instructions import (
+    AbortReason,
+    Acknowledgement,
+    Delete,
+    FailJob,
+    Instruction,
+    NotifyAborted,
+    NotifyComplete,
+    Place,
+    Store,
+    Trigger,
+)
+from penstock.engine.checkpointing.pending import CheckpointRecord, CheckpointStatistics, PendingCheckpoint, Phase
+from penstock.engine.checkpointing.shared_files import SharedFiles, Size, distinct
+from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
+from penstock.engine.errors import CheckpointError
 
-Place: TypeAlias = tuple[int, int]
-"""A subtask: (task id, index)."""
+__all__ = [
+    "AbortReason",
+    "Acknowledgement",
+    "CheckpointCoordinator",
+    "CheckpointRecord",
+    "CheckpointStatistics",
+    "Delete",
+    "FailJob",
+    "Instruction",
+    "NotifyAborted",
+    "NotifyComplete",
+    "Place",
+    "Store",
+    "Trigger",
+]
 
-
-class AbortReason(enum.Enum):
-    """Why a checkpoint or savepoint did not complete."""
-
-    TIMEOUT = "it took longer than the time-out"
-    DECLINED = "a subtask could not take its part"
-    STORE_FAILED = "the manifest could not be written"
-    SUBSUMED = "a later one completed first"
-    ATTEMPT_ENDED = "the job failed and is restored"
-    JOB_ENDED = "the job ended"
-
-
-class Acknowledgement(enum.Enum):
-    """What became of an acknowledgement."""
-
-    SUCCESS = "success"
-    DUPLICATE = "duplicate"
-    UNKNOWN = "unknown"
-    """Of a checkpoint that is not known, or of a subtask that has no part in it."""
-    DISCARDED = "discarded"
-    """Of a checkpoint that has been aborted, completed, or belongs to another attempt: its new files may go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """Tell `places` to take checkpoint `barrier.checkpoint`: sources inject the barrier, the others expect it."""
-
-    barrier: Barrier
-    places: Sequence[Place]
-    directory: str | None = None
-    """Of a savepoint: where the user wants it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Write the manifest, then report `on_stored` or `on_store_failed`."""
-
-    checkpoint: CompletedCheckpoint
+HISTORY: Final = 20
+"""How many outcomes are kept for people."""
+COUNTED: Final = frozenset({AbortReason.TIMEOUT, AbortReason.DECLINED, AbortReason.STORE_FAILED})
+"""The failures that fail the job when too many come in a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyComplete:
-    """Tell the subtasks that the checkpoint counts: sinks commit."""
-
-    checkpoint: int
-    places: Sequence[Place]
+@dataclass(slots=True)
+class _Attempt:
+    number: int
+    places: tuple[Place, ...]
+    split_parallelism: Mapping[str, int]
+    due: float
+    """When the next periodic checkpoint is to be triggered, were there nothing against it."""
+    failing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class NotifyAborted:
-    """Tell the subtasks to expect it no more, and whoever waits for it why."""
+class _Request:
+    """A checkpoint that the user has asked for, with the number that he was given."""
 
-    checkpoint: int
-    reason: AbortReason
-    message: str
-    places: Sequence[Place]
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Remove manifests and files that nothing refers to."""
-
-    checkpoints: Sequence[CompletedCheckpoint]
-    files: Sequence[FileHandle]
+    number: int
+    kind: SnapshotKind
+    directory: str | None
+    requested: float
 
 
-@dataclass(frozen=True, slots=True)
-class FailJob:
-    """More checkpoints have failed in a row than are tolerable."""
+class CheckpointCoordinator:
+    """Decides when checkpoints are taken, when they count, and what may be deleted.
 
-    message: str
+    Args:
+        config: when and how; see there.
+        job_id, job_name, max_parallelism: go into every checkpoint.
+        next_checkpoint: the first number to give; numbers ascend over all attempts, savepoints included.
+        retained: the completed checkpoints that count already, oldest first.
+
+    Rules, in addition to those of `CheckpointConfig` (Flink's, where it has one):
+        Savepoints are aligned, complete in themselves, and not retained here. They subsume nothing, commit nothing
+        (`SUSPEND` does, and then no other begins), count neither against `max_concurrent` nor as failures. A periodic
+        checkpoint is never triggered while a `SUSPEND` is under way.
+        Where barriers may overtake rows, and so other barriers (mode unaligned, or an alignment time-out), one barrier
+        is under way at a time: what is asked for meanwhile has its number, and is triggered by a later `tick`.
+        Manifests are written one at a time, in ascending order. One that is being written when its attempt ends still
+        counts when it is there, so restore only when no `Store` is unreported.
+    """
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        job_id: str,
+        job_name: str,
+        max_parallelism: int,
+        next_checkpoint: int = 1,
+        retained: Sequence[CompletedCheckpoint] = (),
+    ) -> None:
+        self._config = config
+        self._job_id = job_id
+        self._job_name = job_name
+        self._max_parallelism = max_parallelism
+        self._next = next_checkpoint
+        self._retained = list(retained)
+        self._files = SharedFiles()
+        for checkpoint in retained:
+            self._files.open(checkpoint.checkpoint)
+            self._files.add(checkpoint.checkpoint, checkpoint.files())
+        # What subtasks may go on from, or have completed since: they may refer to its files, retained or not.
+        self._bases: tuple[int, ...] = ()
+        self._rebase(self._newest())
+        self._attempt: _Attempt | None = None
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._storing: dict[int, CompletedCheckpoint] = {}
+        self._queue: deque[_Request] = deque()
+        self._savepoints: set[int] = set()
+        self._aborted_savepoints: set[int] = set()
+        self._suspended: CompletedCheckpoint | None = None
+        self._last_end = float("-inf")
+        self._failures = 0
+        self._completed = self._failed = 0
+        self._last: CheckpointRecord | None = None
+        self._history: deque[CheckpointRecord] = deque(maxlen=HISTORY)
+
+    # What there is
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """The newest completed checkpoint, to be restored after a failure. Never a savepoint: those are the user's."""
+        return self._retained[-1] if self._retained else None
+
+    @property
+    def suspended(self) -> CompletedCheckpoint | None:
+        """The savepoint that the job was stopped with, once it is complete.
+
+        Its sinks commit, so the job must not go on from `latest` after it: whatever fails then, the job has ended.
+        """
+        return self._suspended
+
+    @property
+    def retained(self) -> tuple[CompletedCheckpoint, ...]:
+        """The completed checkpoints that are kept, oldest first."""
+        return tuple(self._retained)
+
+    @property
+    def statistics(self) -> CheckpointStatistics:
+        """The figures now."""
+        in_progress = len(self._pending) + len(self._queue)
+        if self._last is None:
+            return CheckpointStatistics(self._completed, self._failed, in_progress)
+        return CheckpointStatistics(self._completed, self._failed, in_progress, self._last.duration, self._last.size)
+
+    @property
+    def history(self) -> tuple[CheckpointRecord, ...]:
+        """The last outcomes, oldest first."""
+        return tuple(self._history)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, monotonic seconds; may be past. None: not before another event."""
+        times = [pending.deadline for pending in self._pending.values() if pending.phase is Phase.PENDING]
+        if self._queue and self._may_follow():
+            times.append(self._queue[0].requested)
+        periodic = self._periodic()
+        if periodic is not None:
+            times.append(periodic)
+        return min(times, default=None)
+
+    # Events
+
+    def start_attempt(
+        self, attempt: int, places: Sequence[Place], split_parallelism: Mapping[str, int], now: float
+    ) -> list[Instruction]:
+        """All subtasks of an attempt run: the first periodic checkpoint is triggered one interval from now.
+
+        Args:
+            attempt: its number.
+            places: its subtasks.
+            split_parallelism: as in `CompletedCheckpoint`.
+            now: monotonic seconds.
+        """
+        answer = self.end_attempt(now) if self._attempt is not None else []
+        due = now + self._config.interval_ms / 1000
+        self._attempt = _Attempt(attempt, tuple(places), dict(split_parallelism), due)
+        self._last_end = float("-inf")
+        return answer
+
+    def end_attempt(self, now: float, reason: AbortReason = AbortReason.ATTEMPT_ENDED) -> list[Instruction]:
+        """The attempt fails, is rescaled or ends: what is under way is aborted, but for a manifest being written.
+
+        Args:
+            now: monotonic seconds.
+            reason: JOB_ENDED where no attempt follows.
+        """
+        self._attempt = None
+        answer: list[Instruction] = []
+        for pending in [pending for pending in self._pending.values() if pending.phase is Phase.PENDING]:
+            answer += self._abort(pending, reason, pending.progress(), now)
+        while self._queue:
+            request = self._queue.popleft()
+            self._failed += 1
+            message = f"{request.kind.value} {request.number} was aborted before it began, as {reason.value}"
+            answer.append(NotifyAborted(request.number, reason, message, ()))
+        return answer + self._deletion(self._rebase(self._newest()))
+
+    def tick(self, now: float, now_ms: int) -> list[Instruction]:
+        """Time has passed: abort what took too long, and trigger what is due.
+
+        Args:
+            now: monotonic seconds.
+            now_ms: civil time, for the checkpoints triggered.
+        """
+        late = [p for p in self._pending.values() if p.phase is Phase.PENDING and p.deadline <= now]
+        answer: list[Instruction] = []
+        for pending in late:
+            answer += self._abort(pending, AbortReason.TIMEOUT, self._lateness(pending), now)
+        if self._attempt is not None and self._queue and self._may_follow():
+            request = self._queue.popleft()
+            answer.append(self._trigger(self._attempt, request, now, now_ms))
+        periodic = self._periodic()
+        if self._attempt is not None and periodic is not None and periodic <= now:
+            self._attempt.due = now + self._config.interval_ms / 1000
+            request = _Request(self._take_number(), SnapshotKind.CHECKPOINT, None, now)
+            answer.append(self._trigger(self._attempt, request, now, now_ms))
+        return _failure_last(answer)
+
+    def request(
+        self, kind: SnapshotKind, now: float, now_ms: int, directory: str | None = None
+    ) -> tuple[int, list[Instruction]]:
+        """Take a checkpoint or savepoint that is asked for, whatever the interval, the pause and the limit.
+
+        Args:
+            kind: which.
+            now, now_ms: monotonic seconds, civil time.
+            directory: of a savepoint: where the user wants it.
+
+        Returns:
+            its number: `on_stored` or `NotifyAborted` will tell what became of it.
+
+        Raises:
+            CheckpointError: no attempt is running, or the job is being stopped.
+        """
+        attempt = self._attempt
+        if attempt is None:
+            raise CheckpointError(
+                f"job {self._job_name!r} is not running, so no {kind.value} can be taken: it is starting, being "
+                "restored, or has ended; try again once it runs"
+            )
+        stopping = self._stopping()
+        if stopping:
+            raise CheckpointError(
+                f"job {self._job_name!r} is being stopped with savepoint {stopping}: no {kind.value} can be taken "
+                "after it"
+            )
+        wanted = _Request(self._take_number(), kind, directory, now)
+        if self._queue or not self._may_follow():
+            self._queue.append(wanted)
+            return wanted.number, []
+        return wanted.number, [self._trigger(attempt, wanted, now, now_ms)]
+
+    def acknowledge(
+        self, attempt: int, checkpoint: int, place: Place, handle: SubtaskHandle, now: float, now_ms: int
+    ) -> tuple[Acknowledgement, list[Instruction]]:
+        """A subtask has taken its part and its files are there.
+
+        Args:
+            attempt, checkpoint, place: which.
+            handle: its part.
+            now, now_ms: monotonic seconds, civil time.
+        """
+        pending = self._pending.get(checkpoint)
+        if pending is None or pending.attempt != attempt:
+            return self._discard(checkpoint, handle)
+        outcome = pending.acknowledge(place, handle, now_ms)
+        if outcome is not Acknowledgement.SUCCESS:
+            return outcome, []
+        pending.size = pending.size.plus(self._add_files(pending, handle))
+        return outcome, [] if pending.is_open else self._store_next()
+
+    def decline(
+        self, attempt: int, checkpoint: int, place: Place, message: str, now: float
+    ) -> tuple[Acknowledgement, list[Instruction]]:
+        """A subtask cannot take its part, for the reason `message`: the checkpoint is aborted."""
+        pending = self._pending.get(checkpoint)
+        if pending is None or pending.attempt != attempt:
+            known = 1 <= checkpoint < self._next
+            return Acknowledgement.DISCARDED if known else Acknowledgement.UNKNOWN, []
+        outcome = pending.decline(place)
+        if outcome is not Acknowledgement.SUCCESS:
+            return outcome, []
+        where = f"task {place[0]} subtask {place[1]}: {message}"
+        return outcome, _failure_last(self._abort(pending, AbortReason.DECLINED, where, now))
+
+    def on_stored(self, checkpoint: int, now: float) -> list[Instruction]:
+        """The manifest is there: the checkpoint counts. A second report is ignored."""
+        completed = self._storing.pop(checkpoint, None)
+        if completed is None:
+            return []
+        pending = self._pending.pop(checkpoint)
+        pending.move(Phase.COMPLETED)
+        self._completed += 1
+        self._last = pending.record(now)
+        self._history.append(self._last)
+        places = self._places(pending)
+        commits = bool(places) and pending.kind is not SnapshotKind.SAVEPOINT
+        answer: list[Instruction] = [NotifyComplete(checkpoint, places)] if commits else []
+        if pending.kind is SnapshotKind.CHECKPOINT:
+            answer += self._retain(pending, completed, now)
+        elif pending.kind is SnapshotKind.SUSPEND:
+            self._suspended = completed
+        return answer + self._store_next()
+
+    def on_store_failed(self, checkpoint: int, message: str, now: float) -> list[Instruction]:
+        """The manifest could not be written, for the reason `message`. Not to be called by a fenced manager."""
+        if checkpoint not in self._storing:
+            return []
+        answer = self._abort(self._pending[checkpoint], AbortReason.STORE_FAILED, message, now)
+        return _failure_last(answer + self._store_next())
+
+    # Triggering
+
+    def _take_number(self) -> int:
+        number = self._next
+        self._next += 1
+        return number
+
+    def _periodic(self) -> float | None:
+        """When the next periodic checkpoint is triggered, unless something happens before; None: something must."""
+        attempt, config = self._attempt, self._config
+        if attempt is None or attempt.failing or not config.enabled or self._queue or self._stopping():
+            return None
+        under_way = sum(
+            1 for p in self._pending.values() if p.kind is SnapshotKind.CHECKPOINT and p.attempt == attempt.number
+        )
+        limit = 1 if config.min_pause_ms else config.max_concurrent
+        if under_way >= limit or not self._may_follow():
+            return None
+        return max(attempt.due, self._last_end + config.min_pause_ms / 1000)
+
+    def _stopping(self) -> int:
+        """The number of the savepoint that the job is being, or was, stopped with; 0: none."""
+        if self._suspended is not None:
+            return self._suspended.checkpoint
+        under_way = [p.number for p in self._pending.values() if p.kind is SnapshotKind.SUSPEND]
+        waiting = [request.number for request in self._queue if request.kind is SnapshotKind.SUSPEND]
+        return max(under_way + waiting, default=0)
+
+    def _may_follow(self) -> bool:
+        """Whether another barrier may be sent now: two that could overtake each other are never under way together."""
+        if self._config.mode is not CheckpointMode.UNALIGNED and self._config.alignment_timeout_ms is None:
+            return True
+        return not any(pending.is_open for pending in self._pending.values())
+
+    def _trigger(self, attempt: _Attempt, request: _Request, now: float, now_ms: int) -> Trigger:
+        pins: tuple[int, ...] = ()
+        if request.kind is SnapshotKind.CHECKPOINT:
+            pins = self._bases if self._config.incremental else ()
+            self._files.open(request.number)
+            for base in pins:
+                self._files.hold(base)
+        else:
+            self._savepoints.add(request.number)
+        barrier = self._barrier(request, max(pins, default=0))
+        self._pending[request.number] = PendingCheckpoint(
+            barrier=barrier,
+            attempt=attempt.number,
+            places=attempt.places,
+            split_parallelism=attempt.split_parallelism,
+            pins=pins,
+            triggered=now,
+            triggered_ms=now_ms,
+            deadline=now + self._config.timeout_ms / 1000,
+        )
+        return Trigger(barrier, attempt.places, request.directory)
+
+    def _barrier(self, request: _Request, base: int) -> Barrier:
+        config = self._config
+        if request.kind is not SnapshotKind.CHECKPOINT:
+            return Barrier(request.number, CheckpointMode.ALIGNED, request.kind)
+        mode, patience = config.mode, config.alignment_timeout_ms
+        if patience is not None:
+            # As in Flink, it begins aligned where there is a time-out to become unaligned by, unless that is 0.
+            mode = CheckpointMode.ALIGNED if patience else CheckpointMode.UNALIGNED
+        return Barrier(request.number, mode, request.kind, base, patience)
+
+    # Outcomes
+
+    def _store_next(self) -> list[Instruction]:
+        ready = (p for p in self._pending.values() if p.phase is Phase.PENDING and not p.is_open)
+        pending = None if self._storing else next(ready, None)
+        if pending is None:
+            return []
+        pending.move(Phase.STORING)
+        completed = CompletedCheckpoint(
+            job_id=self._job_id,
+            job_name=self._job_name,
+            checkpoint=pending.number,
+            attempt=pending.attempt,
+            kind=pending.kind,
+            mode=pending.barrier.mode,
+            max_parallelism=self._max_parallelism,
+            triggered_ms=pending.triggered_ms,
+            completed_ms=pending.acknowledged_ms,
+            subtasks=pending.handles,
+            split_parallelism=pending.split_parallelism,
+        )
+        self._storing[pending.number] = completed
+        return [Store(completed)]
+
+    def _retain(self, pending: PendingCheckpoint, completed: CompletedCheckpoint, now: float) -> list[Instruction]:
+        """A checkpoint counts now: older ones that do not yet never will, and the oldest of those that do may go."""
+        self._last_end = now
+        self._failures = 0
+        self._retained.append(completed)
+        runs = bool(self._places(pending))
+        files = self._rebase((completed.checkpoint,) if runs else (*self._bases, completed.checkpoint))
+        files += [file for base in pending.pins for file in self._files.release(base)]
+        surplus = self._retained[: -self._config.retained]
+        del self._retained[: -self._config.retained]
+        files += [file for dropped in surplus for file in self._files.release(dropped.checkpoint)]
+        answer: list[Instruction] = []
+        for older in [p for p in self._pending.values() if self._is_subsumed(p, completed.checkpoint)]:
+            answer += self._abort(older, AbortReason.SUBSUMED, f"checkpoint {completed.checkpoint}", now)
+        return answer + self._deletion(files, surplus)
+
+    @staticmethod
+    def _is_subsumed(pending: PendingCheckpoint, completed: int) -> bool:
+        return pending.kind is SnapshotKind.CHECKPOINT and pending.number < completed
+
+    def _abort(self, pending: PendingCheckpoint, reason: AbortReason, message: str, now: float) -> list[Instruction]:
+        del self._pending[pending.number]
+        pending.move(Phase.ABORTED)
+        self._failed += 1
+        self._history.append(pending.record(now, reason, message))
+        text = f"{pending.kind.value} {pending.number} was aborted, as {reason.value}: {message}"
+        answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, self._places(pending))]
+        stored = self._storing.pop(pending.number, None)
+        manifests = [stored] if stored is not None else []
+        if pending.kind is not SnapshotKind.CHECKPOINT:
+            self._savepoints.discard(pending.number)
+            self._aborted_savepoints.add(pending.number)
+            files = distinct(file for handle in pending.handles for file in handle.files())
+            return answer + self._deletion(files, manifests, pending.number)
+        self._last_end = now
+        files = [file for number in (pending.number, *pending.pins) for file in self._files.release(number)]
+        return answer + self._deletion(files, manifests) + self._count_failure(pending, reason, text)
+
+    def _count_failure(self, pending: PendingCheckpoint, reason: AbortReason, text: str) -> list[Instruction]:
+        attempt, tolerable = self._attempt, self._config.tolerable_failures
+        if reason not in COUNTED or attempt is None or attempt.number != pending.attempt or attempt.failing:
+            return []
+        self._failures += 1
+        if tolerable is None or self._failures <= tolerable:
+            return []
+        attempt.failing = True
+        failures, self._failures = self._failures, 0
+        limit = f"{failures} failed in a row, and tolerable_failures is {tolerable}: see to the cause, or raise it"
+        return [FailJob(f"{text}; {limit}")]
+
+    def _discard(self, checkpoint: int, handle: SubtaskHandle) -> tuple[Acknowledgement, list[Instruction]]:
+        """The acknowledgement of a checkpoint that has an outcome: nobody will ever refer to what it has written."""
+        if not 1 <= checkpoint < self._next:
+            return Acknowledgement.UNKNOWN, []
+        if checkpoint in self._savepoints:
+            return Acknowledgement.DISCARDED, []
+        if checkpoint in self._aborted_savepoints:
+            return Acknowledgement.DISCARDED, self._deletion(distinct(handle.files()), (), checkpoint)
+        return Acknowledgement.DISCARDED, self._deletion(self._files.unreferenced(handle.files()))
+
+    # Files
+
+    def _add_files(self, pending: PendingCheckpoint, handle: SubtaskHandle) -> Size:
+        if pending.kind is SnapshotKind.CHECKPOINT:
+            return self._files.add(pending.number, handle.files())
+        total = sum(file.length for file in distinct(handle.files()))
+        return Size(total, total)
+
+    def _rebase(self, bases: tuple[int, ...]) -> list[FileHandle]:
+        """Keep the files of `bases` for the checkpoints to come, in place of those so far; the files left over."""
+        before, self._bases = self._bases, bases
+        for base in bases:
+            self._files.hold(base)
+        return [file for base in before for file in self._files.release(base)]
+
+    def _newest(self) -> tuple[int, ...]:
+        return (self._retained[-1].checkpoint,) if self._retained else ()
+
+    @staticmethod
+    def _deletion(
+        files: Sequence[FileHandle], checkpoints: Sequence[CompletedCheckpoint] = (), savepoint: int = 0
+    ) -> list[Instruction]:
+        return [Delete(checkpoints, files, savepoint)] if files or checkpoints else []
+
+    # Words and places
+
+    def _places(self, pending: PendingCheckpoint) -> Sequence[Place]:
+        """Its subtasks, if they still run."""
+        runs = self._attempt is not None and self._attempt.number == pending.attempt
+        return pending.places if runs else ()
+
+    def _lateness(self, pending: PendingCheckpoint) -> str:
+        return f"timeout_ms is {self._config.timeout_ms}; {pending.progress()}"
 
 
-Instruction: TypeAlias = Trigger | Store | NotifyComplete | NotifyAborted | Delete | FailJob
+def _failure_last(answer: list[Instruction]) -> list[Instruction]:
+    """The same instructions, with the one that ends the attempt behind those that need it."""
+    return sorted(answer, key=lambda instruction: isinstance(instruction, FailJob))

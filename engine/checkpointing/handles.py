@@ -1,7 +1,7 @@
 """What checkpoints consist of, by reference: which files hold the state of which operator and subtask.
 
-Checkpoint writers make them, subtasks acknowledge with them, the coordinator gathers them, the manifest keeps them. They
-are values without data, cheap to send, and name each file with its length and hash.
+Checkpoint writers make them, subtasks acknowledge with them, the coordinator gathers them, the manifest keeps them.
+They are values without data, cheap to send, and name each file with its length and hash.
 """
 
 from __future__ import annotations
@@ -143,6 +143,7 @@ class CompletedCheckpoint:
         triggered_ms, completed_ms: civil time, int64 ms UTC; for people, nothing depends on it.
         subtasks: one handle each.
         split_parallelism: for each source uid, the parallelism that its splits were made for.
+        epoch: number of the manager that completed it (`Claim.epoch`); the store sets it.
     """
 
     job_id: str
@@ -156,6 +157,7 @@ class CompletedCheckpoint:
     completed_ms: int
     subtasks: tuple[SubtaskHandle, ...]
     split_parallelism: Mapping[str, int] = field(default_factory=dict)
+    epoch: int = 0
 
     def files(self) -> Iterator[FileHandle]:
         """All files that it refers to (a file may come several times)."""

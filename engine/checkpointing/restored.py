@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.engine.checkpointing.task_capture import in_flight_origin
 from penstock.engine.elements import Batch
 from penstock.engine.state.snapshot import OperatorSnapshot
 
@@ -30,3 +31,29 @@ class RestoredTask:
     in_flight: Mapping[str, Sequence[Batch]] = field(default_factory=dict)
     finished: bool = False
     tracked: bool = False
+
+
+def share_in_flight(
+    parts: Sequence[Mapping[str, Sequence[Batch]]], subtask: int, parallelism: int
+) -> dict[str, list[Batch]]:
+    """What one of `parallelism` upstream subtasks sends anew: the rows of its own channels, so that they keep their order.
+
+    Args:
+        parts: the rows under way of each subtask, by `in_flight_key`. Receivers come before senders: what had arrived
+            on a channel goes before what had not been sent (the ids of tasks ascend downstream).
+        subtask, parallelism: of the upstream subtask that goes on; old sender i's rows go to i modulo the parallelism.
+
+    Returns:
+        By the uid of the exchange, for `RestoredTask.in_flight`.
+
+    Example:
+        >>> share_in_flight([{"a->b#0@0": [received]}, {"a->b#0@0": [unsent], "a->b#0@1": [other]}], 0, 2)
+        {'a->b#0': [received, unsent]}
+    """
+    shared: dict[str, list[Batch]] = {}
+    for part in parts:
+        for key, batches in part.items():
+            exchange, sender = in_flight_origin(key)
+            if sender % parallelism == subtask:
+                shared.setdefault(exchange, []).extend(batches)
+    return shared

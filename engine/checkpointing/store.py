@@ -23,7 +23,7 @@ class Claim:
     Args:
         epoch: number of managers so far, this one included; each claims a number that nobody had.
         next_checkpoint: a number that no checkpoint of the job has had, completed or not.
-        retained: the completed checkpoints that count, oldest first: those of fenced managers that came too late do not.
+        retained: the completed checkpoints that count, oldest first; those of fenced managers do not.
     """
 
     epoch: int

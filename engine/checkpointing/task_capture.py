@@ -20,8 +20,8 @@ class TaskCapture:
         barrier: which checkpoint, for what.
         task, subtask, parallelism: of which.
         operators: uid, name and capture of each operator, the source first.
-        in_flight: by the uid of the exchange, the rows that an unaligned barrier overtook, in the order of each channel
-            (those that this subtask had sent on or was about to send, and those that had come to it).
+        in_flight: by exchange and sender (`in_flight_key`), the rows that an unaligned barrier overtook, in the order of
+            each channel: those that this subtask was about to send, and those that had come to it.
         finished: whether the subtask's input has ended and it has emitted all it had.
         alignment_ms: how long the barriers of the channels were apart.
         sync_ms: how long the data waited for the capture.
@@ -36,3 +36,23 @@ class TaskCapture:
     finished: bool = False
     alignment_ms: float = 0.0
     sync_ms: float = 0.0
+
+
+def in_flight_key(exchange: str, sender: int) -> str:
+    """What the rows under way are kept by: the exchange, and the subtask that sent them, which sends them again.
+
+    Args:
+        exchange: `Exchange.uid`.
+        sender: index of the upstream subtask.
+
+    Example:
+        >>> in_flight_key("1:source->2:count#0", 3)
+        '1:source->2:count#0@3'
+    """
+    return f"{exchange}@{sender}"
+
+
+def in_flight_origin(key: str) -> tuple[str, int]:
+    """The exchange and the sender of an `in_flight_key`."""
+    exchange, _, sender = key.rpartition("@")
+    return exchange, int(sender)

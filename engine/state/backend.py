@@ -22,7 +22,8 @@ from penstock.engine.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.engine.state.snapshot import StateTable
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_capture
+from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
 
 Key: TypeAlias = Any
 """The key as users see it: the value of the only key column, or a tuple of several; () where there is no key column."""
@@ -100,8 +101,8 @@ class ListState(ABC):
 
 
 class MapState(ABC):
-    """A map for the current key; entries keep the order in which their keys first came on `heap`, and that of the
-    serialised keys on `rocksdb`."""
+    """A map for the current key; entries keep the order in which their keys first came on `heap` (after a restore, may
+    be, in which they were last changed), and that of the serialised keys on `rocksdb`."""
 
     @abstractmethod
     def get(self, key: Any, default: Any = None) -> Any:
@@ -256,10 +257,23 @@ class KeyedStateBackend(ABC):
         underscores in front where a key column has that name (`StateTables.column_name`).
         """
 
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """All states at a barrier, by reference (its watermark means nothing); what `snapshot` is when it is complete.
+
+        By default all of `snapshot()`, at once.
+
+        Args:
+            request: for what, and whether what has changed since the capture before is enough. What `restore` has
+                brought has not changed.
+        """
+        return complete_capture(OperatorSnapshot(self.snapshot()))
+
     @abstractmethod
     def restore(self, tables: Mapping[str, StateTable]) -> None:
-        """Hold what the tables hold; tables of states that are not declared are ignored. Called on an empty backend,
-        once its states are declared.
+        """Hold what the tables hold. Called on an empty backend, once its states are declared.
+
+        A table of a state that is not declared is kept aside: the state gets it when it is declared, and until then it
+        goes unchanged into each snapshot, so that no state is lost because a program does not use it for a while.
 
         Raises:
             StateError: a state was declared with another type than that in the snapshot.

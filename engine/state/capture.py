@@ -130,6 +130,12 @@ def complete_table(table: StateTable) -> TableCapture:
     return TableCapture(table.redistribution, lambda: table.data)
 
 
+def captured_snapshot(capture: OperatorCapture) -> OperatorSnapshot:
+    """What a complete capture without native files holds, made now."""
+    tables = {name: StateTable(table.redistribution, table.rows()) for name, table in capture.tables.items()}
+    return OperatorSnapshot(tables, capture.watermark)
+
+
 def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
     """The rows that stand after all parts, oldest first: of those with the same identity the last, unless deleted.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from penstock.engine.checkpointing.task_capture import in_flight_key
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.elements import Batch, Element
@@ -16,10 +17,11 @@ from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.task.alignment import AlignmentMember
 from penstock.engine.task.chain import ChainLink, CountingCollector, fan_out
+from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
 from penstock.engine.task.outputs import BatchLimits, Channel, ChannelBuffer
-from penstock.engine.task.partitioners import SplitterContext
+from penstock.engine.task.partitioners import SplitterContext, is_overtakable
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.schema_guard import GuardedEntry
 from penstock.engine.task.source_head import SourceHead
@@ -76,17 +78,39 @@ def build_task(
         )
         links[number] = ChainLink(operator.factory(), context, main)
     chain = [links[number] for number in range(len(task.operators))]
+    info = _info(graph, task, subtask)
     counted = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
     if task.source is None:
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
-        return Task(gate, entry, chain, Router(edges), clock, counted)
+        gate.let_overtake(_overtakable_channels(graph, task, subtask))
+        return Task(gate, entry, chain, Router(edges), clock, counted, info)
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
     source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
-    return Task(head, source_entry, chain, Router(edges), clock, counted)
+    return Task(head, source_entry, chain, Router(edges), clock, counted, info)
+
+
+def _info(graph: PhysicalGraph, task: TaskPlan, subtask: int) -> TaskInfo:
+    operators = [(operator.uid, operator.name) for operator in task.operators]
+    source = None if task.source is None else (task.source.uid, task.source.name)
+    channels = [
+        in_flight_key(graph.task(channel.upstream_task).outputs[channel.output].uid, channel.upstream_subtask)
+        for channel in graph.input_channels(task.id, subtask)
+    ]
+    incremental = graph.config.checkpoints.incremental
+    return TaskInfo(task.id, subtask, task.parallelism, operators, source, channels, incremental)
+
+
+def _overtakable_channels(graph: PhysicalGraph, task: TaskPlan, subtask: int) -> list[int]:
+    """The input channels on which an unaligned barrier may overtake rows."""
+    return [
+        number
+        for number, channel in enumerate(graph.input_channels(task.id, subtask))
+        if is_overtakable(graph.task(channel.upstream_task).outputs[channel.output].partitioner)
+    ]
 
 
 def _source_head(plan: SourcePlan, context: OperatorContext, alignment: AlignmentMember | None) -> SourceHead:
@@ -114,5 +138,5 @@ def _router_edges(
             SplitterContext(exchange.where, len(targets), subtask, config.max_parallelism)
         )
         buffers = [ChannelBuffer(open_channel(output, index), limits) for index in range(len(targets))]
-        edges.append(RouterEdge(splitter, buffers, clock))
+        edges.append(RouterEdge(splitter, buffers, clock, exchange.uid, is_overtakable(exchange.partitioner)))
     return edges

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.engine.elements import (
+    MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Batch,
     Control,
@@ -63,6 +64,9 @@ class ChainLink:
             case Watermark(timestamp):
                 if timestamp <= self._restored_watermark:
                     # The sources begin anew with low watermarks; the operator had come further.
+                    if timestamp == MAX_TIMESTAMP:
+                        # It has been here before, but those behind it may not have been.
+                        self._out.broadcast(element)
                     return
                 passed_on = self.operator.on_watermark(element, self._out)
                 if passed_on is not None:

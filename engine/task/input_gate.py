@@ -1,8 +1,9 @@
 """The input gate of a task: takes messages from all its channels and gives the loop one element at a time.
 
 It chooses fairly among the channels that have something, gives back a channel's credit when it takes a message, and
-merges watermarks, idleness, supersteps and ends of input, so that the chain sees one event time and one end. At the
-head of a loop the channels from its tails have no part in these: they have rounds of their own.
+merges watermarks, idleness, supersteps, ends of input and the barriers of checkpoints, so that the chain sees one event
+time, one end and one barrier. At the head of a loop the channels from its tails have no part in these: they have rounds
+of their own.
 
 Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation describes it ("Idle sources").
 """
@@ -10,7 +11,7 @@ Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +21,9 @@ from penstock.engine.elements import (
     INPUT_ENDED,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
+    Barrier,
     Batch,
+    CheckpointMode,
     Control,
     Element,
     EndOfInput,
@@ -28,6 +31,7 @@ from penstock.engine.elements import (
     Watermark,
     WatermarkStatus,
 )
+from penstock.engine.task.barriers import BarrierAligner
 from penstock.engine.task.outputs import Message
 
 Choice: TypeAlias = Callable[[Sequence[int]], int]
@@ -191,22 +195,42 @@ class InputGate:
         self._input_indexes = input_indexes
         self._choose = choose
         self._inboxes: list[deque[tuple[Message, Callable[[], None]]]] = [deque() for _ in input_indexes]
+        self._announced: deque[tuple[int, Barrier | EndOfInput]] = deque()
         self._waiting: deque[int] = deque()
         self._set_aside: list[int] = []
         self._taken: deque[tuple[int, Element]] = deque()
+        self._is_urgent = False
+        self._now = 0.0
         self._feedback = frozenset(channel for channel, index in enumerate(input_indexes) if index == FEEDBACK_INPUT)
         self._merger = WatermarkMerger(len(input_indexes), self._feedback)
-        self._barriers = BarrierMerger(len(input_indexes))
+        self._supersteps = BarrierMerger(len(input_indexes))
         self._rounds = FeedbackRounds(self._feedback)
+        self._blocked: frozenset[int] = frozenset()
         self._input_ended = False
+        self.let_overtake(())
         if len(self._feedback) == len(input_indexes):
             # No upstream subtask sends here, as behind a global exchange.
             self._taken.append((0, self._end_input()))
+
+    def let_overtake(self, channels: Iterable[int]) -> None:
+        """Let unaligned barriers overtake rows on `channels`; to be called before anything arrives."""
+        others = (channel for channel in range(len(self._input_indexes)) if channel not in self._feedback)
+        self._aligner = BarrierAligner(others, channels)
 
     @property
     def keeps_input(self) -> bool:
         """Messages wait here at the cost of their senders' credit."""
         return False
+
+    @property
+    def alignment_seconds(self) -> float:
+        """How long the barriers of the last checkpoint that began were apart."""
+        return self._aligner.alignment_seconds
+
+    @property
+    def deadline(self) -> float:
+        """When (seconds, monotonic) `next_urgent` has something to do because time has passed."""
+        return self._aligner.deadline
 
     def put(self, channel: int, message: Message, release: Callable[[], None]) -> None:
         """Deliver a message; `release` is called when it is taken (that of a tail: now) and gives its credit back.
@@ -220,6 +244,18 @@ class InputGate:
         self._inboxes[channel].append((message, release))
         if self._choose is None:
             self._waiting.append(channel)
+        last = message[-1] if message else None
+        if isinstance(last, Barrier | EndOfInput):
+            self._announced.append((channel, last))
+
+    def next_urgent(self, now: float) -> tuple[int, Element] | None:
+        """What must not wait for the outputs: an unaligned barrier, and what was taken before it."""
+        self._now = now
+        while self._announced:
+            self._on_announced(*self._announced.popleft())
+        if self._aligner.deadline <= now:
+            self._begin(self._aligner.on_time(now))
+        return self._give() if self._is_urgent else None
 
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next element with its input index, or None if there is nothing."""
@@ -228,7 +264,60 @@ class InputGate:
             if channel is None:
                 return None
             self._take_message(channel)
-        return self._taken.popleft()
+        return self._give()
+
+    def _give(self) -> tuple[int, Element]:
+        given = self._taken.popleft()
+        if self._is_urgent:
+            self._is_urgent = any(_is_unaligned(element) for _, element in self._taken)
+        return given
+
+    def abort(self, checkpoint: int) -> None:
+        """Wait for the barriers of the checkpoint no more."""
+        self._aligner.abort(checkpoint)
+        self._taken = deque(
+            (index, element)
+            for index, element in self._taken
+            if not isinstance(element, Barrier) or element.checkpoint != checkpoint
+        )
+        self._is_urgent = any(_is_unaligned(element) for _, element in self._taken)
+        self._unblock()
+
+    def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]] | None:
+        """By channel, the rows that the barrier of an unaligned checkpoint overtook; None while some may come."""
+        return self._aligner.take_overtaken(checkpoint)
+
+    def _on_announced(self, channel: int, element: Barrier | EndOfInput) -> None:
+        if channel in self._feedback:
+            return
+        if isinstance(element, Barrier):
+            self._begin(self._aligner.on_announced(channel, element, self._now))
+        for checkpoint in self._aligner.awaiting(channel):
+            self._record_inbox(channel, checkpoint)
+
+    def _begin(self, barriers: Sequence[Barrier]) -> None:
+        """Give the barriers to the task behind what was taken, and record what they have overtaken."""
+        for barrier in barriers:
+            self._taken.append((0, barrier))
+            self._is_urgent |= _is_unaligned(barrier)
+            for channel in self._aligner.awaited(barrier.checkpoint):
+                self._record_inbox(channel, barrier.checkpoint)
+        self._unblock()
+
+    def _record_inbox(self, channel: int, checkpoint: int) -> None:
+        """Record the rows that wait in front of the barrier, if it is there; else they are recorded as they are taken.
+
+        The inbox is copied, because another thread may append to it.
+        """
+        rows: list[Batch] = []
+        for message, _ in self._inboxes[channel].copy():
+            for element in message:
+                if isinstance(element, Batch):
+                    rows.append(element)
+                elif isinstance(element, EndOfInput) or _is_of(element, checkpoint):
+                    self._aligner.record(channel, checkpoint, rows)
+                    self._aligner.met(channel, checkpoint)
+                    return
 
     def _take_message(self, channel: int) -> None:
         message, release = self._inboxes[channel].popleft()
@@ -236,19 +325,25 @@ class InputGate:
         input_index = self._input_indexes[channel]
         for element in message:
             if isinstance(element, Batch):
+                for checkpoint in self._aligner.awaiting(channel):
+                    self._aligner.record(channel, checkpoint, (element,))
                 self._taken.append((input_index, element))
+            elif isinstance(element, Barrier):
+                self._begin(self._aligner.on_barrier(channel, element, self._now))
             elif channel in self._feedback:
                 self._taken.extend((input_index, merged) for merged in self._on_feedback(channel, element))
             else:
                 self._taken.extend((input_index, merged) for merged in self._on_control(channel, element))
+                if isinstance(element, EndOfInput):
+                    self._begin(self._aligner.on_end(channel, self._now))
 
     def _on_control(self, channel: int, element: Control) -> list[Control]:
         if isinstance(element, IterationBarrier):
             # What comes into a loop from another one has nothing to do with its supersteps.
-            return [] if self._feedback else [*self._barriers.on_barrier(channel, element)]
-        barriers = self._barriers.on_end(channel) if isinstance(element, EndOfInput) else []
+            return [] if self._feedback else [*self._supersteps.on_barrier(channel, element)]
+        supersteps = self._supersteps.on_end(channel) if isinstance(element, EndOfInput) else []
         merged = self._merger.on_control(channel, element)
-        return [*barriers, *(self._end_input() if isinstance(one, EndOfInput) else one for one in merged)]
+        return [*supersteps, *(self._end_input() if isinstance(one, EndOfInput) else one for one in merged)]
 
     def _end_input(self) -> Control:
         """What the task is told when the channels from outside a loop have ended: all others go on."""
@@ -263,25 +358,37 @@ class InputGate:
                 complete = self._rounds.on_end(channel)
             case _:
                 return []
-        if not self._rounds.blocked:
+        self._unblock()
+        return [*complete, EndOfInput()] if self._rounds.ended and self._input_ended else complete
+
+    def _unblock(self) -> None:
+        """Let the channels that were blocked and are not any more have their turn again, those first that came first."""
+        self._blocked = self._aligner.blocked | self._rounds.blocked
+        if self._set_aside:
             self._waiting.extendleft(reversed(self._set_aside))
             self._set_aside.clear()
-        return [*complete, EndOfInput()] if self._rounds.ended and self._input_ended else complete
 
     def _next_channel(self) -> int | None:
         if self._choose is not None:
-            blocked = self._rounds.blocked
-            ready = [channel for channel, inbox in enumerate(self._inboxes) if inbox and channel not in blocked]
+            ready = [channel for channel, inbox in enumerate(self._inboxes) if inbox and channel not in self._blocked]
             return self._choose(ready) if ready else None
         while self._waiting:
             channel = self._waiting.popleft()
-            if channel not in self._rounds.blocked:
+            if channel not in self._blocked:
                 return channel
             self._set_aside.append(channel)
         return None
 
     def close(self) -> None:
         """Nothing to release: messages that were not taken keep their credit."""
+
+
+def _is_unaligned(element: Element) -> bool:
+    return isinstance(element, Barrier) and element.mode is CheckpointMode.UNALIGNED
+
+
+def _is_of(element: Element, checkpoint: int) -> bool:
+    return isinstance(element, Barrier) and element.checkpoint == checkpoint
 
 
 def _nothing() -> None:

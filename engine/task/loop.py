@@ -2,23 +2,28 @@
 
 A runtime calls `Task.step` again and again from one thread. Each step takes one element from the head (an input gate or
 a source), runs it through the chain, and flushes the router. It is taken only when every output has capacity, so a slow
-consumer stops its producers, step by step, up to the source.
+consumer stops its producers, step by step, up to the source; only unaligned barriers do not wait. What belongs to
+checkpoints is in `checkpoints.py`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from penstock.engine.checkpointing.restored import RestoredTask
+from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
-from penstock.engine.elements import Element, EndOfInput
+from penstock.engine.elements import Barrier, Element, EndOfInput
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.operators.base import Operator
-from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.task.chain import ChainLink
+from penstock.engine.task.checkpoints import Barriers, TaskCheckpoints, TaskInfo
 from penstock.engine.task.router import Router
+from penstock.engine.task.source_head import SourceHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,21 @@ class Finished:
 StepResult: TypeAlias = Progress | Idle | Blocked | Finished
 
 
-class Head(Protocol):
+class Head(Barriers, Protocol):
     """Where a task's elements come from."""
+
+    def next_urgent(self, now: float) -> tuple[int, Element] | None:
+        """What must not wait for the outputs: an unaligned barrier, and what was taken before it.
+
+        Args:
+            now: seconds, monotonic.
+        """
+        ...
+
+    @property
+    def deadline(self) -> float:
+        """When (seconds, monotonic) `next_urgent` has something to do because time has passed; infinity for never."""
+        ...
 
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next element and the input that it came on; `Wait` or None if there is none now."""
@@ -86,6 +104,7 @@ class Task:
         router: where the chain's output goes.
         clock: the runtime's clock.
         metrics: kept up to date by each step.
+        info: which subtask it is.
     """
 
     def __init__(
@@ -96,6 +115,7 @@ class Task:
         router: Router,
         clock: Clock,
         metrics: SubtaskMetrics,
+        info: TaskInfo,
     ) -> None:
         self._head = head
         self._entry = entry
@@ -103,21 +123,44 @@ class Task:
         self._timed = [link for link in links if _uses_processing_time(link.operator)]
         self._router = router
         self._clock = clock
-        self._ended = False
+        self._source = head if isinstance(head, SourceHead) else None
+        self._checkpoints = TaskCheckpoints(info, head, self._source, links, router, clock)
         self._timers_went_first = False
         self._last_step = clock.monotonic()
         self._last_result: StepResult = Idle(None)
         self.metrics = metrics
 
-    def open(self, snapshots: Sequence[OperatorSnapshot] | None = None) -> None:
+    def open(self, restored: RestoredTask | None = None) -> None:
         """Open all operators, the last one first, so that each finds those behind it ready.
 
         Args:
-            snapshots: what they go on from, from first to last; None at a fresh start.
+            restored: what the subtask goes on from; None at a fresh start.
+
+        Raises:
+            RestoreError: it does not fit the task.
         """
-        given = [None] * len(self._links) if snapshots is None else snapshots
-        for link, snapshot in reversed(list(zip(self._links, given, strict=True))):
-            link.open(snapshot)
+        self._checkpoints.open(restored)
+
+    def expect(self, barrier: Barrier) -> None:
+        """Take part in a checkpoint. This and all calls below: between steps, by the thread that steps; then step."""
+        self._checkpoints.expect(barrier)
+
+    def take_captures(self) -> list[TaskCapture]:
+        """The captures that are ready to be written, in the order in which they were made. Ask after each step."""
+        return self._checkpoints.take_captures()
+
+    def abort(self, checkpoint: int) -> None:
+        """The checkpoint will not be: nothing waits for its barriers any more."""
+        self._checkpoints.abort(checkpoint)
+
+    def complete(self, checkpoint: int) -> None:
+        """The checkpoint counts: sinks commit."""
+        self._checkpoints.complete(checkpoint)
+
+    def drain(self) -> None:
+        """End the input here, if the task is a source."""
+        if self._source is not None:
+            self._source.drain()
 
     def step(self) -> StepResult:
         """Do one thing, or say why nothing can be done."""
@@ -131,10 +174,15 @@ class Task:
         return self._last_result
 
     def _step(self, now: float) -> StepResult:
-        if self._ended:
-            return Finished() if self._router.drained else Blocked(self._router.deadline)
+        if self._checkpoints.deadline <= now:
+            self._checkpoints.on_time(now)
+        if self._checkpoints.input_ended:
+            return Finished() if self._router.drained else Blocked(self._until())
+        urgent = self._head.next_urgent(now)
+        if urgent is not None:
+            return self._process(*urgent)
         if not self._router.has_capacity or (self._head.keeps_input and self._router.congested(now)):
-            return Blocked(self._router.deadline)
+            return Blocked(self._until())
         # Timers that are due again at once must not keep the input waiting for ever.
         self._timers_went_first = bool(self._timed) and not self._timers_went_first and self._fire_timers()
         if self._timers_went_first:
@@ -143,16 +191,22 @@ class Task:
         taken = self._head.next()
         match taken:
             case None:
-                return Idle(_earliest(self._router.deadline, self._timer_deadline(now)))
+                return Idle(self._until(self._timer_deadline(now)))
             case Wait(until):
-                return Idle(_earliest(until, self._router.deadline, self._timer_deadline(now)))
+                return Idle(self._until(until, self._timer_deadline(now)))
             case (input_index, element):
-                self._process(input_index, element)
-                self._router.flush(self._clock.monotonic())
-                return Progress()
+                return self._process(input_index, element)
+
+    def _until(self, *deadlines: float | None) -> float | None:
+        """The first of the deadlines, and of those of what is to be sent and of checkpoints; None if there is none."""
+        checkpoints = min(self._checkpoints.deadline, self._head.deadline)
+        others = (self._router.deadline, None if checkpoints == math.inf else checkpoints)
+        return min((deadline for deadline in (*deadlines, *others) if deadline is not None), default=None)
 
     def _fire_timers(self) -> bool:
         """Let the operators whose time has come act; whether there were any."""
+        if self._checkpoints.suspended:
+            return False
         now_ms = self._clock.now_ms()
         due = [link for link in self._timed if (at := link.next_processing_time) is not None and at <= now_ms]
         for link in due:
@@ -161,17 +215,20 @@ class Task:
 
     def _timer_deadline(self, now: float) -> float | None:
         """When (seconds, monotonic) the next operator has something to do by the clock."""
+        if self._checkpoints.suspended:
+            return None
         times = [at for link in self._timed if (at := link.next_processing_time) is not None]
         return now + (min(times) - self._clock.now_ms()) / 1000 if times else None
 
-    def _process(self, input_index: int, element: Element) -> None:
-        if isinstance(element, EndOfInput):
-            self._ended = True
-        self._entry.process(input_index, element)
-
-    def snapshot(self) -> list[OperatorSnapshot]:
-        """The state of all operators, from first to last, as of now. Call it between steps."""
-        return [link.operator.snapshot() for link in self._links]
+    def _process(self, input_index: int, element: Element) -> Progress:
+        if isinstance(element, Barrier):
+            self._checkpoints.begin(element)
+        else:
+            self._entry.process(input_index, element)
+            if isinstance(element, EndOfInput):
+                self._checkpoints.on_end()
+        self._router.flush(self._clock.monotonic())
+        return Progress()
 
     def _account(self, now: float) -> None:
         """Credit the time since the last step to what that step ended with."""
@@ -198,7 +255,3 @@ class Task:
 
 def _uses_processing_time(operator: Operator) -> bool:
     return type(operator).next_processing_time is not Operator.next_processing_time
-
-
-def _earliest(*deadlines: float | None) -> float | None:
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -11,14 +11,18 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from penstock.engine.elements import Batch, Control, Element, Watermark, concat_batches
+from penstock.engine.elements import Barrier, Batch, Control, Element, Watermark, concat_batches
 
 Message: TypeAlias = tuple[Element, ...]
-"""What travels at once: at most one batch, with the control elements right behind it."""
+"""What travels at once: at most one batch, with the control elements right behind it. A barrier ends its message."""
 
 
 class Channel(Protocol):
-    """The sending end of a channel, supplied by the runtime."""
+    """The sending end of a channel, supplied by the runtime.
+
+    A message that is a barrier alone may always be sent, also without credit: so an unaligned checkpoint gets through
+    where rows do not. It uses up a credit like any other, so that `credits` may be negative for a while.
+    """
 
     @property
     def credits(self) -> int:
@@ -107,6 +111,27 @@ class ChannelBuffer:
                 self._since = now
         else:
             self._seal(element)
+
+    def holds(self, checkpoint: int) -> bool:
+        """Whether the barrier of the checkpoint waits here."""
+        return any(_is_barrier_of(message[-1], checkpoint) for message in self._sealed)
+
+    def overtake(self, barrier: Barrier) -> list[Batch]:
+        """Send `barrier` now, before all rows or from where one of its checkpoint waits; returns the rows behind it.
+
+        They stay here: they are sent, and belong to the checkpoint as well.
+        """
+        overtaken: list[Batch] = []
+        for place, message in enumerate(self._sealed):
+            overtaken.extend(element for element in message if isinstance(element, Batch))
+            if _is_barrier_of(message[-1], barrier.checkpoint):
+                self._sealed[place] = message[:-1]
+                break
+        else:
+            overtaken.extend(part for part, _ in self._parts)
+        self._sealed = deque(message for message in self._sealed if message)
+        self._channel.send((barrier,))
+        return overtaken
 
     def flush(self, now: float) -> None:
         """Send what is full, as far as the credit goes, and what is due, if nothing is under way.
@@ -199,6 +224,10 @@ class ChannelBuffer:
     def _watermark_goes_first(self) -> bool:
         """Whether a watermark stands before all rows, and they fill a message of their own."""
         return bool(self._watermarks) and self._watermarks[0][0] == 0 and self._rows >= self._limits.rows
+
+
+def _is_barrier_of(element: Element, checkpoint: int) -> bool:
+    return isinstance(element, Barrier) and element.checkpoint == checkpoint
 
 
 def _rows_that_fit(batch: Batch, rows: int, size: int) -> int:

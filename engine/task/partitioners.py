@@ -58,6 +58,17 @@ class Partitioner(Protocol):
         ...
 
 
+def is_overtakable(partitioner: Partitioner) -> bool:
+    """Whether unaligned barriers may overtake the rows of such an exchange.
+
+    The rows of a checkpoint are sent anew after a restore. That is possible where they may go to any subtask, or to one
+    that their content tells; not where subtasks are connected one to one, or all get the same rows.
+
+    Source: Flink's documentation, "Checkpointing under backpressure", "Certain data distribution patterns".
+    """
+    return not isinstance(partitioner, Forward | Rescale | Broadcast)
+
+
 def _to_the_only_channel(batch: Batch) -> Iterable[tuple[int, Batch]]:
     return ((0, batch),)
 

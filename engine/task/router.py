@@ -5,21 +5,39 @@ The chain emits into it; the loop asks it for capacity and makes it flush. It ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.engine.clock import Clock
-from penstock.engine.elements import Batch, Control
+from penstock.engine.elements import Barrier, Batch, CheckpointMode, Control
+from penstock.engine.errors import RestoreError
 from penstock.engine.task.outputs import ChannelBuffer
 from penstock.engine.task.partitioners import Splitter
 
 
 class RouterEdge:
-    """Collector for one outgoing edge: divides batches among the edge's channels."""
+    """Collector for one outgoing edge: divides batches among the edge's channels.
 
-    def __init__(self, splitter: Splitter, buffers: Sequence[ChannelBuffer], clock: Clock) -> None:
+    Args:
+        splitter: divides them.
+        buffers: one a channel.
+        clock: the runtime's clock.
+        uid: of the exchange.
+        overtakable: whether unaligned barriers may overtake its rows.
+    """
+
+    def __init__(
+        self,
+        splitter: Splitter,
+        buffers: Sequence[ChannelBuffer],
+        clock: Clock,
+        uid: str = "",
+        overtakable: bool = False,
+    ) -> None:
         self._split = splitter
         self.buffers = buffers
         self._clock = clock
+        self.uid = uid
+        self.overtakable = overtakable
 
     def collect(self, batch: Batch) -> None:
         now = self._clock.monotonic()
@@ -36,6 +54,7 @@ class Router:
     """All outgoing edges of one task."""
 
     def __init__(self, edges: Sequence[RouterEdge]) -> None:
+        self._edges = edges
         self._buffers = [buffer for edge in edges for buffer in edge.buffers]
 
     @property
@@ -61,3 +80,65 @@ class Router:
         """Send what is full or due."""
         for buffer in self._buffers:
             buffer.flush(now)
+
+    def broadcast(self, element: Control) -> None:
+        """Send a control element to all consumers, behind everything emitted so far."""
+        for edge in self._edges:
+            edge.broadcast(element)
+
+    def forward(self, barrier: Barrier) -> dict[str, list[Batch]]:
+        """Send a barrier to all consumers; returns, by exchange, the rows that it overtakes where it is unaligned."""
+        if barrier.mode is not CheckpointMode.UNALIGNED:
+            self.broadcast(barrier)
+            return {}
+        for edge in self._edges:
+            if not edge.overtakable:
+                edge.broadcast(barrier)
+        return _overtake(barrier, [(edge, edge.buffers) for edge in self._edges if edge.overtakable])
+
+    def hurry(self, barrier: Barrier) -> dict[str, list[Batch]]:
+        """Let a barrier that waits in the buffers overtake the rows before it; returns those, by exchange."""
+        waiting = [
+            (edge, [buffer for buffer in edge.buffers if buffer.holds(barrier.checkpoint)])
+            for edge in self._edges
+            if edge.overtakable
+        ]
+        return _overtake(barrier, waiting)
+
+    def hurry_past_end(self, barrier: Barrier) -> dict[str, list[Batch]]:
+        """The same for a task that has ended: where rows and the end wait, the barrier goes before them."""
+        waiting = [
+            (edge, [buffer for buffer in edge.buffers if not buffer.empty]) for edge in self._edges if edge.overtakable
+        ]
+        return _overtake(barrier, waiting)
+
+    def holds(self, checkpoint: int) -> bool:
+        """Whether the barrier of a checkpoint waits where it may overtake rows."""
+        return any(buffer.holds(checkpoint) for edge in self._edges if edge.overtakable for buffer in edge.buffers)
+
+    def resend(self, in_flight: Mapping[str, Sequence[Batch]]) -> None:
+        """Emit the rows that were under way, by exchange, when a checkpoint was taken.
+
+        Raises:
+            RestoreError: no such exchange leaves this task.
+        """
+        edges = {edge.uid: edge for edge in self._edges}
+        for uid, batches in in_flight.items():
+            if uid not in edges:
+                raise RestoreError(
+                    f"the checkpoint holds rows that were under way on {uid!r}, which this program does not have; take a "
+                    "savepoint with the program that it had, and start this one from it"
+                )
+            for batch in batches:
+                edges[uid].collect(batch)
+
+
+def _overtake(
+    barrier: Barrier, waiting: Sequence[tuple[RouterEdge, Sequence[ChannelBuffer]]]
+) -> dict[str, list[Batch]]:
+    overtaken: dict[str, list[Batch]] = {}
+    for edge, buffers in waiting:
+        batches = [batch for buffer in buffers for batch in buffer.overtake(barrier)]
+        if batches:
+            overtaken.setdefault(edge.uid, []).extend(batches)
+    return overtaken

@@ -1,26 +1,59 @@
 """The head of a source task: drives the readers of the splits that belong to one subtask.
 
-Gives the loop batches, waits, and at the end of input the last watermark and the end. What the rows say about event
-time comes from `source_time.py`, in order with them. The task gets its turn after each read, whatever the reader gave.
+Gives the loop batches, waits, barriers, and at the end of input the last watermark and the end. What the rows say about
+event time comes from `source_time.py`, in order with them. The task gets its turn after each read, whatever the reader
+gave. A capture holds the position of each split behind the rows that were given before the barrier.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, SplitOrder, Wait
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Element, EndOfInput, Watermark
+from penstock.engine.elements import (
+    MAX_TIMESTAMP,
+    Barrier,
+    Batch,
+    CheckpointMode,
+    Control,
+    Element,
+    EndOfInput,
+    SnapshotKind,
+    Watermark,
+)
+from penstock.engine.errors import RestoreError
 from penstock.engine.operators.base import Collector
+from penstock.engine.state.capture import OperatorCapture, TableCapture
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 from penstock.engine.task.source_time import SourceTime, SplitTime, UntimedSplits
 
 _ASSUMED_ROW_BYTES: Final = 1024
 """The size of a row before the first batch has shown it: rather too few rows once than too many."""
+SPLITS_TABLE: Final = "splits"
+"""The state of a source: a row for each split that has been begun, in every subtask those of all."""
+SPLITS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("split_id", pa.string(), nullable=False),
+        pa.field("position", pa.string()),
+        pa.field("finished", pa.bool_(), nullable=False),
+    ]
+)
+"""`position` is JSON text, as the reader gave it; null behind the end of the split."""
+
+
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """How far the splits are that are not being read: positions (JSON text) to go on at, and ids of those at the end."""
+
+    positions: dict[str, str] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
 
 
 class SourceHead:
@@ -45,6 +78,7 @@ class SourceHead:
         event_time: Callable[[Collector], SourceTime] = UntimedSplits,
     ) -> None:
         self._source = source
+        self._splits = splits
         self._pending = deque(splits)
         self._context = context
         self._max_rows = max_rows
@@ -54,6 +88,9 @@ class SourceHead:
         self._open: deque[_OpenSplit] = deque()
         self._ready: deque[Element] = deque()
         self._time = event_time(_Queue(self._ready))
+        self._progress = _Progress()
+        self._suspended_by: int | None = None
+        self.deadline = math.inf
         self._last_words: deque[Element] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
         if not splits and not source.bounded:
             # The other subtasks go on: that this one has nothing to read says nothing about event time.
@@ -64,12 +101,115 @@ class SourceHead:
         """Rows that are not read wait in the source, and are read in larger batches later."""
         return True
 
+    @property
+    def alignment_seconds(self) -> float:
+        """A source has no barriers to wait for."""
+        return 0.0
+
+    @property
+    def last_words(self) -> Sequence[Element]:
+        """What it says at the end of input."""
+        return tuple(self._last_words)
+
+    def restore(self, snapshot: OperatorSnapshot | None) -> None:
+        """Go on where the splits of this subtask were; those that the snapshot does not know are read from their start.
+
+        Raises:
+            RestoreError: a split was begun, and its source cannot go on in the middle.
+        """
+        table = None if snapshot is None else snapshot.tables.get(SPLITS_TABLE)
+        if table is None:
+            return
+        known = {row["split_id"]: row for row in table.data.to_pylist()}
+        mine = [known[split.split_id] for split in self._splits if split.split_id in known]
+        self._progress.positions = {row["split_id"]: row["position"] for row in mine if not row["finished"]}
+        self._progress.finished = {row["split_id"] for row in mine if row["finished"]}
+        if self._progress.positions and not self._source.rewindable:
+            raise RestoreError(
+                f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot go on where it "
+                "was: it has no open_at(); give it one, or start without the checkpoint"
+            )
+        for _ in self._progress.finished:
+            # They take part in event time no more.
+            self._time.open_split().end()
+        self._pending = deque(split for split in self._splits if split.split_id not in self._progress.finished)
+
+    def capture(self) -> OperatorCapture:
+        """How far all splits are that have been begun; call it right behind a barrier, and no reader goes on."""
+        rows = [(split.split_id, _position(split.reader), False) for split in self._open]
+        rows += [(split_id, position, False) for split_id, position in self._progress.positions.items()]
+        rows += [(split_id, None, True) for split_id in sorted(self._progress.finished)]
+
+        def table() -> pa.Table:
+            columns = zip(*rows, strict=True) if rows else ([], [], [])
+            return pa.Table.from_arrays(
+                [pa.array(list(c), t) for c, t in zip(columns, SPLITS_SCHEMA.types, strict=True)], schema=SPLITS_SCHEMA
+            )
+
+        return OperatorCapture({SPLITS_TABLE: TableCapture(Redistribution.UNION, table)})
+
+    def expect(self, barrier: Barrier) -> None:
+        """Put a barrier behind all that has been read."""
+        self._ready.append(barrier)
+        if barrier.alignment_timeout_ms is not None and barrier.mode is CheckpointMode.ALIGNED:
+            due = self._context.clock.monotonic() + barrier.alignment_timeout_ms / 1000
+            self.deadline = min(self.deadline, due)
+
+    def abort(self, checkpoint: int) -> None:
+        """Take back a barrier that was not given yet; go on behind one that was, where it has suspended the source."""
+        waiting = [one for one in self._ready if not isinstance(one, Barrier) or one.checkpoint != checkpoint]
+        self._ready.clear()
+        self._ready.extend(waiting)
+        if self._suspended_by == checkpoint:
+            self._suspended_by = None
+
+    def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]]:
+        """No rows come to a source: those that were read go before the barrier."""
+        return {}
+
+    def drain(self) -> None:
+        """End all splits here, as if their input had ended; what was read is given, and captures know where it ended."""
+        for split in list(self._open):
+            self._progress.positions[split.split_id] = _position(split.reader)
+            self._open.remove(split)
+            split.reader.close()
+            split.time.end()
+        self._pending.clear()
+        if self._last_words and not isinstance(self._last_words[0], Watermark):
+            self._last_words.appendleft(Watermark(MAX_TIMESTAMP))
+
+    def next_urgent(self, now: float) -> tuple[int, Element] | None:
+        """What must not wait for the outputs: an unaligned barrier, or one that has waited too long, and what is before.
+
+        Args:
+            now: seconds, monotonic.
+        """
+        if not self._ready:
+            return None
+        if self.deadline <= now:
+            self.deadline = math.inf
+            waiting = [_unaligned(element) for element in self._ready]
+            self._ready.clear()
+            self._ready.extend(waiting)
+        return self._give() if any(_is_unaligned(element) for element in self._ready) else None
+
+    def _give(self) -> tuple[int, Element]:
+        element = self._ready.popleft()
+        if isinstance(element, Barrier):
+            self.deadline = math.inf
+            if element.kind is SnapshotKind.SUSPEND:
+                self._suspended_by = element.checkpoint
+        return 0, element
+
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next batch or control element, `Wait` for a time to ask again.
 
         That time is now where a reader gave nothing and may be asked again at once: stops, watermarks and rows that
-        are due must not wait for the first row. None if another subtask must get on first, or behind the end.
+        are due must not wait for the first row. None if another subtask must get on first, behind a barrier that
+        suspends, or behind the end.
         """
+        if self._suspended_by is not None:
+            return None
         while not self._ready:
             while self._pending and len(self._open) < self._most_open:
                 self._open_split(self._pending.popleft())
@@ -85,12 +225,18 @@ class SourceHead:
             self._read(awake)
             if not self._ready and awake in self._open and awake.asleep_until <= now:
                 return Wait(now)
-        elements = self._ready or self._last_words
-        return (0, elements.popleft()) if elements else None
+        if self._ready:
+            return self._give()
+        return (0, self._last_words.popleft()) if self._last_words else None
 
     def _open_split(self, split: Split) -> None:
         time = self._time.open_split()
-        self._open.append(_OpenSplit(self._source.open(split, self._context), time))
+        position = self._progress.positions.pop(split.split_id, None)
+        if position is None:
+            reader = self._source.open(split, self._context)
+        else:
+            reader = self._source.open_at(split, json.loads(position), self._context)
+        self._open.append(_OpenSplit(split.split_id, reader, time))
 
     def _wait(self) -> Wait | None:
         readable = (split.asleep_until for split in self._open if not split.time.paused)
@@ -102,6 +248,7 @@ class SourceHead:
         answer = split.reader.next_batch(self._rows_to_ask_for())
         self._open.remove(split)
         if answer is None:
+            self._progress.finished.add(split.split_id)
             split.reader.close()
             split.time.end()
             return
@@ -134,6 +281,21 @@ def _row_bytes(data: pa.RecordBatch) -> float:
     return int(data.nbytes - data.slice(0, 0).nbytes) / int(data.num_rows)
 
 
+def _position(reader: SourceReader) -> str:
+    return json.dumps(reader.position(), sort_keys=True)
+
+
+def _is_unaligned(element: Element) -> bool:
+    return isinstance(element, Barrier) and element.mode is CheckpointMode.UNALIGNED
+
+
+def _unaligned(element: Element) -> Element:
+    """A barrier that may wait no longer as an unaligned one; anything else as it is."""
+    if isinstance(element, Barrier) and element.alignment_timeout_ms is not None:
+        return replace(element, mode=CheckpointMode.UNALIGNED)
+    return element
+
+
 class _Queue:
     """The collector of what the head gives next."""
 
@@ -151,6 +313,7 @@ class _Queue:
 class _OpenSplit:
     """A reader, its event time, and when (seconds, monotonic) to ask it again."""
 
+    split_id: str
     reader: SourceReader
     time: SplitTime
     asleep_until: float = -math.inf

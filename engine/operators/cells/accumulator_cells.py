@@ -7,6 +7,7 @@ reused.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -106,7 +107,22 @@ class AccumulatorCells:
         """The accumulators of `cells`, one row each."""
         columns = {name: column.read(cells) for name, column in self._dense.items()}
         segments = None if self._segments is None else self._segments.read(cells)
-        return self._table(columns, segments, len(cells))
+        return _table(self._undecided, columns, segments, len(cells))
+
+    def captured(self, cells: Cells) -> Callable[[], pa.Table]:
+        """What `read` gives now, to be made later and in any thread.
+
+        Dense columns are copied, 1 to 5 ns a cell; segments are immutable, and referred to.
+        """
+        dense = {name: column.captured(cells) for name, column in self._dense.items()}
+        segments = None if self._segments is None else self._segments.captured(cells)
+        undecided = list(self._undecided)
+
+        def made() -> pa.Table:
+            columns = {name: column() for name, column in dense.items()}
+            return _table(undecided, columns, None if segments is None else segments(), len(cells))
+
+        return made
 
     def combined(self, cells: Cells, groups: Groups, keys_of: KeysOf) -> pa.Table:
         """The accumulators of groups of cells, one row a group.
@@ -121,11 +137,12 @@ class AccumulatorCells:
         """
         columns = {name: column.combined(cells, groups, keys_of) for name, column in self._dense.items()}
         segments = None if self._segments is None else self._segments.combined(cells, groups)
-        return self._table(columns, segments, groups.count)
+        return _table(self._undecided, columns, segments, groups.count)
 
-    def _table(self, dense: dict[str, pa.Array], segments: pa.Table | None, rows: int) -> pa.Table:
-        columns: dict[str, pa.Array | pa.ChunkedArray] = {name: pa.nulls(rows) for name in self._undecided}
-        columns.update(dense)
-        if segments is not None:
-            columns.update(zip(segments.column_names, segments.columns, strict=True))
-        return pa.table(columns)
+
+def _table(undecided: Iterable[str], dense: dict[str, pa.Array], segments: pa.Table | None, rows: int) -> pa.Table:
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {name: pa.nulls(rows) for name in undecided}
+    columns.update(dense)
+    if segments is not None:
+        columns.update(zip(segments.column_names, segments.columns, strict=True))
+    return pa.table(columns)

@@ -94,6 +94,11 @@ class CountedKeys:
             self._index.remove(held[self._users[held] == 0])
             self._unused = 0
 
+    def are_held(self, slots: _Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these slots have users."""
+        held: npt.NDArray[np.bool_] = self._users[slots] > 0
+        return held
+
     def table(self, slots: _Int64s) -> pa.Table:
         """The key columns of `slots`."""
         return pa.table(dict(zip(self._names, self._index.keys(slots), strict=True))) if self._names else pa.table({})

@@ -22,6 +22,7 @@ KeysOf = Callable[[Cells], pa.Table]
 """The key columns of cells, for messages."""
 
 _CELL: Final = "__cell"
+_WHOLE_COPY: Final = 4
 _UFUNCS: Final = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
@@ -106,6 +107,16 @@ class DenseColumn:
         """The accumulators of `cells`."""
         missing = None if self._valid is None else ~self._valid[cells]
         return self._array(self._values[cells], missing)
+
+    def captured(self, cells: Cells) -> Callable[[], pa.Array]:
+        """What `read` gives now, to be made later and in any thread: only values are copied."""
+        values, valid = self._values, self._valid
+        if _WHOLE_COPY * len(cells) >= len(values):
+            # To copy it in order is several times faster than to pick out what is needed.
+            values, valid = values.copy(), None if valid is None else valid.copy()
+            return lambda: self._array(values[cells], None if valid is None else ~valid[cells])
+        values, valid = values[cells], None if valid is None else valid[cells]
+        return lambda: self._array(values, None if valid is None else ~valid)
 
     def combined(self, cells: Cells, groups: Groups, keys_of: KeysOf) -> pa.Array:
         """The accumulators of groups of cells; `groups` tells the group of each.

@@ -7,7 +7,7 @@ cells are dropped when segments are merged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -47,7 +47,7 @@ class SegmentCells:
     @property
     def names(self) -> list[str]:
         """The columns that are kept here."""
-        return [*(fold.name for fold in self._folds), *(name for each in self._grouped for name in each.names)]
+        return _names(self._folds, self._grouped)
 
     def add_fold(self, fold: FoldAccumulator) -> None:
         """Keep this accumulator too from now on."""
@@ -73,28 +73,38 @@ class SegmentCells:
 
     def read(self, cells: _Int64s) -> pa.Table:
         """The accumulators of `cells`, one row each; null where nothing was folded in."""
+        return self._read(cells, self._rows.parts, self._lives, self._folds)
+
+    def captured(self, cells: _Int64s) -> Callable[[], pa.Table]:
+        """What `read` gives now, to be made later and in any thread: the cells' lives are copied, the rows are not."""
+        parts, lives, folds = [*self._rows.parts], self._lives.copy(), [*self._folds]
+        return lambda: self._read(cells, parts, lives, folds)
+
+    def _read(
+        self, cells: _Int64s, parts: Sequence[pa.Table], lives: _Int64s, folds: Sequence[FoldAccumulator]
+    ) -> pa.Table:
+        """The accumulators of cells in rows; of this object it uses only what never changes."""
         distinct, places = np.unique(cells, return_inverse=True)
-        ranks = np.full(len(self._lives) + 1, -1, np.int64)
+        ranks = np.full(len(lives) + 1, -1, np.int64)
         ranks[distinct] = np.arange(len(distinct))
-        parts, found = [], []
-        for segment in self._rows.parts:
-            rank = ranks[self._cells_alive(segment)]
+        taken, found = [], []
+        for part in parts:
+            rank = ranks[_cells_alive(part, lives)]
             rows = np.flatnonzero(rank >= 0)
-            parts.append(segment.drop_columns(_LIFE).take(pa.array(rows)))
+            taken.append(part.drop_columns(_LIFE).take(pa.array(rows)))
             found.append(rank[rows])
-        if not parts:
-            return pa.table({name: pa.nulls(len(cells)) for name in self.names})
-        return self._by_group(concat_tables(parts), Groups(np.concatenate(found), len(distinct))).take(pa.array(places))
+        if not taken:
+            return pa.table({name: pa.nulls(len(cells)) for name in _names(folds, self._grouped)})
+        groups = Groups(np.concatenate(found), len(distinct))
+        return self._by_group(concat_tables(taken), groups, folds).take(pa.array(places))
 
     def combined(self, cells: _Int64s, groups: Groups) -> pa.Table:
         """The accumulators of groups of cells, in whose order lists follow each other; `groups` has that of each."""
-        return self._by_group(self.read(cells), groups)
+        return self._by_group(self.read(cells), groups, self._folds)
 
-    def _by_group(self, table: pa.Table, groups: Groups) -> pa.Table:
+    def _by_group(self, table: pa.Table, groups: Groups, folds: Sequence[FoldAccumulator]) -> pa.Table:
         """One row for each group, in the order of their ids."""
-        merged = combine_accumulators(
-            table.append_column(_GROUP, pa.array(groups.ids)), [_GROUP], self._folds, self._grouped
-        )
+        merged = combine_accumulators(table.append_column(_GROUP, pa.array(groups.ids)), [_GROUP], folds, self._grouped)
         row_of = np.full(groups.count, -1, np.int64)
         row_of[merged.column(_GROUP).to_numpy()] = np.arange(merged.num_rows)
         return merged.drop_columns(_GROUP).take(pa.array(row_of, mask=row_of < 0))
@@ -103,10 +113,15 @@ class SegmentCells:
         return combine_accumulators(self._alive(table), [_LIFE], self._folds, self._grouped)
 
     def _alive(self, table: pa.Table) -> pa.Table:
-        return table.filter(pa.array(self._cells_alive(table) >= 0))
+        return table.filter(pa.array(_cells_alive(table, self._lives) >= 0))
 
-    def _cells_alive(self, table: pa.Table) -> _Int64s:
-        """The cell of each row; -1 if it belongs to an earlier life."""
-        lives = table.column(_LIFE).to_numpy()
-        cells: _Int64s = lives & _CELL_MASK
-        return np.where(self._lives[cells] == lives, cells, -1)
+
+def _cells_alive(table: pa.Table, lives: _Int64s) -> _Int64s:
+    """The cell of each row; -1 if it belongs to another life than the cell's in `lives`."""
+    own = table.column(_LIFE).to_numpy()
+    cells: _Int64s = own & _CELL_MASK
+    return np.where(lives[cells] == own, cells, -1)
+
+
+def _names(folds: Sequence[FoldAccumulator], grouped: Sequence[GroupAccumulator]) -> list[str]:
+    return [*(fold.name for fold in folds), *(name for each in grouped for name in each.names)]

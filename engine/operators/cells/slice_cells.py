@@ -7,6 +7,7 @@ Memory is bounded by the slices and keys that are held at one time.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -21,6 +22,7 @@ from penstock.engine.operators.cells.cell_index import CellIndex
 from penstock.engine.operators.cells.cell_pool import CellPool
 from penstock.engine.operators.cells.counted_keys import CountedKeys
 from penstock.engine.operators.cells.distinct import map_distinct
+from penstock.engine.operators.cells.touched_cells import TouchedCells
 
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 Block: TypeAlias = tuple[int, int]
@@ -46,6 +48,8 @@ class SliceCells:
         self._pool = CellPool()
         self._index = CellIndex()
         self._slots = np.zeros(0, np.int64)
+        self._numbers = np.zeros(0, np.int64)
+        self._touched = TouchedCells()
         self._accumulators = AccumulatorCells(aggregation)
         self._blocks: dict[Block, _Held] = {}
         self._by_row: list[_Held | None] = []
@@ -91,8 +95,10 @@ class SliceCells:
         cells = self._index.find(rows, slots)
         missing = np.flatnonzero(cells < 0)
         if len(missing):
-            cells[missing] = self._create(rows[missing], slots[missing])
+            cells[missing] = self._create(numbers[missing], rows[missing], slots[missing])
         self._accumulators.fold(cells, table, self.keys)
+        if not level:
+            self._touched.mark(cells, self._pool.end)
 
     def cells(self, block: Block) -> _Int64s:
         """The cells of a block that has some, in the order in which their keys came."""
@@ -126,12 +132,36 @@ class SliceCells:
             return self._accumulators.read(cells)
         return self._accumulators.combined(cells, groups, self.keys)
 
+    def all_cells(self) -> _Int64s:
+        """The cells of all slices, of which there are some: earlier slices first."""
+        return np.concatenate([self.cells((0, number)) for number in self.slices])
+
+    def touched_cells(self) -> _Int64s | None:
+        """The cells of slices that have changed since `settle`; None where that is half of them or more."""
+        touched = self._touched.cells()
+        held = sum(len(chunk) for number in self.slices for chunk in self._blocks[0, number].chunks)
+        return touched if 2 * len(touched) < held else None
+
+    def settle(self) -> None:
+        """A capture holds all changes so far."""
+        self._touched.settle()
+
+    def numbers(self, cells: _Int64s) -> _Int64s:
+        """The number of each cell's block."""
+        numbers: _Int64s = self._numbers[cells]
+        return numbers
+
+    def captured(self, cells: _Int64s) -> Callable[[], pa.Table]:
+        """The accumulators of `cells` as they are now, to be made a table later and in any thread."""
+        return self._accumulators.captured(cells)
+
     def drop(self, block: Block) -> None:
         """Forget a block that has cells."""
         cells = self.cells(block)
         held = self._blocks.pop(block)
         if block[0] == 0:
             del self.slices[bisect_left(self.slices, block[1])]
+            self._touched.forget(cells)
         self._index.remove(held.row, self._slots[cells])
         self._keys.leave(self._slots[cells])
         self._accumulators.release(cells)
@@ -157,20 +187,21 @@ class SliceCells:
                 insort(self.slices, block[1])
         return held.row
 
-    def _create(self, rows: _Int64s, slots: _Int64s) -> _Int64s:
+    def _create(self, numbers: _Int64s, rows: _Int64s, slots: _Int64s) -> _Int64s:
         """Make cells for pairs that have none; a pair may come more than once."""
-        numbers = np.arange(len(rows))
-        self._index.enter(rows[::-1], slots[::-1], numbers[::-1])
+        places = np.arange(len(rows))
+        self._index.enter(rows[::-1], slots[::-1], places[::-1])
         first_of = self._index.find(rows, slots)
-        is_first = first_of == numbers
+        is_first = first_of == places
         first = np.flatnonzero(is_first)
-        rows, slots = rows[first], slots[first]
+        numbers, rows, slots = numbers[first], rows[first], slots[first]
         cells = self._pool.take(len(first))
         self._index.enter(rows, slots, cells)
         if self._pool.end > len(self._slots):
             more = max(self._pool.end, 2 * len(self._slots)) - len(self._slots)
             self._slots = np.concatenate([self._slots, np.zeros(more, np.int64)])
-        self._slots[cells] = slots
+            self._numbers = np.concatenate([self._numbers, np.zeros(more, np.int64)])
+        self._slots[cells], self._numbers[cells] = slots, numbers
         self._keys.use(slots)
         self._accumulators.create(cells)
         self._hold(rows, cells)

@@ -23,6 +23,7 @@ from penstock.engine.operators.functions.row_results import checked_rows
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
 from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, pairing
 from penstock.engine.rows import RowConverter, batch_rows
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.windows import TimeWindow
 
@@ -124,7 +125,11 @@ class CoGroup(Operator):
         return (rows[begin - first : end - first] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
 
     def snapshot(self) -> OperatorSnapshot:
-        return self._pairing.snapshot(self._context.config.max_parallelism)
+        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """As `Operator.capture`: all rows that are kept, by reference."""
+        return self._pairing.capture(self._context.config.max_parallelism)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._pairing.restore(snapshot)

@@ -38,7 +38,9 @@ from penstock.engine.operators.joins.join_columns import (
     JoinColumns,
     JoinRows,
     same_keys,
+    timed_rows,
 )
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 
@@ -129,13 +131,12 @@ class IntervalJoin(Operator):
         return watermark
 
     def snapshot(self) -> OperatorSnapshot:
-        kept = []
-        for segments in self._kept:
-            live = segments.live()
-            times = [segment.timestamps for segment in live]
-            beside = {TIMESTAMP: np.concatenate(times) if times else np.empty(0, np.int64)}
-            kept.append(([segment.rows for segment in live], beside))
-        return OperatorSnapshot(self._rows.snapshot(kept, self._context.config.max_parallelism), self._watermark)
+        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """As `Operator.capture`: all rows that are kept, by reference to their segments."""
+        kept = [timed_rows(segments.captured()) for segments in self._kept]
+        return OperatorCapture(self._rows.capture(kept, self._context.config.max_parallelism), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark

@@ -8,6 +8,7 @@ they make up half of a segment. The results do not depend on where segments begi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -225,7 +226,7 @@ class KeySegments:
     """Rows of one side, sorted by key and time.
 
     Args:
-        dead: which rows of a segment nothing can need any more, given its floor.
+        dead: which rows of a segment nothing can need any more, given its floor; called in any thread.
     """
 
     def __init__(self, dead: Callable[[KeySegment], Mask]) -> None:
@@ -262,12 +263,19 @@ class KeySegments:
             else:
                 self._segments.append(segment)
 
-    def live(self) -> list[KeySegment]:
-        """All segments, without dead rows."""
-        segments, self._segments = self._segments, []
-        for segment in segments:
-            self._add_live(segment)
-        return self._segments
+    def captured(self) -> Callable[[], tuple[list[pa.RecordBatch], Int64s]] | None:
+        """The rows as they are now, without dead ones, and their timestamps, to be made later and in any thread.
+
+        None where there are none. Takes references alone: of a segment nothing changes but the floor.
+        """
+        segments = [copy(segment) for segment in self._segments]
+
+        def made() -> tuple[list[pa.RecordBatch], Int64s]:
+            kept = [(segment, ~self._dead(segment)) for segment in segments]
+            rows = [segment.rows.filter(pa.array(keep)) for segment, keep in kept]
+            return rows, np.concatenate([segment.timestamps[keep] for segment, keep in kept])
+
+        return made if segments else None
 
     def _add_live(self, segment: KeySegment | None) -> None:
         if segment is None:
@@ -364,6 +372,13 @@ class TimeSegments:
         """The rows with low <= timestamp < high; slices in order of arrival, none of them empty."""
         slices = [segment.between(low, high) for segment in self._segments]
         return [part for part in slices if len(part.timestamps)]
+
+    def captured(self) -> Callable[[], tuple[list[pa.RecordBatch], Int64s]] | None:
+        """The rows as they are now, and their timestamps, to be put together later and in any thread; None for none."""
+        parts = list(self._segments)
+        if not parts:
+            return None
+        return lambda: ([part.rows for part in parts], np.concatenate([part.timestamps for part in parts]))
 
     def drop_before(self, low: int) -> None:
         """Forget the rows with timestamps below `low`."""

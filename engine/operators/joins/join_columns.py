@@ -1,15 +1,16 @@
 """The columns of joins: which the result has, and how it is made of rows of both sides.
 
 The verbs check a join with `JoinColumns` where it is written; the operators hold a `JoinRows`, which takes the rows in,
-puts results together, and writes the rows that are kept into snapshots. It guarantees that a row is taken in with the
+puts results together, and captures the rows that are kept. It guarantees that a row is taken in with the
 types that its side has had so far, and that every batch of results has the same columns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from penstock.engine.accumulators import plain, plain_type
 from penstock.engine.elements import concat_record_batches, join_schemas, table_to_record_batch
 from penstock.engine.errors import ColumnTypeError, GraphError
 from penstock.engine.operators.base import SchemaOrUnknown
+from penstock.engine.state.capture import TableCapture, complete_table
 from penstock.engine.state.key_groups import check_key_column
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, keyed_table
 
@@ -36,6 +38,8 @@ _RESERVED: Final = frozenset({KEY_GROUP, TIMESTAMP, FIRED_UNTIL})
 _ORDER: Final = "columns"
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
+KeptRows: TypeAlias = Callable[[], tuple[Sequence[pa.RecordBatch], Mapping[str, Int64s]]]
+"""Makes the rows that a join keeps of one side, in parts, and int64 columns beside them; called in any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,38 +223,33 @@ class JoinRows:
             self._result = self._columns.result(self._schema(LEFT), self._schema(RIGHT), self._where)
         return self._result
 
-    def snapshot(
-        self, kept: Sequence[tuple[Sequence[pa.RecordBatch], Mapping[str, Int64s]]], max_parallelism: int
-    ) -> dict[str, StateTable]:
+    def capture(self, kept: Sequence[KeptRows | None], max_parallelism: int) -> dict[str, TableCapture]:
         """The rows that an operator keeps, as keyed tables `left` and `right`: keys, other columns, what is beside.
 
-        A third table says in which order the columns came, where the program did not.
+        They are put together and sorted by key group later, in another thread. A third table says in which order the
+        columns came, where the program did not.
 
         Args:
-            kept: for each side its rows, in parts, and int64 columns beside them.
+            kept: for each side what it keeps; None for a side that keeps no rows.
         """
-        tables: dict[str, StateTable] = {}
+        tables: dict[str, TableCapture] = {}
         order: list[dict[str, object]] = []
-        for side, (parts, beside) in enumerate(kept):
-            if not sum(part.num_rows for part in parts):
+        for side, rows in enumerate(kept):
+            if rows is None:
                 continue
-            rows = concat_record_batches([conformed(part, self._schema(side)) for part in parts])
-            keys = self._sides[side].keys
-            names = [*keys, *(name for name in rows.schema.names if name not in keys)]
-            table = pa.Table.from_batches([rows]).select(names)
-            for name, values in beside.items():
-                table = table.append_column(name, pa.array(values))
-            tables[SIDES[side]] = keyed_table(table, keys, max_parallelism)
+            schema, keys = self._schema(side), self._sides[side].keys
+            made = partial(_side_table, rows, schema, keys, max_parallelism)
+            tables[SIDES[side]] = TableCapture(Redistribution.KEYED, made)
             if self._sides[side].schema is None:
-                order += [{"side": SIDES[side], "place": i, "name": n} for i, n in enumerate(rows.schema.names)]
+                order += [{"side": SIDES[side], "place": i, "name": n} for i, n in enumerate(schema.names)]
         if order:
             columns = pa.schema([("side", pa.string()), ("place", pa.int64()), ("name", pa.string())])
-            tables[_ORDER] = StateTable(Redistribution.UNION, pa.Table.from_pylist(order, columns))
+            tables[_ORDER] = complete_table(StateTable(Redistribution.UNION, pa.Table.from_pylist(order, columns)))
         return tables
 
     def restore(self, side: int, tables: Mapping[str, StateTable]) -> tuple[pa.RecordBatch, dict[str, Int64s]] | None:
-        """What `snapshot` was given for one side: its rows, in order of arrival within a key, and what was beside."""
-        if SIDES[side] not in tables:
+        """What `capture` was given for one side: its rows, in order of arrival within a key, and what was beside."""
+        if SIDES[side] not in tables or not tables[SIDES[side]].data.num_rows:
             return None
         rows = table_to_record_batch(tables[SIDES[side]].data.drop_columns([KEY_GROUP]))
         beside = {name: rows.column(name).to_numpy() for name in (TIMESTAMP, FIRED_UNTIL) if name in rows.schema.names}
@@ -261,6 +260,27 @@ class JoinRows:
             order = {row["place"]: row["name"] for row in tables[_ORDER].data.to_pylist() if row["side"] == SIDES[side]}
             names = [order[place] for place in sorted(order)]
         return self.take_in(side, rows.select(names)), beside
+
+
+def timed_rows(rows: Callable[[], tuple[Sequence[pa.RecordBatch], Int64s]] | None) -> KeptRows | None:
+    """Rows with their timestamps, for `JoinRows.capture`; None for none."""
+    if rows is None:
+        return None
+
+    def made() -> tuple[Sequence[pa.RecordBatch], Mapping[str, Int64s]]:
+        parts, timestamps = rows()
+        return parts, {TIMESTAMP: timestamps}
+
+    return made
+
+
+def _side_table(kept: KeptRows, schema: pa.Schema, keys: Sequence[str], max_parallelism: int) -> pa.Table:
+    parts, beside = kept()
+    table = pa.Table.from_batches([conformed(part, schema) for part in parts], schema)
+    table = table.select([*keys, *(name for name in schema.names if name not in keys)])
+    for name, values in beside.items():
+        table = table.append_column(name, pa.array(values))
+    return keyed_table(table, keys, max_parallelism).data
 
 
 def same_keys(left: Sequence[pa.Array], left_rows: Int64s, right: Sequence[pa.Array], right_rows: Int64s) -> pa.Array:

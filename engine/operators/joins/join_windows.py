@@ -9,7 +9,7 @@ A row is late when the watermark has passed every window that it belongs to. Sou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -21,8 +21,18 @@ from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record
 from penstock.engine.operators.cells.counted_keys import CountedKeys
 from penstock.engine.operators.cells.session_cells import Placed, SessionCells
 from penstock.engine.operators.joins.join_buffers import TimeSegments, TimeSlice
-from penstock.engine.operators.joins.join_columns import FIRED_UNTIL, LEFT, RIGHT, TIMESTAMP, Int64s, JoinRows
+from penstock.engine.operators.joins.join_columns import (
+    FIRED_UNTIL,
+    LEFT,
+    RIGHT,
+    TIMESTAMP,
+    Int64s,
+    JoinRows,
+    KeptRows,
+    timed_rows,
+)
 from penstock.engine.operators.joins.session_rows import SessionRows
+from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 
@@ -78,8 +88,8 @@ class WindowPairing(Protocol):
         """Event time has come to `watermark`: the windows that are complete now. To be read to the end."""
         ...
 
-    def snapshot(self, max_parallelism: int) -> OperatorSnapshot:
-        """All rows that are kept."""
+    def capture(self, max_parallelism: int) -> OperatorCapture:
+        """All rows that are kept, by reference."""
         ...
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
@@ -205,14 +215,9 @@ class AlignedPairing:
             indices, windows = indices[unfired], windows[unfired]
         return concat_record_batches([part.rows for part in parts]), indices, windows
 
-    def snapshot(self, max_parallelism: int) -> OperatorSnapshot:
-        kept = []
-        for segments in self._kept:
-            parts = list(segments)
-            fired = [np.full(len(part.timestamps), max(part.fired_until, self._watermark)) for part in parts]
-            beside = {TIMESTAMP: _times(parts), FIRED_UNTIL: fired}
-            kept.append(([part.rows for part in parts], {name: _joined(values) for name, values in beside.items()}))
-        return OperatorSnapshot(self._rows.snapshot(kept, max_parallelism), self._watermark)
+    def capture(self, max_parallelism: int) -> OperatorCapture:
+        kept = [_with_fired(list(segments), self._watermark) for segments in self._kept]
+        return OperatorCapture(self._rows.capture(kept, max_parallelism), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
@@ -317,10 +322,9 @@ class SessionPairing:
         shares = np.cumsum(sum(kept.sizes(sessions) for kept in self._kept)) // most
         return np.split(sessions, np.flatnonzero(np.diff(shares)) + 1)
 
-    def snapshot(self, max_parallelism: int) -> OperatorSnapshot:
-        live = [kept.live() for kept in self._kept]
-        kept = [(parts, {TIMESTAMP: timestamps}) for parts, timestamps in live]
-        return OperatorSnapshot(self._rows.snapshot(kept, max_parallelism), self._watermark)
+    def capture(self, max_parallelism: int) -> OperatorCapture:
+        kept = [timed_rows(rows.captured()) for rows in self._kept]
+        return OperatorCapture(self._rows.capture(kept, max_parallelism), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
@@ -330,6 +334,18 @@ class SessionPairing:
                 # None of these is late: rows of the other side may have kept its session open.
                 rows, timestamps = restored[0], restored[1][TIMESTAMP]
                 self._keep(side, self._place(side, rows, timestamps), rows, timestamps)
+
+
+def _with_fired(parts: Sequence[TimeSlice], watermark: int) -> KeptRows | None:
+    """Rows with their timestamps, and until when windows have been emitted with them."""
+    if not parts:
+        return None
+
+    def made() -> tuple[Sequence[pa.RecordBatch], Mapping[str, Int64s]]:
+        fired = [np.full(len(part.timestamps), max(part.fired_until, watermark)) for part in parts]
+        return [part.rows for part in parts], {TIMESTAMP: _joined(_times(parts)), FIRED_UNTIL: _joined(fired)}
+
+    return made
 
 
 def _share_rows(rows: int, nbytes: int) -> int:

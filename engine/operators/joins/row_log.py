@@ -57,6 +57,12 @@ class RowLog:
             self.parts[-2:] = [concat_record_batches([before, last])]
         return first
 
+    def copy(self) -> RowLog:
+        """A log of its own with the same rows, by reference."""
+        log = RowLog()
+        log.parts, log._count = [*self.parts], self._count
+        return log
+
     def take(self, places: Int64s) -> pa.RecordBatch:
         """A copy of the rows at `places`, which ascend; at least one."""
         return concat_record_batches(self._taken(places))

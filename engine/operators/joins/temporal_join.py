@@ -39,7 +39,9 @@ from penstock.engine.operators.joins.join_columns import (
     JoinColumns,
     JoinRows,
     same_keys,
+    timed_rows,
 )
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 
@@ -145,12 +147,12 @@ class TemporalJoin(Operator):
         return _joined(found_rows), _joined(found_places)
 
     def snapshot(self) -> OperatorSnapshot:
-        pending, versions = list(self._pending), self._versions.live()
-        kept = [
-            ([part.rows for part in pending], {TIMESTAMP: _joined([part.timestamps for part in pending])}),
-            ([part.rows for part in versions], {TIMESTAMP: _joined([part.timestamps for part in versions])}),
-        ]
-        return OperatorSnapshot(self._rows.snapshot(kept, self._context.config.max_parallelism), self._watermark)
+        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """As `Operator.capture`: all rows that are kept, by reference to their segments."""
+        kept = [timed_rows(rows.captured()) for rows in (self._pending, self._versions)]
+        return OperatorCapture(self._rows.capture(kept, self._context.config.max_parallelism), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark

@@ -21,6 +21,7 @@ from penstock.engine.operators.joins.join_buffers import EMIT_ROWS, parts, sprea
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
 from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, pairing
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 BOUNDS: Final = (
@@ -104,7 +105,11 @@ class WindowJoin(Operator):
                 yield Batch(alone, pa.array(bounds[1] - 1))
 
     def snapshot(self) -> OperatorSnapshot:
-        return self._pairing.snapshot(self._context.config.max_parallelism)
+        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """As `Operator.capture`: all rows that are kept, by reference."""
+        return self._pairing.capture(self._context.config.max_parallelism)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._pairing.restore(snapshot)

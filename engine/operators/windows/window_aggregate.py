@@ -15,7 +15,7 @@ Source of the rules: Flink's documentation, "Windows", "Allowed Lateness".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,19 +31,25 @@ from penstock.engine.operators.cells.counted_keys import beside
 from penstock.engine.operators.cells.free_memory import free_memory
 from penstock.engine.operators.cells.slice_cells import SliceCells
 from penstock.engine.operators.cells.slice_tree import SliceTree
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, keyed_table
+from penstock.engine.operators.windows.aggregate_state import (
+    WINDOW_STATE,
+    changed_table,
+    kept_table,
+    parts_of,
+    put_aside,
+    restored_parts,
+)
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
+from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import SlicedWindows
 
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
 WINDOW_TYPE: Final = pa.timestamp("ms", "UTC")
-WINDOW_STATE: Final = "window_aggregate"
-"""The name of the operators' state in snapshots."""
 
 _SLICE: Final = "__slice"
 _EMIT_ROWS: Final = 65_536
 _EMIT_PLACES: Final = 2**20
-_LOAD_ROWS: Final = 131_072
 _Int64s = npt.NDArray[np.int64]
 
 
@@ -153,10 +159,8 @@ class WindowAggregate(Operator):
         if taken_in.all():
             return None
         late = suspects[~taken_in & (in_window | (timestamps[suspects] <= self._horizon))]
-        if self._late_tag is None:
-            self._context.metrics.late_rows += len(late)
-        elif len(late):
-            self._context.emit_side(self._late_tag, batch.take(pa.array(late)))
+        if len(late):
+            put_aside(batch.take(pa.array(late)), self._late_tag, self._context)
         kept = np.ones(len(timestamps), np.bool_)
         kept[suspects[~taken_in]] = False
         return kept
@@ -258,33 +262,46 @@ class WindowAggregate(Operator):
 
     def _shrink(self) -> None:
         """Move to smaller arrays; most of the present ones is unused."""
-        table = self._table() if self._cells.slices else None
+        table = self._rows(self._cells.all_cells())() if self._cells.slices else None
+        # All that is loaded counts as changed, so that the next capture holds it.
         self._reset()
         if table is not None:
-            self._load(table)
+            self._load(parts_of(table))
         free_memory()
 
     def snapshot(self) -> OperatorSnapshot:
-        if not self._cells.slices:
-            return OperatorSnapshot({}, self._watermark)
-        table = keyed_table(self._table(), self._aggregation.keys, self._context.config.max_parallelism)
-        return OperatorSnapshot({WINDOW_STATE: table}, self._watermark)
+        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """As `Operator.capture`; costs some 10 ns a cell that is given, and nothing a cell that is not."""
+        cells = self._cells
+        if not cells.slices:
+            return OperatorCapture({}, self._watermark)
+        touched = cells.touched_cells() if request.scope is CaptureScope.CHANGES else None
+        rows = self._rows(cells.all_cells() if touched is None else touched)
+        # Slices go in the order of time: rows of one before the first that is held came into earlier captures.
+        expiry = Expiry(_SLICE, self._start(cells.slices[0]))
+        keys, max_parallelism = self._aggregation.keys, self._context.config.max_parallelism
+        if touched is None:
+            table = kept_table(rows, keys, _SLICE, expiry, max_parallelism)
+        else:
+            table = changed_table(rows, None, keys, _SLICE, expiry, max_parallelism)
+        if request.scope is not CaptureScope.COMPLETE:
+            cells.settle()
+        return OperatorCapture({WINDOW_STATE: table}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
-        if WINDOW_STATE in snapshot.tables:
-            self._load(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
+        self._load(restored_parts(snapshot))
+        self._cells.settle()
 
-    def _table(self) -> pa.Table:
-        """What is held: keys, the start of the slice (int64 ms), accumulators."""
-        slices = self._cells.slices
-        parts = [self._cells.cells((0, number)) for number in slices]
-        cells = np.concatenate(parts)
-        starts = np.repeat(np.array([self._start(number) for number in slices], np.int64), list(map(len, parts)))
-        return beside(self._cells.keys(cells), pa.table({_SLICE: starts}), self._cells.combined(cells))
+    def _rows(self, cells: _Int64s) -> Callable[[], pa.Table]:
+        """What cells of slices hold now: keys, the start of the slice (int64 ms), accumulators."""
+        keys, accumulators = self._cells.keys(cells), self._cells.captured(cells)
+        starts = self._cells.numbers(cells) * self._windows.slice_ms + self._windows.offset_ms
+        return lambda: beside(keys, pa.table({_SLICE: starts}), accumulators())
 
-    def _load(self, table: pa.Table) -> None:
-        """Take in what `table` holds."""
-        for begin in range(0, table.num_rows, _LOAD_ROWS):
-            rows = table.slice(begin, _LOAD_ROWS)
+    def _load(self, parts: Iterable[pa.Table]) -> None:
+        """Take in what tables hold."""
+        for rows in parts:
             self._cells.add(0, self._numbers(rows.column(_SLICE).to_numpy()), self._cells.lookup(rows), rows)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import pytest
 
+from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import Batch, Element, EndOfInput, Watermark
@@ -12,6 +15,7 @@ from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable
 from penstock.engine.task.chain import ChainLink
+from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, StepResult, Task
 from penstock.engine.task.outputs import BatchLimits, ChannelBuffer
 from penstock.engine.task.partitioners import Forward, SplitterContext
@@ -29,6 +33,18 @@ class ScriptedHead:
         self.closed = 0
         self.keeps_input = False
 
+    deadline = math.inf
+    alignment_seconds = 0.0
+
+    def next_urgent(self, now: float) -> None:
+        """Nothing is urgent."""
+
+    def abort(self, checkpoint: int) -> None:
+        """No barriers come."""
+
+    def take_overtaken(self, checkpoint: int) -> dict[int, list[Batch]]:
+        return {}
+
     def next(self) -> tuple[int, Element] | Wait | None:
         if not self.script:
             return None
@@ -37,6 +53,10 @@ class ScriptedHead:
 
     def close(self) -> None:
         self.closed += 1
+
+
+def info_of(*operators: str) -> TaskInfo:
+    return TaskInfo(1, 0, 1, [(f"uid of {name}", name) for name in operators])
 
 
 class Working(Operator):
@@ -83,7 +103,7 @@ class Running:
             links.insert(0, behind)
         self.metrics = SubtaskMetrics(1, 0)
         self.links = links
-        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics)
+        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics, info_of(*operators))
 
 
 def test_a_step_takes_one_element_and_sends_what_comes_of_it() -> None:
@@ -186,7 +206,7 @@ def test_an_operator_is_opened_with_what_belongs_to_no_key_and_then_given_all_it
     running = Running(ScriptedHead(Watermark(5), Watermark(8)), kind=Restored)
     table = pa.table({"value": [1]})
     tables = {"l": StateTable(Redistribution.SPLIT, table), "k": StateTable(Redistribution.KEYED, table)}
-    running.task.open([OperatorSnapshot(tables, watermark=6)])
+    running.task.open(RestoredTask({"uid of only": OperatorSnapshot(tables, watermark=6)}))
     assert running.events == ["open with l", "restore l, k"]
     running.task.step()
     running.task.step()
@@ -254,7 +274,7 @@ def test_a_blocked_channel_does_not_hold_the_rows_of_another_back_beyond_the_tim
     buffers[1] = ChannelBuffer(free, BatchLimits(10, 1_000_000, 0.05))
     edge = RouterEdge(lambda batch: [(0, batch), (1, batch)], buffers, clock)
     link = ChainLink(Working(clock, []), OperatorContext("both", 0, 1, clock), edge)
-    task = Task(ScriptedHead(numbers([1]), numbers([2])), link, [link], Router([edge]), clock, metrics)
+    task = Task(ScriptedHead(numbers([1]), numbers([2])), link, [link], Router([edge]), clock, metrics, info_of("both"))
     assert task.step() == Progress()
     blocked = task.step()
     assert blocked == Blocked(clock.monotonic() + 0.05)

@@ -89,6 +89,7 @@ class JoinJob:
         self.out = RecordingCollector()
         self.sides = {name: RecordingCollector() for name in sides}
         self._counters: list[OperatorMetrics] = []
+        self._last: list[Batch | None] = [None, None]
         self.links = [self._link(subtask, parallelism) for subtask in range(parallelism)]
         for link in self.links:
             link.open()
@@ -100,6 +101,7 @@ class JoinJob:
         return ChainLink(self._factory(), context, self.out)
 
     def send(self, side: int, batch: Batch) -> None:
+        self._last[side] = batch
         groups = key_groups([batch.data.column(name) for name in self._keys[side]], MAX_PARALLELISM)
         targets = subtask_of(groups, len(self.links), MAX_PARALLELISM)
         for subtask in np.unique(targets).tolist():
@@ -116,10 +118,18 @@ class JoinJob:
             link.process(0, Watermark(watermark))
 
     def rescale(self, parallelism: int) -> None:
-        """Stop with a snapshot, and go on from it with other subtasks."""
-        snapshots = [link.operator.snapshot() for link in self.links]
+        """Stop with a capture, and go on from it with other subtasks."""
+        captures = [link.operator.capture(CaptureRequest(1, CaptureScope.CHANGES)) for link in self.links]
         for link in self.links:
+            # What comes behind a capture must not change it.
+            unread = RecordingCollector()
+            for side, last in enumerate(self._last):
+                if last is not None:
+                    link.operator.process_batch(_far_behind(last), side, unread)
+            link.operator.on_watermark(Watermark(_FAR), unread)
+            link.operator.on_watermark(Watermark(MAX_TIMESTAMP), unread)
             link.operator.close()
+        snapshots = [captured_snapshot(capture) for capture in captures]
         self.links = [self._link(subtask, parallelism) for subtask in range(parallelism)]
         for subtask, link in enumerate(self.links):
             link.open(share(snapshots, subtask, parallelism, MAX_PARALLELISM))
@@ -138,6 +148,11 @@ class JoinJob:
         ]
         self.out.elements.clear()
         return in_order(rows)
+
+
+def _far_behind(batch: Batch) -> Batch:
+    """The same rows at a time that no test reaches."""
+    return Batch(batch.data, pa.array(np.full(batch.num_rows, _FAR)))
 
 
 def in_order(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -1,0 +1,101 @@
+"""What the checkpoint coordinator says, and what its answers mean: values, without logic.
+
+The runtimes (`engine/local_manager.py`, the job manager on Ray) carry the instructions out in their order. They import
+them from `coordinator.py`, which makes them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle
+from penstock.engine.elements import Barrier
+
+Place: TypeAlias = tuple[int, int]
+"""A subtask: (task id, index)."""
+
+
+class AbortReason(enum.Enum):
+    """Why a checkpoint or savepoint did not complete."""
+
+    TIMEOUT = "it took longer than the time-out"
+    DECLINED = "a subtask could not take its part"
+    STORE_FAILED = "the manifest could not be written"
+    SUBSUMED = "a later one completed first"
+    ATTEMPT_ENDED = "the job failed and is restored"
+    JOB_ENDED = "the job ended"
+
+
+class Acknowledgement(enum.Enum):
+    """What became of an acknowledgement."""
+
+    SUCCESS = "success"
+    DUPLICATE = "duplicate"
+    UNKNOWN = "unknown"
+    """Of a checkpoint that is not known, or of a subtask that has no part in it."""
+    DISCARDED = "discarded"
+    """Of a checkpoint that has been aborted, completed, or belongs to another attempt: its new files may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Tell `places` to take checkpoint `barrier.checkpoint`: sources inject the barrier, the others expect it."""
+
+    barrier: Barrier
+    places: Sequence[Place]
+    directory: str | None = None
+    """Of a savepoint: where the user wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write the manifest, then report `on_stored` or `on_store_failed`."""
+
+    checkpoint: CompletedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyComplete:
+    """Tell the subtasks that the checkpoint counts: sinks commit."""
+
+    checkpoint: int
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAborted:
+    """Tell the subtasks to expect it no more, and whoever waits for it why. No places: their attempt has ended."""
+
+    checkpoint: int
+    reason: AbortReason
+    message: str
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove manifests, then files, that nothing refers to. What is not there (any more) is no error.
+
+    Args:
+        checkpoints: whose manifests. Among them is one whose write was reported as failed: it may be there even so.
+        files: in the job's folder, or in that of a savepoint.
+        savepoint: number of the savepoint that did not complete, to whose folder the files are relative; 0: the job's.
+    """
+
+    checkpoints: Sequence[CompletedCheckpoint]
+    files: Sequence[FileHandle]
+    savepoint: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """More checkpoints have failed in a row than are tolerable."""
+
+    message: str
+
+
+Instruction: TypeAlias = Trigger | Store | NotifyComplete | NotifyAborted | Delete | FailJob
+"""What the coordinator wants done."""

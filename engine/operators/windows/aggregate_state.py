@@ -1,0 +1,86 @@
+"""What the vectorised window aggregates have in common: their state in captures and snapshots, and what is late.
+
+`WindowAggregate` and `SessionAggregate` use it. A capture holds copies and immutable tables only, so that its rows can
+be made in another thread while the operator goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.elements import Batch
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.state.capture import DELETED, Expiry, TableCapture
+from penstock.engine.state.segments import concat_tables
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, keyed_table
+
+WINDOW_STATE: Final = "window_aggregate"
+"""The name of the operators' state in snapshots."""
+
+_LOAD_ROWS: Final = 131_072
+
+
+def kept_table(
+    rows: Callable[[], pa.Table], keys: Sequence[str], within_key: str, expiry: Expiry, max_parallelism: int
+) -> TableCapture:
+    """All that an operator holds.
+
+    Args:
+        rows: makes the table, with key columns, one that tells apart the rows of a key, and accumulators.
+        keys, within_key: the names of these columns.
+        expiry: which rows of earlier captures are dead.
+        max_parallelism: number of key groups.
+    """
+    made = lambda: keyed_table(rows(), keys, max_parallelism).data  # noqa: E731 - as short as it can be said
+    return TableCapture(Redistribution.KEYED, made, (*keys, within_key), expiry=expiry)
+
+
+def changed_table(
+    rows: Callable[[], pa.Table],
+    gone: pa.Table | None,
+    keys: Sequence[str],
+    within_key: str,
+    expiry: Expiry,
+    max_parallelism: int,
+) -> TableCapture:
+    """What has changed of it since the capture before: see `kept_table`.
+
+    Args:
+        gone: `keys` and `within_key` of rows that are there no more, unless they are among `rows` too.
+    """
+
+    def made() -> pa.Table:
+        changed = rows()
+        deleted = np.zeros(changed.num_rows, np.bool_)
+        if gone is not None:
+            deleted = np.concatenate([np.ones(gone.num_rows, np.bool_), deleted])
+            names = changed.column_names
+            changed = concat_tables([gone, changed]).select(names)
+        changed = changed.append_column(DELETED, pa.array(deleted))
+        return keyed_table(changed, keys, max_parallelism).data
+
+    return TableCapture(Redistribution.KEYED, made, (*keys, within_key), is_changes=True, expiry=expiry)
+
+
+def restored_parts(snapshot: OperatorSnapshot) -> Iterator[pa.Table]:
+    """The rows that a snapshot holds, in parts of a middling size."""
+    if WINDOW_STATE in snapshot.tables:
+        yield from parts_of(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
+
+
+def parts_of(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows of a table, in parts of a middling size."""
+    for begin in range(0, table.num_rows, _LOAD_ROWS):
+        yield table.slice(begin, _LOAD_ROWS)
+
+
+def put_aside(late: Batch, tag: str | None, context: OperatorContext) -> None:
+    """Give late rows to the side output `tag`, or count them where there is none."""
+    if tag is None:
+        context.metrics.late_rows += late.num_rows
+    elif late.num_rows:
+        context.emit_side(tag, late)

@@ -1,0 +1,116 @@
+"""What keyed state remembers of its changes between captures: the items touched, and what a capture gives of them.
+
+States on the heap, the columnar backend and the running aggregate keep one log each. Nothing is remembered before the
+first capture that later ones count from, and never much more than there is state: then a capture gives all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.engine.state.capture import CaptureScope
+from penstock.engine.state.key_codec import grown
+from penstock.engine.state.key_index import Slots
+from penstock.engine.state.state_tables import StateRows
+
+SLACK: Final = 1024
+"""So many items that are gone are remembered however little there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRows:
+    """The entries of one state at a barrier, by reference.
+
+    Args:
+        rows: makes them of what the barrier took; may be called in another thread.
+        is_changes: whether they are changes, the last `StateRows.deleted` of what is gone; otherwise they are all.
+    """
+
+    rows: Callable[[], StateRows]
+    is_changes: bool = False
+
+
+def are_most(changed: int, entries: int) -> bool:
+    """Whether to give all `entries` rather than the changes: when at least half of them are."""
+    return changed > 0 and 2 * changed >= entries
+
+
+class ChangedItems:
+    """The places, or the keys of maps in them, that have changed since the last capture that counts."""
+
+    __slots__ = ("_limit", "items")
+
+    def __init__(self) -> None:
+        self.items: set[Any] | None = None
+        """What has changed; None where that is not known, so that the next capture gives all. Add to it directly."""
+        self._limit = SLACK
+
+    def begin(self) -> None:
+        """What there is now has not changed."""
+        self.items = set()
+        self._limit = SLACK
+
+    def drop(self, item: Hashable, entries: Callable[[], int]) -> None:
+        """An item is gone.
+
+        Args:
+            item: the place, or what stands for an entry of it.
+            entries: how many there are, asked for now and then: with more changes than that, all will be given.
+        """
+        if self.items is None:
+            return
+        self.items.add(item)
+        if len(self.items) > self._limit:
+            self._limit = max(SLACK, 2 * entries())
+            if len(self.items) > self._limit:
+                self.items = None
+
+    def take(self, scope: CaptureScope, entries: Callable[[], int]) -> set[Any] | None:
+        """What a capture gives: the changes, from which nothing counts any more, or None for all that there is."""
+        if scope is CaptureScope.COMPLETE:
+            return None
+        items = self.items
+        self.begin()
+        if scope is CaptureScope.BASE or items is None or are_most(len(items), entries()):
+            return None
+        return items
+
+
+class ChangedSlots:
+    """The slots whose values have changed since the last capture that counts."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks: npt.NDArray[np.bool_] | None = None
+
+    def begin(self) -> None:
+        """What there is now has not changed."""
+        self._marks = np.zeros(0, np.bool_)
+
+    def forget(self) -> None:
+        """What has changed is not known any more."""
+        self._marks = None
+
+    def mark(self, slots: Slots, end: int) -> None:
+        """The values of `slots`, all below `end`, have changed."""
+        if self._marks is not None:
+            if end > len(self._marks):
+                self._marks = grown(self._marks, end)
+            self._marks[slots] = True
+
+    def take(self, scope: CaptureScope, entries: int) -> Slots | None:
+        """What a capture gives: the slots that have changed, ascending, or None for all that there are."""
+        if scope is CaptureScope.COMPLETE:
+            return None
+        marks = self._marks
+        self.begin()
+        if scope is CaptureScope.BASE or marks is None:
+            return None
+        slots = np.flatnonzero(marks)
+        return None if are_most(len(slots), entries) else slots

@@ -1,0 +1,45 @@
+"""A mailbox like a network: letters come late, in another order, or twice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.engine.local_mail import Letter, LetterKind, Mailbox
+from penstock.testing.simulation.faults import Dice
+
+_REPEATED: Final = (
+    LetterKind.TRIGGER,
+    LetterKind.ACKNOWLEDGE,
+    LetterKind.COMPLETE,
+    LetterKind.ABORT,
+    LetterKind.STORED,
+)
+"""Calls between processes may come twice; work within one is done once."""
+
+
+class SimulatedMailbox(Mailbox):
+    """Letters in any order, some twice.
+
+    Args:
+        dice: decides which.
+
+    Attributes:
+        last: what the letter that was taken last is about.
+    """
+
+    def __init__(self, dice: Dice) -> None:
+        super().__init__()
+        self._dice = dice
+        self.last: LetterKind | None = None
+
+    def post(self, kind: LetterKind, letter: Letter) -> None:
+        super().post(kind, letter)
+        if kind in _REPEATED and self._dice.strikes(self._dice.rates.repeat, f"{kind.value} comes twice"):
+            super().post(kind, letter)
+
+    def take(self, number: int) -> None:
+        if self._dice.chosen.random() < self._dice.rates.delay:
+            # It stays where it is; another turn, another choice.
+            return
+        self.last = self._posted[number].kind
+        super().take(number)

@@ -1,0 +1,272 @@
+"""How tables of state look to people: which kind of state they hold, which columns are keys, and what is left out.
+
+The reader shows tables by it, the editor turns what people give back into the stored form, and the comparison learns
+what tells rows apart. Showing and storing are each other's inverse, but for the order of rows of different keys.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.engine.errors import StateError, nearest
+from penstock.engine.operators.joins.join_columns import FIRED_UNTIL, SIDES, TIMESTAMP
+from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
+from penstock.engine.state.capture import DELETED
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
+from penstock.engine.state.state_tables import END, MAP_KEY, START, TOUCHED, VALUE, StateTables
+from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+
+TIME: Final = "time"
+LAST_TOUCHED: Final = "last_touched"
+_TIMERS: Final = {EVENT_TIMERS: "event timers", PROCESSING_TIMERS: "processing timers"}
+_SLICE: Final = "__slice"
+_TIMER_TIME: Final = "__time"
+_INTERNAL: Final = "__"
+_SHOWN: Final = {
+    START: WINDOW_START,
+    END: WINDOW_END,
+    TOUCHED: LAST_TOUCHED,
+    _SLICE: "slice_start",
+    _TIMER_TIME: TIME,
+    TIMESTAMP: "timestamp",
+    FIRED_UNTIL: "fired_until",
+}
+"""Stored columns of int64 milliseconds, and the names under which they are shown as timestamps."""
+
+
+class StateKind(enum.Enum):
+    """What a table of state holds."""
+
+    VALUE = "value"
+    """One value a key: value, reducing and aggregating state."""
+    LIST = "list"
+    """A list a key (or one value a key whose type is a list: both are kept alike)."""
+    MAP = "map"
+    """A row for each entry of each key's map."""
+    TIMERS = "timers"
+    """The times at which keys are called."""
+    AGGREGATE = "aggregate"
+    """Accumulators of built-in aggregates, by key, and by window where there is one."""
+    ROWS = "rows"
+    """Rows that a join keeps."""
+    OPERATOR_LIST = "operator list"
+    """Values that belong to no key, dealt out evenly after a rescale."""
+    UNION_LIST = "union list"
+    """Values that belong to no key, of which every subtask gets all."""
+    BROADCAST = "broadcast"
+    """One map that all subtasks hold alike."""
+    INTERNAL = "internal"
+    """What an operator notes for itself."""
+
+
+_OF_ONE_KEY: Final = (StateKind.VALUE, StateKind.LIST, StateKind.AGGREGATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one table is shown.
+
+    Args:
+        kind: what it holds.
+        keys: the key columns; empty where there are none, or where they are not known (rows of joins).
+        columns: the stored and the shown name of each column that is shown, in order.
+        identity: the shown columns that tell rows apart; empty where equal rows may come several times.
+        stored: the stored columns with their types, but for the key group.
+    """
+
+    kind: StateKind
+    keys: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    identity: tuple[str, ...]
+    stored: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are shown."""
+        return pa.schema(
+            [(shown, _shown_type(stored, self.stored.field(stored).type)) for stored, shown in self.columns]
+        )
+
+    def show(self, table: pa.Table) -> pa.Table:
+        """The stored rows as people see them."""
+        arrays = [
+            table.column(stored).cast(kind) for (stored, _), kind in zip(self.columns, self.schema.types, strict=True)
+        ]
+        return pa.table(arrays, schema=self.schema)
+
+    def store(self, table: pa.Table, where: str) -> pa.Table:
+        """Rows as people see them in the stored form, without key groups.
+
+        Args:
+            table: the columns of `schema`, in any order; `last_touched` may be missing.
+            where: operator and state, for messages.
+
+        Raises:
+            StateError: a column is missing or unknown, or its values do not fit.
+        """
+        names = [shown for _, shown in self.columns]
+        unknown = [name for name in table.column_names if name not in names]
+        if unknown:
+            raise StateError(
+                f"{where}: there is no column {unknown[0]!r}{nearest(unknown[0], names)}; give the columns "
+                f"({', '.join(names)})"
+            )
+        shown = dict(self.columns)
+        fields: list[pa.Field] = []
+        arrays: list[pa.ChunkedArray] = []
+        for field in self.stored:
+            name = shown.get(field.name)
+            if name is None:
+                fields, arrays = [*fields, field], [*arrays, pa.nulls(table.num_rows, field.type)]
+            elif name in table.column_names:
+                column = fitted(table.column(name), _shown_type(field.name, field.type), f"{where}: column {name!r}")
+                fields, arrays = [*fields, field], [*arrays, column.cast(field.type)]
+            elif field.name != TOUCHED:
+                raise StateError(f"{where}: column {name!r} is missing; give the columns ({', '.join(names)})")
+        return pa.table(arrays, schema=pa.schema(fields))
+
+
+def shown_name(name: str) -> str:
+    """What people call a table: timers have a name of their own."""
+    return _TIMERS.get(name, name)
+
+
+def layout_of(name: str, redistribution: Redistribution, sample: pa.Table) -> Layout:
+    """How a table is shown.
+
+    Args:
+        name: the state's.
+        redistribution: how it is shared out.
+        sample: some of its rows as they are stored; of keyed state, all belong to windows or none does.
+    """
+    fields = [field for field in sample.schema if field.name not in (KEY_GROUP, DELETED)]
+    names = [field.name for field in fields]
+    kind, keys = _kind_and_keys(name, redistribution, pa.schema(fields))
+    hidden = set()
+    if START in names and END in names and sample.column(START).null_count == sample.num_rows:
+        hidden = {START, END}
+    columns: list[tuple[str, str]] = []
+    for stored in names:
+        if stored not in hidden:
+            columns.append((stored, _free_name(stored, keys, names, [shown for _, shown in columns])))
+    identity = _identity(kind, keys, dict(columns))
+    return Layout(kind, keys, tuple(columns), identity, pa.schema(fields))
+
+
+def _kind_and_keys(name: str, redistribution: Redistribution, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...]]:
+    names = schema.names
+    match redistribution:
+        case Redistribution.BROADCAST:
+            return (StateKind.BROADCAST if set(names) == {MAP_KEY, VALUE} else StateKind.INTERNAL), ()
+        case Redistribution.SPLIT:
+            return (StateKind.OPERATOR_LIST if names == [VALUE] else StateKind.INTERNAL), ()
+        case Redistribution.UNION:
+            return (StateKind.UNION_LIST if names == [VALUE] else StateKind.INTERNAL), ()
+        case Redistribution.WHOLE:
+            return StateKind.INTERNAL, ()
+        case Redistribution.KEYED:
+            return _keyed_kind(name, schema)
+
+
+def _keyed_kind(name: str, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...]]:
+    names = schema.names
+    if START in names:
+        keys = tuple(names[: names.index(START)])
+        if name in _TIMERS:
+            return StateKind.TIMERS, keys
+        # Key columns may be called as the state's own columns are.
+        value, map_key = (StateTables(keys, 1, name).column_name(own) for own in (VALUE, MAP_KEY))
+        if value in names[len(keys) :]:
+            if map_key in names[len(keys) :]:
+                return StateKind.MAP, keys
+            is_list = pa.types.is_list(schema.field(value).type)
+            return (StateKind.LIST if is_list else StateKind.VALUE), keys
+    if name in SIDES and TIMESTAMP in names:
+        return StateKind.ROWS, ()
+    own = [name for name in names if name.startswith(_INTERNAL)]
+    return (StateKind.AGGREGATE, tuple(n for n in names if n not in own)) if own else (StateKind.ROWS, ())
+
+
+def _free_name(stored: str, keys: Sequence[str], names: Sequence[str], taken: Sequence[str]) -> str:
+    """The name under which a column is shown: a plain one, unless another column has it."""
+    if stored in keys or not stored.startswith(_INTERNAL):
+        return stored
+    plain = _SHOWN.get(stored, stored[len(_INTERNAL) :])
+    return stored if plain in names or plain in taken else plain
+
+
+def _identity(kind: StateKind, keys: tuple[str, ...], shown: dict[str, str]) -> tuple[str, ...]:
+    windows = tuple(shown[name] for name in (START, END, _SLICE) if name in shown)
+    if kind in _OF_ONE_KEY:
+        return (*keys, *windows)
+    if kind is StateKind.MAP:
+        map_key = StateTables(keys, 1, "").column_name(MAP_KEY)
+        return (*keys, *windows, shown[map_key])
+    if kind is StateKind.TIMERS:
+        return tuple(shown.values())
+    return (MAP_KEY,) if kind is StateKind.BROADCAST else ()
+
+
+def _shown_type(stored: str, kind: pa.DataType) -> pa.DataType:
+    if stored not in _SHOWN:
+        return kind
+    return pa.list_(WINDOW_TYPE) if pa.types.is_list(kind) else WINDOW_TYPE
+
+
+def fitted(column: pa.ChunkedArray, kind: pa.DataType, where: str) -> pa.ChunkedArray:
+    """A column of type `kind`, if its values can be that without loss.
+
+    Raises:
+        StateError: they cannot.
+    """
+    if column.type == kind:
+        return column
+    is_text = [pa.types.is_string(one) or pa.types.is_large_string(one) for one in (column.type, kind)]
+    if is_text[0] != is_text[1] and not pa.types.is_dictionary(column.type) and not pa.types.is_null(column.type):
+        raise StateError(f"{where} is {column.type}, and must be {kind}; cast it")
+    try:
+        return column.cast(kind)
+    except (pa.ArrowException, ValueError) as error:
+        raise StateError(f"{where} is {column.type}, and must be {kind}: {error}; cast it") from error
+
+
+def to_table(data: object, where: str) -> pa.Table:
+    """What a user gave as rows, as an Arrow table.
+
+    Args:
+        data: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, a list of dicts, or a dict of columns.
+        where: for messages.
+
+    Raises:
+        StateError: it is none of these.
+    """
+    try:
+        if isinstance(data, pa.Table):
+            return data
+        if isinstance(data, pa.RecordBatch):
+            return pa.Table.from_batches([data])
+        if isinstance(data, list | tuple):
+            return pa.Table.from_pylist(list(data))
+        if hasattr(data, "to_records") and hasattr(data, "iloc"):
+            return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+        return pa.table(data)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise StateError(
+            f"{where}: data is an Arrow table, a DataFrame, a list of dicts or a dict of columns, which "
+            f"{type(data).__name__} {data!r:.200} is not: {error}"
+        ) from error
+
+
+def without_dictionaries(table: pa.Table) -> pa.Table:
+    """The rows with the values of dictionary columns in their place, as state keeps them."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = pc.cast(table.column(index), field.type.value_type)
+            table = table.set_column(index, field.name, plain)
+    return table

@@ -1,0 +1,348 @@
+"""The manifest of a checkpoint or savepoint: JSON that lists what it consists of, and that protects itself.
+
+The job store and the savepoint tools write and read it. The last line carries the SHA-256 of all bytes before it, so
+any changed, missing or additional byte is found; what is in it is taken apart strictly, and refused with the file's
+name.
+
+    {
+     "attempt": 3,
+     ...
+     "subtasks": [...],
+     "sha256": "0f5e..."
+    }
+
+This last line, and the member `format`, stay as they are in every later format.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from penstock.engine.checkpointing.handles import (
+    CompletedCheckpoint,
+    FileHandle,
+    InFlightHandle,
+    NativeHandle,
+    OperatorHandle,
+    SegmentHandle,
+    SubtaskHandle,
+    TableHandle,
+)
+from penstock.engine.elements import CheckpointMode, SnapshotKind
+from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError
+from penstock.engine.state.capture import Expiry
+from penstock.engine.state.snapshot import Redistribution
+from penstock.savepoints.paths import check_path
+
+FORMAT: Final = 1
+LARGEST: Final = 256 * 1024 * 1024
+"""Bytes of a manifest: 10,000 subtasks with 80 files each."""
+
+E = TypeVar("E", bound=enum.Enum)
+T = TypeVar("T")
+Json = Mapping[str, Any]
+"""A JSON object, not yet checked."""
+
+
+class _UnfitError(Exception):
+    """A value is not what belongs there. Its text says where and why."""
+
+
+def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
+    """The manifest of a checkpoint: sorted, readable, the same bytes for equal checkpoints."""
+    files = {file.path: file.length for file in checkpoint.files()}
+    return seal(
+        {
+            "format": FORMAT,
+            "penstock": importlib.metadata.version("penstock"),
+            "job_id": checkpoint.job_id,
+            "job_name": checkpoint.job_name,
+            "checkpoint": checkpoint.checkpoint,
+            "attempt": checkpoint.attempt,
+            "epoch": checkpoint.epoch,
+            "kind": checkpoint.kind.value,
+            "mode": checkpoint.mode.value,
+            "max_parallelism": checkpoint.max_parallelism,
+            "triggered_ms": checkpoint.triggered_ms,
+            "completed_ms": checkpoint.completed_ms,
+            "split_parallelism": dict(checkpoint.split_parallelism),
+            "files": len(files),
+            "bytes": sum(files.values()),
+            "subtasks": [_subtask(subtask) for subtask in checkpoint.subtasks],
+        }
+    )
+
+
+def decode_manifest(data: bytes, where: str) -> CompletedCheckpoint:
+    """The checkpoint that a manifest describes.
+
+    Args:
+        data: the whole file.
+        where: its URL, for messages.
+
+    Raises:
+        CheckpointCorruptError: it is not as it was written. Names the file.
+        RestoreError: a later version of Penstock has written it.
+    """
+    content = unseal(data, where)
+    try:
+        return _checkpoint(content)
+    except _UnfitError as unfit:
+        raise CheckpointCorruptError(f"{where} is no manifest of a checkpoint or savepoint: {unfit}") from None
+
+
+def seal(content: Json) -> bytes:
+    """A JSON object as text, whose last line is the SHA-256 of all before it."""
+    head = json.dumps(content, indent=1, sort_keys=True, allow_nan=False).removesuffix("\n}") + ",\n"
+    return (head + _last_line(head.encode())).encode()
+
+
+def unseal(data: bytes, where: str) -> Json:
+    """The JSON object that `seal` was given; errors as `decode_manifest`."""
+    if len(data) > LARGEST:
+        raise CheckpointCorruptError(f"{where} has {len(data)} bytes; a manifest has at most {LARGEST}")
+    head = data[: -len(_last_line(b""))]
+    if data != head + _last_line(head).encode():
+        raise CheckpointCorruptError(
+            f"{where} is not as it was written: it was cut off, changed, or is no file of a checkpoint; restore it "
+            "from a backup, or start from another checkpoint or savepoint"
+        )
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointCorruptError(f"{where} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointCorruptError(f"{where} holds no JSON object")
+    written = content.get("format")
+    if isinstance(written, int) and written > FORMAT:
+        raise RestoreError(
+            f"{where} has format {written}, written by Penstock {str(content.get('penstock'))[:40]}; this version "
+            f"reads formats up to {FORMAT}: upgrade penstock"
+        )
+    if type(written) is not int or written < 1:
+        raise CheckpointCorruptError(f"{where} has no format number")
+    return content
+
+
+def _last_line(head: bytes) -> str:
+    return f' "sha256": "{hashlib.sha256(head).hexdigest()}"\n}}\n'
+
+
+def _subtask(subtask: SubtaskHandle) -> Json:
+    return {
+        "task": subtask.task,
+        "subtask": subtask.subtask,
+        "parallelism": subtask.parallelism,
+        "finished": subtask.finished,
+        "operators": [_operator(operator) for operator in subtask.operators],
+        "in_flight": [{"exchange": rows.exchange, "file": _file(rows.file)} for rows in subtask.in_flight],
+    }
+
+
+def _operator(operator: OperatorHandle) -> Json:
+    native = operator.native
+    return {
+        "uid": operator.uid,
+        "name": operator.name,
+        "watermark": operator.watermark,
+        "tables": {name: _table(table) for name, table in operator.tables.items()},
+        "native": None
+        if native is None
+        else {
+            "format": native.format,
+            "files": {name: _file(file) for name, file in native.files.items()},
+            "metadata": dict(native.metadata),
+        },
+    }
+
+
+def _table(table: TableHandle) -> Json:
+    return {
+        "redistribution": table.redistribution.value,
+        "identity": list(table.identity),
+        "expiry": None if table.expiry is None else {"column": table.expiry.column, "below": table.expiry.below},
+        "segments": [
+            {
+                "file": _file(segment.file),
+                "rows": segment.rows,
+                "first_group": segment.first_group,
+                "last_group": segment.last_group,
+            }
+            for segment in table.segments
+        ],
+    }
+
+
+def _file(file: FileHandle) -> Json:
+    return {"path": file.path, "length": file.length, "sha256": file.sha256}
+
+
+def _checkpoint(content: Json) -> CompletedCheckpoint:
+    whole = _Object(
+        content,
+        "the manifest",
+        {
+            "format", "penstock", "job_id", "job_name", "checkpoint", "attempt", "epoch", "kind", "mode",
+            "max_parallelism", "triggered_ms", "completed_ms", "split_parallelism", "files", "bytes", "subtasks",
+            "sha256",
+        },
+    )  # fmt: skip
+    whole.text("penstock")
+    checkpoint = CompletedCheckpoint(
+        job_id=whole.text("job_id"),
+        job_name=whole.text("job_name"),
+        checkpoint=whole.number("checkpoint", least=1),
+        attempt=whole.number("attempt", least=0),
+        kind=whole.choice("kind", SnapshotKind),
+        mode=whole.choice("mode", CheckpointMode),
+        max_parallelism=whole.number("max_parallelism", least=1),
+        triggered_ms=whole.number("triggered_ms"),
+        completed_ms=whole.number("completed_ms"),
+        subtasks=tuple(whole.each("subtasks", _read_subtask)),
+        split_parallelism=whole.by_name("split_parallelism", _whole_number),
+        epoch=whole.number("epoch", least=0),
+    )
+    files = {file.path: file.length for file in checkpoint.files()}
+    if (whole.number("files"), whole.number("bytes")) != (len(files), sum(files.values())):
+        raise _UnfitError("its number of files or bytes is not that of the files it lists")
+    return checkpoint
+
+
+def _read_subtask(value: object, where: str) -> SubtaskHandle:
+    found = _Object(value, where, {"task", "subtask", "parallelism", "finished", "operators", "in_flight"})
+    return SubtaskHandle(
+        task=found.number("task", least=0),
+        subtask=found.number("subtask", least=0),
+        parallelism=found.number("parallelism", least=1),
+        operators=tuple(found.each("operators", _read_operator)),
+        in_flight=tuple(found.each("in_flight", _read_in_flight)),
+        finished=found.flag("finished"),
+    )
+
+
+def _read_operator(value: object, where: str) -> OperatorHandle:
+    found = _Object(value, where, {"uid", "name", "watermark", "tables", "native"})
+    return OperatorHandle(
+        uid=found.text("uid"),
+        name=found.text("name"),
+        tables=found.by_name("tables", _read_table),
+        watermark=found.number("watermark"),
+        native=found.optional("native", _read_native),
+    )
+
+
+def _read_table(value: object, where: str) -> TableHandle:
+    found = _Object(value, where, {"redistribution", "identity", "expiry", "segments"})
+    return TableHandle(
+        redistribution=found.choice("redistribution", Redistribution),
+        identity=tuple(found.each("identity", _text)),
+        segments=tuple(found.each("segments", _read_segment)),
+        expiry=found.optional("expiry", _read_expiry),
+    )
+
+
+def _read_segment(value: object, where: str) -> SegmentHandle:
+    found = _Object(value, where, {"file", "rows", "first_group", "last_group"})
+    return SegmentHandle(
+        file=_read_file(found.member("file"), f"{where}.file"),
+        rows=found.number("rows", least=0),
+        first_group=found.number("first_group", least=-1),
+        last_group=found.number("last_group", least=-1),
+    )
+
+
+def _read_expiry(value: object, where: str) -> Expiry:
+    found = _Object(value, where, {"column", "below"})
+    return Expiry(found.text("column"), found.number("below"))
+
+
+def _read_native(value: object, where: str) -> NativeHandle:
+    found = _Object(value, where, {"format", "files", "metadata"})
+    return NativeHandle(found.text("format"), found.by_name("files", _read_file), found.by_name("metadata", _text))
+
+
+def _read_in_flight(value: object, where: str) -> InFlightHandle:
+    found = _Object(value, where, {"exchange", "file"})
+    return InFlightHandle(found.text("exchange"), _read_file(found.member("file"), f"{where}.file"))
+
+
+def _read_file(value: object, where: str) -> FileHandle:
+    found = _Object(value, where, {"path", "length", "sha256"})
+    sha256 = found.text("sha256")
+    if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+        raise _UnfitError(f"{where}.sha256 is no SHA-256")
+    try:
+        path = check_path(found.text("path"), where)
+    except CheckpointError as error:
+        raise _UnfitError(str(error)) from None
+    return FileHandle(path, found.number("length", least=0), sha256)
+
+
+class _Object:
+    """A JSON object with exactly the members `names`, whose values are checked as they are taken."""
+
+    __slots__ = ("_members", "_where")
+
+    def __init__(self, value: object, where: str, names: set[str]) -> None:
+        if not isinstance(value, dict) or value.keys() != names:
+            raise _UnfitError(f"{where} must have the members {', '.join(sorted(names))}")
+        self._members: Json = value
+        self._where = where
+
+    def member(self, name: str) -> object:
+        return self._members[name]
+
+    def text(self, name: str) -> str:
+        return _text(self._members[name], f"{self._where}.{name}")
+
+    def number(self, name: str, least: int = -(2**63)) -> int:
+        value = _whole_number(self._members[name], f"{self._where}.{name}")
+        if value < least:
+            raise _UnfitError(f"{self._where}.{name} is {value}, which is less than {least}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._members[name]
+        if not isinstance(value, bool):
+            raise _UnfitError(f"{self._where}.{name} must be true or false")
+        return value
+
+    def choice(self, name: str, kind: type[E]) -> E:
+        try:
+            return kind(self._members[name])
+        except ValueError:
+            allowed = ", ".join(str(member.value) for member in kind)
+            raise _UnfitError(f"{self._where}.{name} must be one of {allowed}") from None
+
+    def each(self, name: str, read: Callable[[object, str], T]) -> list[T]:
+        values = self._members[name]
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise _UnfitError(f"{self._where}.{name} must be a list")
+        return [read(value, f"{self._where}.{name}[{place}]") for place, value in enumerate(values)]
+
+    def by_name(self, name: str, read: Callable[[object, str], T]) -> dict[str, T]:
+        values = self._members[name]
+        if not isinstance(values, dict):
+            raise _UnfitError(f"{self._where}.{name} must be an object")
+        return {key: read(value, f"{self._where}.{name}.{key}") for key, value in values.items()}
+
+    def optional(self, name: str, read: Callable[[object, str], T]) -> T | None:
+        value = self._members[name]
+        return None if value is None else read(value, f"{self._where}.{name}")
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise _UnfitError(f"{where} must be text")
+    return value
+
+
+def _whole_number(value: object, where: str) -> int:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise _UnfitError(f"{where} must be a whole number of 64 bits")
+    return value

@@ -1,0 +1,159 @@
+"""The names of all files and folders of checkpoints and savepoints: the only place that forms or takes apart a path.
+
+The stores, writers and readers call it. Every name is made of plain characters, so that a path never leaves its folder
+and is the same on a disk and in a bucket; no name of a file of state is ever used twice.
+
+    <root>/<job id>/claims/00000002                     manager number 2 has taken the job over
+                    claims/00000002.restored            and which checkpoint it went on from
+                    shared/<sha256>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
+                    chk-00000042/manifest.json          written last: with it the checkpoint exists
+                    chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
+    <directory>/savepoint-<job id, short>-00000043-<random>/manifest.json
+                                                            data/<sha256>-<checkpoint>-<attempt>-...arrow
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.engine.errors import CheckpointError
+
+MANIFEST: Final = "manifest.json"
+SHARED: Final = "shared"
+CLAIMS: Final = "claims"
+DATA: Final = "data"
+
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]{1,255}")
+_CHECKPOINT: Final = re.compile(r"chk-(\d{8,18})")
+_MANIFEST: Final = re.compile(rf"chk-(\d{{8,18}})/{re.escape(MANIFEST)}")
+_NUMBERED: Final = re.compile(r"chk-(\d{8,18})/[^/]+")
+_FILE: Final = re.compile(rf"(?:{SHARED}|{DATA})/[0-9a-f]{{64}}-(\d+)-\d+-.+")
+_CLAIM: Final = re.compile(rf"{CLAIMS}/(\d{{8,18}})")
+
+
+def check_path(path: str, where: str) -> str:
+    """The path itself, if it is one that stays within its folder on every kind of storage.
+
+    Args:
+        path: relative, its parts joined by `/`.
+        where: the folder, for the message.
+
+    Raises:
+        CheckpointError: it is empty, absolute, has a part `.` or `..`, or other characters than `A-Za-z0-9._=-`.
+
+    Example:
+        >>> check_path("chk-00000042/manifest.json", "s3://bucket/checkpoints/job")
+        'chk-00000042/manifest.json'
+    """
+    if len(path) > 1024 or not all(_SEGMENT.fullmatch(part) and part not in (".", "..") for part in path.split("/")):
+        raise CheckpointError(
+            f"{where}: {path[:200]!r} is no path of a checkpoint's file: it must be relative, without '..', and of the "
+            "characters A-Z a-z 0-9 . _ = - between slashes"
+        )
+    return path
+
+
+def join_url(url: str, *parts: str) -> str:
+    """The URL of what stands at the relative path `parts` under the folder `url`."""
+    return "/".join([url if url.endswith("://") else url.rstrip("/"), *parts])
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """The URL of the folder that a file or folder stands in, and its name in it."""
+    parent, _, name = url.rstrip("/").rpartition("/")
+    return (f"{parent}/" if parent.endswith("//") else parent), name
+
+
+def job_folder(root: str, job_id: str) -> str:
+    """The URL of the folder of one job under the URL `root`.
+
+    Raises:
+        CheckpointError: the job id cannot be the name of a folder.
+    """
+    if "/" in job_id:
+        raise CheckpointError(f"{root}: job id {job_id!r} cannot name a folder; use letters, digits, '-', '_' and '.'")
+    return join_url(root, check_path(job_id, root))
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """The paths within the folder of one job, and the names of its savepoints' folders.
+
+    Args:
+        job_id: whose.
+    """
+
+    job_id: str
+
+    def shared(
+        self, sha256: str, checkpoint: int, attempt: int, task: int, subtask: int, number: int, suffix: str = "arrow"
+    ) -> str:
+        """A file of state or of rows on their way, in the job's folder.
+
+        Args:
+            sha256: of its content.
+            checkpoint, attempt, task, subtask: that write it.
+            number: counts the files that the subtask has written in this attempt.
+            suffix: of its format.
+        """
+        return f"{SHARED}/{sha256}-{checkpoint}-{attempt}-{task}-{subtask}-{number}.{suffix}"
+
+    def savepoint_data(
+        self, sha256: str, checkpoint: int, attempt: int, task: int, subtask: int, number: int, suffix: str = "arrow"
+    ) -> str:
+        """A file of state in the folder of a savepoint; as `shared`."""
+        return f"{DATA}/{sha256}-{checkpoint}-{attempt}-{task}-{subtask}-{number}.{suffix}"
+
+    def manifest(self, checkpoint: int) -> str:
+        """What makes a checkpoint complete."""
+        return f"chk-{checkpoint:08d}/{MANIFEST}"
+
+    def savepoint_number(self, checkpoint: int) -> str:
+        """Says that a savepoint has had this number."""
+        return f"chk-{checkpoint:08d}/savepoint"
+
+    def claim(self, epoch: int) -> str:
+        """Says that manager number `epoch` has taken the job over."""
+        return f"{CLAIMS}/{epoch:08d}"
+
+    def restored(self, epoch: int) -> str:
+        """Says which checkpoint manager number `epoch` went on from."""
+        return f"{CLAIMS}/{epoch:08d}.restored"
+
+    def new_savepoint(self, checkpoint: int) -> str:
+        """The name of a new folder for savepoint number `checkpoint`; never the same twice."""
+        return f"savepoint-{self.job_id[:8]}-{checkpoint:08d}-{secrets.token_hex(6)}"
+
+
+def manifest_number(path: str) -> int | None:
+    """The number of the checkpoint whose manifest a path of a job's folder is, if it is one."""
+    return _number(_MANIFEST, path)
+
+
+def used_number(path: str) -> int | None:
+    """The number of the checkpoint or savepoint that has written a path of a job's folder, if it is of one."""
+    found = _number(_NUMBERED, path)
+    return _number(_FILE, path) if found is None else found
+
+
+def claim_epoch(path: str) -> int | None:
+    """The number of the manager whose claim a path of a job's folder is, if it is one."""
+    return _number(_CLAIM, path)
+
+
+def restored_epoch(path: str) -> int | None:
+    """The number of the manager that says by this path what it went on from, if it is such a path."""
+    return _number(_CLAIM, path.removesuffix(".restored")) if path.endswith(".restored") else None
+
+
+def checkpoint_folder(name: str) -> int | None:
+    """The number of the checkpoint whose folder has this name, if it is one."""
+    return _number(_CHECKPOINT, name)
+
+
+def _number(pattern: re.Pattern[str], path: str) -> int | None:
+    found = pattern.fullmatch(path)
+    return int(found[1]) if found else None

@@ -1,0 +1,323 @@
+"""The folder of one job: which checkpoints there are, which of them count, and who may add to them.
+
+The manager of a job holds a `FolderJobStore`, and its subtasks get it with their deployment; `find_checkpoint` finds
+what a user starts a job from. A checkpoint counts only if its manager had not been replaced when it was written.
+
+Why no two managers ever commit what contradicts each other:
+
+A manager takes over by (1) creating `claims/<epoch>`, the next number that is free; (2) *then* listing the manifests
+and choosing the newest that counts; (3) creating `claims/<epoch>.restored` with that number. It completes a
+checkpoint by (a) creating the manifest, and (b) *then* listing the claims: with a higher one than its own it is
+fenced, and may commit nothing. The storage lists what was created before. So of a checkpoint that an old manager
+completes while a new one takes over, either the manifest (a) was there before the claim (1), and the new manager sees
+it in (2) and goes on from it; or the claim (1) was there before the old manager looked in (b), and the old one
+commits nothing (both may be true: then the new one commits it, as it restores it).
+
+What remains is a manifest that comes after the listing (2): it must never count, though it is there. So it is the
+newest manager with a `.restored` file that decides: a checkpoint counts if that manager, or one after it, has written
+it, or if its number is not above what that manager went on from. Older such files decide nothing, as their managers
+are fenced. Nothing is ever written over, so a manifest that arrives late takes at most the number of a checkpoint
+that then fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle
+from penstock.engine.checkpointing.restored import RestoredTask
+from penstock.engine.checkpointing.store import Claim, RestorePlan, SubtaskWriter
+from penstock.engine.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    ConfigurationError,
+    FencedError,
+    RestoreError,
+)
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifest, seal, unseal
+from penstock.savepoints.paths import (
+    CLAIMS,
+    MANIFEST,
+    JobPaths,
+    checkpoint_folder,
+    claim_epoch,
+    job_folder,
+    join_url,
+    manifest_number,
+    restored_epoch,
+    split_url,
+    used_number,
+)
+from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, check_writable, open_blobs
+
+_ROUNDS: Final = 1000
+"""How many rivals for one claim are too many to be true."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderJobStore:
+    """The folder `<root>/<job id>` of a disk, a bucket or memory, as a `JobStore`.
+
+    Args:
+        root_url: of the folder for the checkpoints of all jobs; see `storage.open_blobs`.
+        job_id: whose; the name of the folder.
+        job_name: for people.
+        savepoint_url: of the folder for savepoints that name none.
+        open_blobs: makes a store of a URL.
+
+    Example:
+        >>> FolderJobStore("memory://example", "4f2a", "delays").claim()
+        Claim(epoch=1, next_checkpoint=1, retained=())
+    """
+
+    root_url: str
+    job_id: str
+    job_name: str
+    savepoint_url: str | None = None
+    open_blobs: OpenBlobs = open_blobs
+
+    @property
+    def url(self) -> str:
+        """Of the job's folder; the paths of its checkpoints' handles are relative to it."""
+        return job_folder(self.open_blobs(self.root_url).url, self.job_id)
+
+    def claim(self) -> Claim:
+        blobs = self._blobs()
+        epoch = self._create_claim(blobs)
+        retained = _counted(blobs)
+        if retained:
+            check_files(blobs, retained[-1])
+        newest = retained[-1].checkpoint if retained else 0
+        content = {"format": FORMAT, "checkpoint": newest, "epoch": epoch, "token": secrets.token_hex(16)}
+        blobs.create(self._paths.restored(epoch), seal(content))
+        used = [number for path, _ in blobs.list() if (number := used_number(path)) is not None]
+        return Claim(epoch, max([newest, *used]) + 1, tuple(retained))
+
+    def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
+        blobs = self._blobs()
+        number = checkpoint.checkpoint
+        data = encode_manifest(dataclasses.replace(checkpoint, epoch=epoch))
+        if target is None:
+            url = join_url(blobs.url, split_url(self._paths.manifest(number))[0])
+            blobs.create(self._paths.manifest(number), data)
+        else:
+            # The number is used up before anything else happens: no checkpoint that comes later may have it too.
+            used = {"format": FORMAT, "checkpoint": number, "epoch": epoch, "savepoint": target}
+            blobs.create(self._paths.savepoint_number(number), seal(used))
+            url = target
+            self.open_blobs(target).create(MANIFEST, data)
+        self._check_not_fenced(blobs, epoch, number)
+        return url
+
+    def savepoint_target(self, checkpoint: int, directory: str | None) -> str:
+        parent = directory or self.savepoint_url
+        if parent is None:
+            raise CheckpointError(
+                f"savepoint {checkpoint} of job {self.job_name!r} has no folder: name one, or set "
+                "execution.checkpointing.savepoint-dir"
+            )
+        try:
+            blobs = self.open_blobs(parent)
+            check_writable(blobs)
+        except ConfigurationError as error:
+            raise CheckpointError(f"savepoint {checkpoint} of job {self.job_name!r}: {error}") from error
+        return join_url(blobs.url, self._paths.new_savepoint(checkpoint))
+
+    def delete(self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle]) -> None:
+        blobs = self._blobs()
+        if checkpoints:
+            blobs.delete([self._paths.manifest(checkpoint.checkpoint) for checkpoint in checkpoints])
+        paths = sorted({file.path for file in files})
+        if paths:
+            blobs.delete(paths)
+
+    def discard(self) -> None:
+        blobs = self._blobs()
+        paths = [path for path, _ in blobs.list()]
+        manifests = [path for path in paths if manifest_number(path) is not None]
+        blobs.delete(manifests)
+        blobs.delete([path for path in paths if manifest_number(path) is None])
+
+    def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
+        from penstock.savepoints import restore
+
+        return restore.plan_failover(graph, checkpoint, self.url)
+
+    def load(self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
+        from penstock.savepoints import restore
+
+        return restore.load_task(self.open_blobs, graph, plan, task, subtask)
+
+    def writer(
+        self,
+        graph: PhysicalGraph,
+        task: int,
+        subtask: int,
+        attempt: int,
+        plan: RestorePlan | None,
+        targets: Mapping[int, str],
+    ) -> SubtaskWriter:
+        from penstock.savepoints.writer import CheckpointWriter
+
+        return CheckpointWriter(
+            self._blobs(), self._paths, graph, task, subtask, attempt, plan, targets, self.open_blobs
+        )
+
+    @property
+    def _paths(self) -> JobPaths:
+        return JobPaths(self.job_id)
+
+    def _blobs(self) -> BlobStore:
+        return self.open_blobs(self.url)
+
+    def _create_claim(self, blobs: BlobStore) -> int:
+        """The number of the claim that was made."""
+        # The token tells rivals apart: a create-only write that finds its own content has succeeded.
+        token = secrets.token_hex(16)
+        for _ in range(_ROUNDS):
+            epoch = _newest_epoch(blobs) + 1
+            try:
+                blobs.create(self._paths.claim(epoch), seal({"format": FORMAT, "epoch": epoch, "token": token}))
+            except BlobExistsError:
+                continue
+            return epoch
+        raise CheckpointError(f"{blobs.url}: {_ROUNDS} other managers have claimed the job at the same time")
+
+    def _check_not_fenced(self, blobs: BlobStore, epoch: int, checkpoint: int) -> None:
+        newest = _newest_epoch(blobs)
+        if newest > epoch:
+            raise FencedError(
+                f"checkpoint {checkpoint} of job {self.job_name!r} does not count: manager {newest} has taken the job "
+                f"over from manager {epoch}, in {blobs.url}; this one must stop"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint:
+    """A checkpoint or savepoint that a user has named.
+
+    Args:
+        location: URL of the folder that the paths of its handles are relative to.
+        checkpoint: what it consists of.
+    """
+
+    location: str
+    checkpoint: CompletedCheckpoint
+
+
+def find_checkpoint(url: str, open_blobs: OpenBlobs = open_blobs) -> FoundCheckpoint:
+    """The checkpoint or savepoint at a path, complete: all its files are there with their lengths.
+
+    Args:
+        url: of a savepoint's folder, a checkpoint's (`chk-00000042`), the manifest in it, or a job's folder, which
+            means its newest checkpoint.
+        open_blobs: makes a store of a URL.
+
+    Raises:
+        RestoreError: there is no checkpoint or savepoint; says what there is.
+        CheckpointCorruptError: a file of it is missing or damaged. Names the file.
+        ConfigurationError: the URL cannot be used.
+    """
+    named = open_blobs(url)
+    folder = open_blobs(split_url(named.url)[0]) if split_url(named.url)[1] == MANIFEST else named
+    paths = [path for path, _ in folder.list()]
+    if MANIFEST in paths:
+        return _found_in(folder, open_blobs)
+    if any(manifest_number(path) is not None for path in paths):
+        newest = _counted(folder)[-1]
+        check_files(folder, newest)
+        return FoundCheckpoint(folder.url, newest)
+    raise RestoreError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(paths)}")
+
+
+def check_files(blobs: BlobStore, checkpoint: CompletedCheckpoint) -> None:
+    """Compare the files of a checkpoint with those that are in the folder, by name and length.
+
+    Raises:
+        CheckpointCorruptError: one is missing or has another length. Names it.
+    """
+    held = dict(blobs.list())
+    for file in checkpoint.files():
+        length = held.get(file.path)
+        if length != file.length:
+            what = "is missing" if length is None else f"has {length} bytes instead of {file.length}"
+            raise CheckpointCorruptError(
+                f"{join_url(blobs.url, file.path)} {what}; checkpoint {checkpoint.checkpoint} of job "
+                f"{checkpoint.job_name!r} needs it: restore it from a backup, or start from another checkpoint or "
+                "savepoint"
+            )
+
+
+def _found_in(folder: BlobStore, open_blobs: OpenBlobs) -> FoundCheckpoint:
+    """What the manifest in a folder describes: its files are beside it, or, of a checkpoint, in the job's folder."""
+    checkpoint = _read_manifest(folder, MANIFEST)
+    parent, name = split_url(folder.url)
+    home = folder if checkpoint_folder(name) is None else open_blobs(parent)
+    check_files(home, checkpoint)
+    return FoundCheckpoint(home.url, checkpoint)
+
+
+def _what_is_there(paths: Sequence[str]) -> str:
+    manifests = [path.split("/")[0] for path in paths if path.endswith(f"/{MANIFEST}")]
+    if manifests:
+        return f"name one of the folders in it, {_some(manifests)}"
+    if any(used_number(path) is not None for path in paths):
+        return f"it has files of state, but no {MANIFEST}: it was not completed, or the file is lost"
+    return f"it holds {_some(path.split('/')[0] for path in paths)}" if paths else "it is missing or empty"
+
+
+def _some(names: Iterable[str]) -> str:
+    distinct = sorted(set(names))
+    return ", ".join(distinct[:10]) + (f" and {len(distinct) - 10} more" if len(distinct) > 10 else "")
+
+
+def _counted(blobs: BlobStore) -> list[CompletedCheckpoint]:
+    """The checkpoints of a job's folder that count, oldest first; see the module.
+
+    Raises:
+        CheckpointCorruptError: the newest one is missing or damaged. Older ones that are, are left out.
+    """
+    paths = [path for path, _ in blobs.list()]
+    decider = max((epoch for path in paths if (epoch := restored_epoch(path)) is not None), default=0)
+    restored = _restored_by(blobs, decider) if decider else 0
+    counted: list[CompletedCheckpoint] = []
+    manifests = {number: path for path in paths if (number := manifest_number(path)) is not None}
+    for number in sorted(manifests, reverse=True):
+        try:
+            checkpoint = _read_manifest(blobs, manifests[number])
+        except CheckpointError:
+            if not counted:
+                raise
+            continue
+        if number <= restored or checkpoint.epoch >= decider:
+            counted.append(checkpoint)
+    if restored and (not counted or counted[0].checkpoint < restored):
+        raise CheckpointCorruptError(
+            f"{join_url(blobs.url, JobPaths('').manifest(restored))} is missing, and no newer checkpoint is there; "
+            "restore it from a backup, or start from another checkpoint or savepoint"
+        )
+    return counted[::-1]
+
+
+def _read_manifest(blobs: BlobStore, path: str) -> CompletedCheckpoint:
+    return decode_manifest(bytes(memoryview(blobs.get(path))), join_url(blobs.url, path))
+
+
+def _restored_by(blobs: BlobStore, epoch: int) -> int:
+    """The checkpoint that manager number `epoch` went on from; 0 for none."""
+    path = JobPaths("").restored(epoch)
+    where = join_url(blobs.url, path)
+    checkpoint = unseal(bytes(memoryview(blobs.get(path))), where).get("checkpoint")
+    if type(checkpoint) is not int or checkpoint < 0:
+        raise CheckpointCorruptError(f"{where} names no checkpoint")
+    return checkpoint
+
+
+def _newest_epoch(blobs: BlobStore) -> int:
+    epochs = (claim_epoch(path) for path, _ in blobs.list(CLAIMS))
+    return max((epoch for epoch in epochs if epoch is not None), default=0)

@@ -1,0 +1,358 @@
+"""Random events against the coordinator, and a storage that holds it to what a restore will need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpointing.coordinator import (
+    Acknowledgement,
+    CheckpointCoordinator,
+    Delete,
+    FailJob,
+    Instruction,
+    NotifyAborted,
+    NotifyComplete,
+    Place,
+    Store,
+    Trigger,
+)
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.elements import Barrier, CheckpointMode
+from tests.engine.checkpointing.coordinator_driver import CHECKPOINT, SAVEPOINT, SUSPEND, handle_of, paths_of
+
+PLACES: tuple[Place, ...] = ((1, 0), (1, 1), (2, 0))
+
+CONFIGS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"retained": 3, "max_concurrent": 3, "tolerable_failures": None},
+    {"max_concurrent": 2, "tolerable_failures": 1},
+    {"mode": CheckpointMode.UNALIGNED, "tolerable_failures": None},
+    {"alignment_timeout_ms": 100, "retained": 2, "tolerable_failures": None},
+    {"min_pause_ms": 500, "incremental": False, "max_concurrent": 2, "tolerable_failures": None},
+)
+
+
+@dataclass
+class Letter:
+    """An acknowledgement that a subtask has sent: its files are in the storage."""
+
+    attempt: int
+    barrier: Barrier
+    place: Place
+    paths: tuple[str, ...]
+
+
+@dataclass
+class Storage:
+    """What is there: job-relative paths, savepoint-relative ones by number, and manifests."""
+
+    files: set[str] = field(default_factory=set)
+    savepoint_files: dict[int, set[str]] = field(default_factory=dict)
+    manifests: dict[int, CompletedCheckpoint] = field(default_factory=dict)
+
+    def folder(self, barrier: Barrier) -> set[str]:
+        if barrier.kind is CHECKPOINT:
+            return self.files
+        return self.savepoint_files.setdefault(barrier.checkpoint, set())
+
+
+class CoordinatorMachine(RuleBasedStateMachine):
+    """Subtasks write and acknowledge in any order, letters come late, twice or after the end of their attempt.
+
+    Writers are as bold as the contract lets them be: they refer to any file of the newest checkpoint up to the
+    barrier's base that they know, which is the one that they were restored from or one of their own.
+    """
+
+    @initialize(config=st.sampled_from(CONFIGS))
+    def begin(self, config: Mapping[str, Any]) -> None:
+        self.config = CheckpointConfig(interval_ms=1000, timeout_ms=5000, **config)
+        self.coordinator = CheckpointCoordinator(self.config, "job", "Job", 128)
+        self.storage = Storage()
+        self.now = 0.0
+        self.attempt = 0
+        self.running = False
+        self.planned: int = 0
+        self.serial = 0
+        self.barriers: dict[int, tuple[int, Barrier]] = {}
+        self.to_write: list[tuple[int, Barrier, Place]] = []
+        self.letters: list[Letter] = []
+        self.delivered: list[Letter] = []
+        self.acknowledged: dict[int, set[Place]] = {}
+        self.written: dict[tuple[int, Place], tuple[str, ...]] = {}
+        self.known: dict[Place, list[int]] = {}
+        self.to_store: list[CompletedCheckpoint] = []
+        self.stored: list[int] = []
+        self.outcomes: dict[int, str] = {}
+
+    # What the runtime does
+
+    def obey(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Trigger(barrier, places):
+                    self.on_trigger(barrier, tuple(places))
+                case Store(completed):
+                    self.on_store(completed)
+                case NotifyComplete(number):
+                    assert number in self.stored
+                    assert self.running
+                    assert self.barriers[number][0] == self.attempt
+                    assert self.barriers[number][1].kind is not SAVEPOINT
+                case NotifyAborted(number):
+                    self.settle(number, "aborted")
+                case Delete():
+                    self.on_delete(instruction)
+                case FailJob():
+                    assert self.running
+                    self.fail()
+
+    def on_trigger(self, barrier: Barrier, places: tuple[Place, ...]) -> None:
+        number = barrier.checkpoint
+        assert self.running
+        assert places == PLACES
+        assert number > max(self.barriers, default=0), "numbers ascend"
+        assert number not in self.outcomes
+        if self.can_overtake:
+            assert not any(self.acknowledged[n] != set(PLACES) for n in self.open_numbers())
+        self.barriers[number] = (self.attempt, barrier)
+        self.acknowledged[number] = set()
+        self.to_write += [(self.attempt, barrier, place) for place in places]
+
+    def on_store(self, completed: CompletedCheckpoint) -> None:
+        number = completed.checkpoint
+        assert not self.to_store, "one manifest at a time"
+        assert number > max((n for n in self.stored if self.kind(n) is completed.kind), default=0)
+        assert self.acknowledged[number] == set(PLACES), "every subtask has a part in it"
+        assert completed.attempt == self.barriers[number][0]
+        assert [(handle.task, handle.subtask) for handle in completed.subtasks] == list(PLACES)
+        assert number not in self.outcomes
+        self.to_store.append(completed)
+
+    def on_delete(self, delete: Delete) -> None:
+        for checkpoint in delete.checkpoints:
+            self.storage.manifests.pop(checkpoint.checkpoint, None)
+        if delete.savepoint:
+            assert self.outcomes.get(delete.savepoint) == "aborted"
+        folder = self.storage.savepoint_files.get(delete.savepoint, set()) if delete.savepoint else self.storage.files
+        folder -= paths_of(delete.files)
+
+    def settle(self, number: int, outcome: str) -> None:
+        assert number not in self.outcomes, "one outcome"
+        self.outcomes[number] = outcome
+
+    def open_numbers(self) -> list[int]:
+        return [number for number in self.barriers if number not in self.outcomes]
+
+    def kind(self, number: int) -> object:
+        return self.barriers[number][1].kind
+
+    @property
+    def can_overtake(self) -> bool:
+        return self.config.mode is CheckpointMode.UNALIGNED or self.config.alignment_timeout_ms is not None
+
+    # Attempts
+
+    @precondition(lambda self: not self.running)
+    @rule()
+    def plan_restore(self) -> None:
+        latest = self.coordinator.latest
+        self.planned = latest.checkpoint if latest else 0
+
+    @precondition(lambda self: not self.running)
+    @rule(plan_again=st.booleans())
+    def start(self, plan_again: bool) -> None:
+        if plan_again or self.planned not in self.storage.manifests:
+            self.plan_restore()
+        self.attempt += 1
+        self.running = True
+        self.known = {place: [self.planned] for place in PLACES}
+        self.obey(self.coordinator.start_attempt(self.attempt, PLACES, {}, self.now))
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def fail(self) -> None:
+        self.running = False
+        self.obey(self.coordinator.end_attempt(self.now))
+        assert set(self.open_numbers()) <= {completed.checkpoint for completed in self.to_store}
+        self.plan_restore()
+
+    # Time and requests
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.0, 3.0, 6.0]))
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        deadline = self.coordinator.deadline
+        instructions = self.coordinator.tick(self.now, 0)
+        assert bool(instructions) == (deadline is not None and deadline <= self.now)
+        self.obey(instructions)
+
+    @rule()
+    def wait_for_deadline(self) -> None:
+        deadline = self.coordinator.deadline
+        if deadline is not None:
+            self.now = max(self.now, deadline)
+            instructions = self.coordinator.tick(self.now, 0)
+            assert instructions
+            self.obey(instructions)
+
+    @precondition(lambda self: self.running and self.coordinator.suspended is None)
+    @rule(kind=st.sampled_from([CHECKPOINT, SAVEPOINT, SAVEPOINT, SUSPEND]))
+    def request(self, kind: Any) -> None:
+        if any(self.kind(n) is SUSPEND for n in self.open_numbers()) or self.can_overtake and self.open_numbers():
+            return
+        number, instructions = self.coordinator.request(kind, self.now, 0)
+        assert number > max(self.barriers, default=0)
+        self.obey(instructions)
+
+    # Subtasks
+
+    @precondition(lambda self: self.to_write)
+    @rule(data=st.data(), new=st.integers(0, 2))
+    def write(self, data: st.DataObject, new: int) -> None:
+        attempt, barrier, place = self.to_write.pop(data.draw(st.integers(0, len(self.to_write) - 1)))
+        paths = [f"{barrier.checkpoint}/{place}/{n}" for n in range(new)]
+        self.storage.folder(barrier).update(paths)
+        if attempt == self.attempt and barrier.base:
+            base = max(number for number in self.known[place] if number <= barrier.base)
+            old = self.written.get((base, place), ())
+            paths += [path for path in old if data.draw(st.booleans())]
+        self.written[barrier.checkpoint, place] = tuple(paths)
+        self.letters.append(Letter(attempt, barrier, place, tuple(paths)))
+
+    @precondition(lambda self: self.letters)
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        letter = self.letters.pop(data.draw(st.integers(0, len(self.letters) - 1)))
+        self.deliver(letter)
+
+    def deliver(self, letter: Letter) -> None:
+        number = letter.barrier.checkpoint
+        handle = handle_of(letter.place, letter.paths)
+        pending = number not in self.outcomes
+        outcome, instructions = self.coordinator.acknowledge(
+            letter.attempt, number, letter.place, handle, self.now, 0
+        )
+        if pending and letter.place not in self.acknowledged[number]:
+            assert outcome is Acknowledgement.SUCCESS
+            self.acknowledged[number].add(letter.place)
+        else:
+            assert outcome is (Acknowledgement.DUPLICATE if pending else Acknowledgement.DISCARDED)
+        self.delivered.append(letter)
+        self.obey(instructions)
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def write_and_acknowledge_all(self) -> None:
+        mine = [item for item in self.to_write if item[0] == self.attempt]
+        self.to_write = [item for item in self.to_write if item[0] != self.attempt]
+        for attempt, barrier, place in mine:
+            path = f"{barrier.checkpoint}/{place}/all"
+            self.storage.folder(barrier).add(path)
+            self.written[barrier.checkpoint, place] = (path,)
+            self.deliver(Letter(attempt, barrier, place, (path,)))
+
+    @precondition(lambda self: self.delivered)
+    @rule(data=st.data())
+    def acknowledge_again(self, data: st.DataObject) -> None:
+        letter = data.draw(st.sampled_from(self.delivered[-6:]))
+        number = letter.barrier.checkpoint
+        handle = handle_of(letter.place, letter.paths)
+        outcome, instructions = self.coordinator.acknowledge(
+            letter.attempt, number, letter.place, handle, self.now, 0
+        )
+        assert outcome in {Acknowledgement.DUPLICATE, Acknowledgement.DISCARDED}
+        self.obey(instructions)
+
+    @precondition(lambda self: self.to_write)
+    @rule(data=st.data())
+    def decline(self, data: st.DataObject) -> None:
+        attempt, barrier, place = self.to_write.pop(data.draw(st.integers(0, len(self.to_write) - 1)))
+        pending = barrier.checkpoint not in self.outcomes
+        outcome, instructions = self.coordinator.decline(attempt, barrier.checkpoint, place, "disk full", self.now)
+        assert outcome is (Acknowledgement.SUCCESS if pending else Acknowledgement.DISCARDED)
+        self.obey(instructions)
+
+    # Manifests
+
+    @precondition(lambda self: self.to_store)
+    @rule()
+    def store(self) -> None:
+        completed = self.to_store.pop()
+        number = completed.checkpoint
+        self.storage.manifests[number] = completed
+        self.stored.append(number)
+        self.settle(number, "completed")
+        if completed.attempt == self.attempt and completed.kind is CHECKPOINT:
+            for known in self.known.values():
+                known.append(number)
+        self.obey(self.coordinator.on_stored(number, self.now))
+        assert self.coordinator.on_stored(number, self.now) == []
+
+    @precondition(lambda self: self.to_store)
+    @rule(is_there=st.booleans())
+    def fail_to_store(self, is_there: bool) -> None:
+        completed = self.to_store.pop()
+        if is_there:
+            self.storage.manifests[completed.checkpoint] = completed
+        self.obey(self.coordinator.on_store_failed(completed.checkpoint, "time-out", self.now))
+        assert self.outcomes[completed.checkpoint] == "aborted"
+        assert completed.checkpoint not in self.storage.manifests
+
+    # What must hold
+
+    @invariant()
+    def every_manifest_is_whole(self) -> None:
+        for number, completed in getattr(self, "storage", Storage()).manifests.items():
+            there = self.storage.files if completed.kind is CHECKPOINT else self.storage.savepoint_files.get(number, set())
+            assert paths_of(completed.files()) <= there, f"checkpoint {number} has lost files"
+
+    @invariant()
+    def the_newest_is_kept(self) -> None:
+        if not hasattr(self, "coordinator"):
+            return
+        checkpoints = [number for number in self.stored if self.kind(number) is CHECKPOINT]
+        assert [c.checkpoint for c in self.coordinator.retained] == checkpoints[-self.config.retained :]
+        assert self.coordinator.latest is None or self.coordinator.latest.checkpoint == checkpoints[-1]
+
+    @rule()
+    def come_to_rest(self) -> None:
+        """The job fails, what is on its way comes, and nothing is left that nobody refers to."""
+        if self.running:
+            self.fail()
+        while self.to_write or self.letters or self.to_store:
+            if self.to_store:
+                self.store()
+            elif self.letters:
+                self.deliver(self.letters.pop())
+            else:
+                attempt, barrier, place = self.to_write.pop()
+                path = f"{barrier.checkpoint}/{place}/late"
+                self.storage.folder(barrier).add(path)
+                self.letters.append(Letter(attempt, barrier, place, (path,)))
+        assert set(self.barriers) <= set(self.outcomes)
+        # Nothing may hold on to what no new attempt would go on from.
+        self.obey(self.coordinator.end_attempt(self.now))
+        self.plan_restore()
+        referred = {path for completed in self.coordinator.retained for path in paths_of(completed.files())}
+        assert self.storage.files == referred, "every other file has been deleted"
+        savepoints = {n for n in self.stored if self.kind(n) is not CHECKPOINT}
+        retained = {completed.checkpoint for completed in self.coordinator.retained}
+        assert set(self.storage.manifests) == retained | savepoints
+        assert {n for n, files in self.storage.savepoint_files.items() if files} <= savepoints
+
+    def teardown(self) -> None:
+        if hasattr(self, "coordinator"):
+            self.come_to_rest()
+
+
+TestCoordinatorMachine = CoordinatorMachine.TestCase
+TestCoordinatorMachine.settings = settings(
+    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
