@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.actors.subtask import Deployment
+from penstock.actors.running_task import Deployment, Restore
+from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.graph.physical import PhysicalGraph
-
-Place = tuple[int, int]
-"""A subtask: (task id, index)."""
 
 
 def places(graph: PhysicalGraph) -> list[Place]:
@@ -33,8 +31,10 @@ def slot_bundles(graph: PhysicalGraph) -> list[dict[str, float]]:
     return bundles
 
 
-def deployment(graph: PhysicalGraph, place: Place, attempt: int, actors: Mapping[Place, Any]) -> Deployment:
-    """What the actor at `place` needs to know about those that it sends to."""
+def deployment(
+    graph: PhysicalGraph, place: Place, attempt: int, actors: Mapping[Place, Any], restore: Restore | None = None
+) -> Deployment:
+    """What the actor at `place` needs to know about itself and about those that it sends to."""
     task_id, subtask = place
     task = graph.task(task_id)
     targets = []
@@ -45,4 +45,4 @@ def deployment(graph: PhysicalGraph, place: Place, attempt: int, actors: Mapping
                 receiver = (exchange.downstream, target)
                 channels.append((actors[receiver], graph.channel_number(receiver, (task_id, subtask), output)))
         targets.append(channels)
-    return Deployment(task_id, subtask, attempt, targets)
+    return Deployment(task_id, subtask, attempt, targets, restore)

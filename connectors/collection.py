@@ -16,7 +16,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split
+from penstock.connectors.positions import row_of, row_position
+from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema, plain_schema
 
@@ -86,6 +87,9 @@ class CollectionSource(Source):
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         return _CollectionReader(self._batches)
 
+    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
+        return _CollectionReader(self._batches, row_of(position, f"{_WHERE}: split {split.split_id!r}"))
+
     def describe(self) -> str:
         return f"collection({sum(batch.num_rows for batch in self._batches)} rows)"
 
@@ -104,19 +108,26 @@ def _from_stream(stream: pa.Buffer) -> CollectionSource:
 
 
 class _CollectionReader(SourceReader):
-    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Sequence[pa.RecordBatch], row: int = 0) -> None:
         self._batches = batches
         self._index = 0
-        self._offset = 0
+        self._row = self._offset = row
+        while self._index < len(batches) and self._offset >= batches[self._index].num_rows:
+            self._offset -= batches[self._index].num_rows
+            self._index += 1
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
         if self._index == len(self._batches):
             return None
         batch = self._batches[self._index].slice(self._offset, max_rows)
         self._offset += batch.num_rows
+        self._row += batch.num_rows
         if self._offset == self._batches[self._index].num_rows:
             self._index, self._offset = self._index + 1, 0
         return batch
+
+    def position(self) -> Position:
+        return row_position(self._row)
 
 
 def _names_and_types(schema: RowSchema) -> tuple[list[str] | None, pa.Schema | None]:

@@ -18,9 +18,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.connectors.positions import row_of, row_position
 from penstock.connectors.random_words import UNIT, WEYL, Rows, Words, mix, scale, stream, weighted
 from penstock.engine.clock import Clock
-from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, Wait
+from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
 from penstock.engine.elements import concat_record_batches
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError, UserCodeError
 from penstock.engine.schemas import plain_schema
@@ -289,6 +290,13 @@ class DataGenSource(Source):
         generators = self._generators(context.operator, context.subtask)
         return _DataGenReader(split, self._rows, self._rate, _BatchGenerator(generators, self._schema), context.clock)
 
+    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
+        """Go on at a row; with a rate, that row is due now."""
+        reader = self.open(split, context)
+        assert isinstance(reader, _DataGenReader)
+        reader.skip_to(row_of(position, f"{_WHERE}: split {split.split_id!r}"))
+        return reader
+
     def describe(self) -> str:
         size = "unbounded" if self._rows is None else f"{self._rows} rows"
         return f"datagen({', '.join(self._fields)}; {size})"
@@ -350,6 +358,15 @@ class _DataGenReader(SourceReader):
         self._generator = generator
         self._clock = clock
         self._started: float | None = None
+
+    def skip_to(self, row: int) -> None:
+        """Go on at `row`, one of the split's."""
+        self._next = row
+        if self._rate is not None:
+            self._started = self._clock.monotonic() - row / self._rate
+
+    def position(self) -> Position:
+        return row_position(self._next)
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
         count = max_rows

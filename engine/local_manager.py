@@ -7,6 +7,7 @@ gives one order of everything, and other seeds give others.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -132,6 +133,7 @@ class LocalManager:
         self._last_due = 0.0
         self._uncommitted: set[Place] = set()
         self._storing: set[int] = set()
+        self._garbage: tuple[list[CompletedCheckpoint], list[FileHandle]] = ([], [])
         self._drain_to: list[str | None] = []
         self._number = self._epoch * _ATTEMPTS
         self.attempt = self._new_attempt()
@@ -247,7 +249,8 @@ class LocalManager:
         retains = self._program.config.checkpoints.retain_on_cancel
         kept = self.status is JobStatus.FAILED or (self.status is JobStatus.CANCELLED and retains)
         if self._folder is not None and not kept:
-            self._folder.store.discard()
+            with contextlib.suppress(CheckpointError):
+                self._folder.store.discard()
 
     # Steps
 
@@ -460,4 +463,10 @@ class LocalManager:
 
     def _delete(self, checkpoints: Sequence[CompletedCheckpoint], files: Sequence[FileHandle]) -> None:
         assert self._folder is not None
-        self._folder.store.delete(checkpoints, files)
+        checkpoints, files = [*self._garbage[0], *checkpoints], [*self._garbage[1], *files]
+        self._garbage = ([], [])
+        try:
+            self._folder.store.delete(checkpoints, files)
+        except CheckpointError:
+            # Nothing refers to it, so it does no harm; the next deletion takes it along.
+            self._garbage = (checkpoints, files)

@@ -71,9 +71,7 @@ def merge_changes(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Ex
     if not any(DELETED in part.column_names for part in parts):
         return merge_rows(parts, identity, expiry)
     merged = _renamed(merge_rows([_renamed(part, DELETED, _GONE) for part in parts], identity), _GONE, DELETED)
-    merged = merged.set_column(
-        merged.column_names.index(DELETED), DELETED, pc.fill_null(merged.column(DELETED), False)
-    )
+    merged = merged.set_column(merged.column_names.index(DELETED), DELETED, pc.fill_null(merged.column(DELETED), False))
     if expiry is None or expiry.column not in merged.column_names:
         return merged
     # What deletes an older row must stay, whatever else it says.

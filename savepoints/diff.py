@@ -6,6 +6,7 @@ neither state has to fit into memory as a whole, and no row becomes a Python obj
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,9 +205,9 @@ def _chunks(before: SavedState, after: SavedState) -> Iterator[tuple[pa.Table, p
         yield before.to_arrow(), after.to_arrow()
         return
     pieces = max(1, min(len(groups), -(-max(before.stored_rows, after.stored_rows) // _CHUNK_ROWS)))
-    for piece in range(pieces):
-        share = range(len(groups) * piece // pieces, len(groups) * (piece + 1) // pieces)
-        yield before.of_groups(share), after.of_groups(share)
+    bounds = [len(groups) * piece // pieces for piece in range(pieces + 1)]
+    shares = [range(start, stop) for start, stop in itertools.pairwise(bounds)]
+    yield from zip(before.shares(shares), after.shares(shares), strict=True)
 
 
 def _arrow(before: str, after: str) -> str:

@@ -1,7 +1,7 @@
 """What a checkpoint writer knows of one state: its segments at each checkpoint, and what was captured since the base.
 
-The writer keeps one for each table. Nothing captured is given up before a checkpoint that holds it is complete for sure,
-so a failed upload or an aborted checkpoint loses nothing. Pure: tables in, tables out.
+The writer keeps one for each table. Nothing captured is given up before a checkpoint that holds it is complete for
+sure, so a failed upload or an aborted checkpoint loses nothing. Pure: tables in, tables out.
 """
 
 from __future__ import annotations

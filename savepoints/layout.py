@@ -7,26 +7,30 @@ what tells rows apart. Showing and storing are each other's inverse, but for the
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.errors import StateError, nearest
 from penstock.engine.operators.joins.join_columns import FIRED_UNTIL, SIDES, TIMESTAMP
+from penstock.engine.operators.sink import CHECKPOINT, COMMITTABLES, WRITER
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
 from penstock.engine.state.capture import DELETED
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.state.state_tables import END, MAP_KEY, START, TOUCHED, VALUE, StateTables
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from penstock.engine.task.source_head import SPLITS_SCHEMA, SPLITS_TABLE
 
 TIME: Final = "time"
 LAST_TOUCHED: Final = "last_touched"
 _TIMERS: Final = {EVENT_TIMERS: "event timers", PROCESSING_TIMERS: "processing timers"}
 _SLICE: Final = "__slice"
 _TIMER_TIME: Final = "__time"
+_NUMBER: Final = "__number"
+"""Of a timer, in the order of registration: it decides which of several at one time comes first."""
 _INTERNAL: Final = "__"
 _SHOWN: Final = {
     START: WINDOW_START,
@@ -61,6 +65,10 @@ class StateKind(enum.Enum):
     """Values that belong to no key, of which every subtask gets all."""
     BROADCAST = "broadcast"
     """One map that all subtasks hold alike."""
+    SPLITS = "splits"
+    """How far a source has read each of its splits."""
+    COMMITTABLES = "committables"
+    """What a transactional sink has prepared and not committed."""
     INTERNAL = "internal"
     """What an operator notes for itself."""
 
@@ -94,7 +102,9 @@ class Layout:
         )
 
     def show(self, table: pa.Table) -> pa.Table:
-        """The stored rows as people see them."""
+        """The stored rows as people see them; timers in the order of their registration."""
+        if self.kind is StateKind.TIMERS and _NUMBER in table.column_names:
+            table = table.sort_by(_NUMBER)
         arrays = [
             table.column(stored).cast(kind) for (stored, _), kind in zip(self.columns, self.schema.types, strict=True)
         ]
@@ -122,7 +132,9 @@ class Layout:
         arrays: list[pa.ChunkedArray] = []
         for field in self.stored:
             name = shown.get(field.name)
-            if name is None:
+            if field.name == _NUMBER and self.kind is StateKind.TIMERS:
+                fields, arrays = [*fields, field], [*arrays, numbers(table.num_rows)]
+            elif name is None:
                 fields, arrays = [*fields, field], [*arrays, pa.nulls(table.num_rows, field.type)]
             elif name in table.column_names:
                 column = fitted(table.column(name), _shown_type(field.name, field.type), f"{where}: column {name!r}")
@@ -130,6 +142,11 @@ class Layout:
             elif field.name != TOUCHED:
                 raise StateError(f"{where}: column {name!r} is missing; give the columns ({', '.join(names)})")
         return pa.table(arrays, schema=pa.schema(fields))
+
+
+def numbers(rows: int) -> pa.ChunkedArray:
+    """Numbers of so many timers, registered in this order."""
+    return pa.chunked_array([pa.array(range(1, rows + 1), pa.int64())])
 
 
 def shown_name(name: str) -> str:
@@ -148,9 +165,11 @@ def layout_of(name: str, redistribution: Redistribution, sample: pa.Table) -> La
     fields = [field for field in sample.schema if field.name not in (KEY_GROUP, DELETED)]
     names = [field.name for field in fields]
     kind, keys = _kind_and_keys(name, redistribution, pa.schema(fields))
-    hidden = set()
+    hidden: set[str] = set()
     if START in names and END in names and sample.column(START).null_count == sample.num_rows:
         hidden = {START, END}
+    if kind is StateKind.TIMERS:
+        hidden.add(_NUMBER)
     columns: list[tuple[str, str]] = []
     for stored in names:
         if stored not in hidden:
@@ -161,17 +180,19 @@ def layout_of(name: str, redistribution: Redistribution, sample: pa.Table) -> La
 
 def _kind_and_keys(name: str, redistribution: Redistribution, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...]]:
     names = schema.names
-    match redistribution:
-        case Redistribution.BROADCAST:
-            return (StateKind.BROADCAST if set(names) == {MAP_KEY, VALUE} else StateKind.INTERNAL), ()
-        case Redistribution.SPLIT:
-            return (StateKind.OPERATOR_LIST if names == [VALUE] else StateKind.INTERNAL), ()
-        case Redistribution.UNION:
-            return (StateKind.UNION_LIST if names == [VALUE] else StateKind.INTERNAL), ()
-        case Redistribution.WHOLE:
-            return StateKind.INTERNAL, ()
-        case Redistribution.KEYED:
-            return _keyed_kind(name, schema)
+    if redistribution is Redistribution.KEYED:
+        return _keyed_kind(name, schema)
+    if name == SPLITS_TABLE and names == SPLITS_SCHEMA.names:
+        return StateKind.SPLITS, ()
+    if name == COMMITTABLES and names[:2] == [WRITER, CHECKPOINT]:
+        return StateKind.COMMITTABLES, ()
+    own = {
+        Redistribution.BROADCAST: (StateKind.BROADCAST, [MAP_KEY, VALUE]),
+        Redistribution.SPLIT: (StateKind.OPERATOR_LIST, [VALUE]),
+        Redistribution.UNION: (StateKind.UNION_LIST, [VALUE]),
+    }
+    kind, columns = own.get(redistribution, (StateKind.INTERNAL, []))
+    return (kind if names == columns else StateKind.INTERNAL), ()
 
 
 def _keyed_kind(name: str, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...]]:
@@ -210,6 +231,8 @@ def _identity(kind: StateKind, keys: tuple[str, ...], shown: dict[str, str]) -> 
         return (*keys, *windows, shown[map_key])
     if kind is StateKind.TIMERS:
         return tuple(shown.values())
+    if kind is StateKind.SPLITS:
+        return ("split_id",)
     return (MAP_KEY,) if kind is StateKind.BROADCAST else ()
 
 
@@ -236,37 +259,45 @@ def fitted(column: pa.ChunkedArray, kind: pa.DataType, where: str) -> pa.Chunked
         raise StateError(f"{where} is {column.type}, and must be {kind}: {error}; cast it") from error
 
 
-def to_table(data: object, where: str) -> pa.Table:
-    """What a user gave as rows, as an Arrow table.
+def plain_table(data: object, where: str, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """What a user gave as rows, as an Arrow table whose dictionary columns are replaced by their values.
 
     Args:
         data: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, a list of dicts, or a dict of columns.
         where: for messages.
+        types: of some columns, by which Python values are read.
 
     Raises:
         StateError: it is none of these.
     """
     try:
-        if isinstance(data, pa.Table):
-            return data
-        if isinstance(data, pa.RecordBatch):
-            return pa.Table.from_batches([data])
-        if isinstance(data, list | tuple):
-            return pa.Table.from_pylist(list(data))
-        if hasattr(data, "to_records") and hasattr(data, "iloc"):
-            return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
-        return pa.table(data)
-    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        table = _table(data, types)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StateError(
-            f"{where}: data is an Arrow table, a DataFrame, a list of dicts or a dict of columns, which "
-            f"{type(data).__name__} {data!r:.200} is not: {error}"
+            f"{where}: data is an Arrow table, a DataFrame, a list of dicts or a dict of columns; {data!r:.200} "
+            f"({type(data).__name__}) makes none: {error}"
         ) from error
-
-
-def without_dictionaries(table: pa.Table) -> pa.Table:
-    """The rows with the values of dictionary columns in their place, as state keeps them."""
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            plain = pc.cast(table.column(index), field.type.value_type)
-            table = table.set_column(index, field.name, plain)
-    return table
+            table = table.set_column(index, field.name, pc.cast(table.column(index), field.type.value_type))
+    return table.replace_schema_metadata(None)
+
+
+def _table(data: object, types: Mapping[str, pa.DataType]) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if hasattr(data, "iloc"):
+        # Of a pandas frame the index is no column, unless the user makes it one.
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, list | tuple):
+        names = dict.fromkeys(name for row in data for name in row)
+        data = {name: [row.get(name) for row in data] for name in [*names] or types}
+    if isinstance(data, Mapping):
+        return pa.table({name: _column(values, types.get(name)) for name, values in data.items()})
+    return pa.table(data)
+
+
+def _column(values: Any, kind: pa.DataType | None) -> Any:
+    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, kind)

@@ -30,7 +30,7 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]{1,255}")
 _CHECKPOINT: Final = re.compile(r"chk-(\d{8,18})")
 _MANIFEST: Final = re.compile(rf"chk-(\d{{8,18}})/{re.escape(MANIFEST)}")
 _NUMBERED: Final = re.compile(r"chk-(\d{8,18})/[^/]+")
-_FILE: Final = re.compile(rf"(?:{SHARED}|{DATA})/[0-9a-f]{{64}}-(\d+)-\d+-.+")
+_FILE: Final = re.compile(rf"(?:[^/]+/)?(?:{SHARED}|{DATA})/[0-9a-f]{{64}}-(\d+)-\d+-.+")
 _CLAIM: Final = re.compile(rf"{CLAIMS}/(\d{{8,18}})")
 
 

@@ -23,13 +23,13 @@ from penstock.engine.errors import CheckpointError, StateError, nearest
 from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from penstock.savepoints.manifest import decode_manifest
-from penstock.savepoints.paths import MANIFEST, checkpoint_folder, join_url
+from penstock.savepoints.layout import StateKind
 from penstock.savepoints.routing import routed
 from penstock.savepoints.saved_state import Part, SavedState
 from penstock.savepoints.segments import read_file
 from penstock.savepoints.shown import rendered, sized
 from penstock.savepoints.storage import BlobStore, normalise_url, open_blobs
+from penstock.savepoints.store import find_checkpoint
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -66,7 +66,7 @@ class SavedOperator:
                     table = handle.tables[name]
                     is_keyed = table.redistribution is Redistribution.KEYED
                     owned = key_group_range(subtask, parallelism, max_parallelism) if is_keyed else None
-                    yield Part(table, owned)
+                    yield Part(subtask, table, owned)
 
         self.all_states: tuple[SavedState, ...] = tuple(
             SavedState(uid, name, tuple(parts(name)), max_parallelism, blobs) for name in names
@@ -194,6 +194,20 @@ class Savepoint:
         shown = ", ".join(f"{operator.uid!r} ({operator.name})" for operator in self.operators)
         raise CheckpointError(f"{self.path} has no operator {uid!r}{nearest(uid, uids)}; it has {shown or 'none'}")
 
+    def source_positions(self, uid: str) -> pa.Table:
+        """How far each split of a source is: `split_id`, `position` (JSON, as its reader gave it), `finished`.
+
+        Splits that had not been begun are not in it; `position` is null behind the end of a split.
+
+        Raises:
+            CheckpointError: no such operator, or it is no source.
+        """
+        for state in self.operator(uid).all_states:
+            if state.kind is StateKind.SPLITS:
+                return state.to_arrow()
+        sources = [one.uid for one in self.operators if any(state.kind is StateKind.SPLITS for state in one.all_states)]
+        raise CheckpointError(f"{self.path}: operator {uid!r} is no source; there are {', '.join(sources) or 'none'}")
+
     def verify(self) -> int:
         """Read every file and compare its length and hash; returns how many there are.
 
@@ -253,37 +267,20 @@ def read(path: str | Path, *, storage: Sequence[str] = ()) -> Savepoint:
     """Open a savepoint or a retained checkpoint.
 
     Args:
-        path: of its folder (`.../savepoint-...`, `.../chk-00000042`): a plain path, or a URL as `file://`, `s3://`.
+        path: of its folder (`.../savepoint-...`, `.../chk-00000042`), or of a job's folder, which means its newest
+            checkpoint: a plain path, or a URL as `file://`, `s3://`.
         storage: URLs of the folders that single operators have their state in, where they have one of their own.
 
     Raises:
-        CheckpointError: there is none.
-        CheckpointCorruptError: its manifest is not as it was written.
-        RestoreError: a later version of Penstock has written it.
+        RestoreError: there is none, or a later version of Penstock has written it.
+        CheckpointCorruptError: its manifest is not as it was written, or a file is missing or cut off (names it).
 
     Example:
         `read("s3://bucket/savepoints/savepoint-4f2a").operator("totals").state("total").to_pandas()`
     """
-    folder = normalise_url(str(path))
-    blobs, manifest = open_blobs(folder), MANIFEST
-    parent, _, name = folder.rpartition("/")
-    if checkpoint_folder(name) is not None:
-        # The files of a checkpoint lie beside it, since several checkpoints share them.
-        blobs, manifest = open_blobs(parent), f"{name}/{MANIFEST}"
-    listed = [found for found, _ in blobs.list(manifest.rpartition("/")[0])]
-    if manifest not in listed:
-        raise _none_there(folder, listed)
-    checkpoint = decode_manifest(bytes(memoryview(blobs.get(manifest))), join_url(blobs.url, manifest))
-    held = routed(blobs, [("", url) for url in storage], checkpoint.job_id, open_blobs)
-    return Savepoint(folder, checkpoint, held)
-
-
-def _none_there(folder: str, listed: Sequence[str]) -> CheckpointError:
-    inner = sorted(found.removesuffix(f"/{MANIFEST}") for found in listed if found.endswith(f"/{MANIFEST}"))
-    if inner:
-        return CheckpointError(f"{folder} is no savepoint itself; there are {', '.join(inner[-10:])} in it: name one")
-    what = f"has no {MANIFEST}: it was never complete" if listed else "does not exist, or is empty"
-    return CheckpointError(f"{folder} is no savepoint and no retained checkpoint: it {what}; check the path")
+    found = find_checkpoint(str(path), storage=storage)
+    blobs = routed(open_blobs(found.location), [("", url) for url in storage], found.checkpoint.job_id, open_blobs)
+    return Savepoint(normalise_url(str(path)), found.checkpoint, blobs)
 
 
 def _operators(checkpoint: CompletedCheckpoint, blobs: BlobStore) -> Iterator[SavedOperator]:

@@ -30,9 +30,7 @@ def route_of(url: str) -> str:
     return _PREFIX + hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
 
 
-def routed(
-    blobs: BlobStore, overrides: Iterable[tuple[str, str]], job_id: str, open_blobs: OpenBlobs
-) -> BlobStore:
+def routed(blobs: BlobStore, overrides: Iterable[tuple[str, str]], job_id: str, open_blobs: OpenBlobs) -> BlobStore:
     """The job's folder with the storages of single operators.
 
     Args:
@@ -42,7 +40,7 @@ def routed(
         open_blobs: makes a store of a URL.
     """
     routes = {route_of(url): open_blobs(job_folder(url, job_id)) for _, url in overrides}
-    return RoutedBlobs(blobs, routes) if routes else blobs
+    return RoutedBlobs(blobs, routes)
 
 
 @dataclass(frozen=True, slots=True)

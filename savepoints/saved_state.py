@@ -7,7 +7,7 @@ whole or by key groups, and is refused unless its length and SHA-256 are as writ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ _BATCH_ROWS: Final = 65_536
 class Part:
     """What one subtask has of a state, and which key groups of it count (None: the state has no keys)."""
 
+    subtask: int
     table: TableHandle
     owned: range | None
 
@@ -145,11 +146,34 @@ class SavedState:
 
     def of_groups(self, groups: range) -> pa.Table:
         """The rows of some key groups, as `to_arrow`; only files that have some of them are read."""
-        return self.layout.show(self._raw_of_groups(groups))
+        (rows,) = self.shares([groups])
+        return rows
 
-    def _raw_of_groups(self, groups: range) -> pa.Table:
-        wanted = [(part, _common(part.owned, groups)) for part in self._parts if part.owned is not None]
-        return self._joined(self._rows_of(part, owned) for part, owned in wanted if len(owned))
+    def shares(self, shares: Iterable[range]) -> Iterator[pa.Table]:
+        """The rows of some key groups after others, each as `to_arrow`.
+
+        Args:
+            shares: key groups, ascending. A file that has rows of several shares is read once.
+        """
+        held: dict[str, pa.Table] = {}
+
+        def read_once(segment: SegmentHandle) -> pa.Table:
+            if segment.file.path not in held:
+                held[segment.file.path] = self._read(segment)
+            return held[segment.file.path]
+
+        for groups in shares:
+            wanted = [(part, _common(part.owned, groups)) for part in self._parts if part.owned is not None]
+            rows = self._joined(self._rows_of(part, owned, read_once) for part, owned in wanted if len(owned))
+            yield self.layout.show(rows)
+            for part in self._parts:
+                for segment in part.table.segments:
+                    if segment.last_group < groups.stop:
+                        held.pop(segment.file.path, None)
+
+    def of_subtask(self, subtask: int) -> pa.Table:
+        """The rows of one old subtask, as `raw`."""
+        return self._joined(self._rows_of(part, part.owned) for part in self._all_parts if part.subtask == subtask)
 
     def batches(self, max_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """All rows, as `to_arrow`, a few at a time: no more than the files of one old subtask are in memory."""
@@ -188,7 +212,7 @@ class SavedState:
             keyed = list(itertools.product(*(wanted[name] for name in keys)))
             arrays = [pa.array([key[i].as_py() for key in keyed], wanted[name].type) for i, name in enumerate(keys)]
             groups = sorted(set(key_groups(arrays, self._max_parallelism).tolist())) if keyed else []
-            tables = [self.of_groups(range(group, group + 1)) for group in groups]
+            tables = list(self.shares(range(group, group + 1) for group in groups))
             found = pa.concat_tables(tables, promote_options="default") if tables else self.schema.empty_table()
         else:
             found = self.to_arrow()
@@ -248,11 +272,13 @@ class SavedState:
             self._layout = layout_of(self.stored_name, self.redistribution, sample)
         return self._layout
 
-    def _rows_of(self, part: Part, owned: range | None) -> pa.Table:
+    def _rows_of(
+        self, part: Part, owned: range | None, read: Callable[[SegmentHandle], pa.Table] | None = None
+    ) -> pa.Table:
         segments = part.table.segments
         if owned is not None:
             segments = tuple(segment for segment in segments if _overlaps(segment, owned))
-        tables = [self._read(segment) for segment in segments]
+        tables = [(read or self._read)(segment) for segment in segments]
         if not tables:
             return self._empty()
         shares = tables if owned is None else [rows_of_groups(table, owned) for table in tables]

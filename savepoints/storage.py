@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 _TRANSIENT: Final = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+_REFUSED: Final = re.compile(r"status code: 4(?!08|09|29)\d\d")
+"""Answers that will be the same the next time: not a time-out, a conflict with another request, or too many of them."""
 _PARTIAL: Final = ".partial-"
 
 
@@ -188,7 +190,8 @@ class LocalBlobs:
 
     def list(self, prefix: str = "") -> Sequence[tuple[str, int]]:
         found = []
-        for folder, _, names in os.walk(self._file(prefix) if prefix else self.folder):
+        top = self._file(prefix) if prefix else self.folder
+        for folder, _, names in os.walk(top, onerror=functools.partial(self._not_listed, prefix)):
             for name in names:
                 file = os.path.join(folder, name)
                 try:
@@ -211,12 +214,17 @@ class LocalBlobs:
         for folder in folders:
             self._remove_empty(folder)
 
+    def _not_listed(self, prefix: str, error: OSError) -> None:
+        # What has gone meanwhile is empty; anything else must not pass for an empty folder.
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise self._failed("listed", prefix, error) from error
+
     def _write(self, path: str, data: Data, publish: Callable[[str, str], None]) -> None:
         final = self._file(path)
         partial = os.path.join(os.path.dirname(final), _PARTIAL + secrets.token_hex(8))
         try:
-            _write_synced(partial, data)
             try:
+                _write_synced(partial, data)
                 publish(partial, final)
             finally:
                 _unlink(partial)
@@ -260,10 +268,10 @@ class ObjectBlobs:
     url: str
 
     def put(self, path: str, data: Data) -> None:
-        self._call("written", path, lambda: obstore.put(self._store, self._key(path), memoryview(data)))
+        self._call("written", path, lambda: obstore.put(self._store, self._key(path), _bytes_of(data)))
 
     def create(self, path: str, data: Data) -> None:
-        self._call("written", path, lambda: obstore.put(self._store, self._key(path), memoryview(data), mode="create"))
+        self._call("written", path, lambda: obstore.put(self._store, self._key(path), _bytes_of(data), mode="create"))
 
     def get(self, path: str) -> pa.Buffer:
         return pa.py_buffer(
@@ -300,10 +308,13 @@ class ObjectBlobs:
             return call()
         except obstore_errors.AlreadyExistsError:
             raise _exists(self.url, path) from None
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if what == "written":
+                raise CheckpointError(self._failed(what, path, error)) from None
             raise _missing(self.url, path) from None
         except (obstore_errors.GenericError, obstore_errors.JoinError, TimeoutError) as error:
-            raise TransientStorageError(self._failed(what, path, error)) from None
+            kind = CheckpointError if _REFUSED.search(str(error)) else TransientStorageError
+            raise kind(self._failed(what, path, error)) from None
         except (obstore_errors.BaseError, OSError, ValueError) as error:
             raise CheckpointError(self._failed(what, path, error)) from None
 
@@ -411,23 +422,42 @@ def _connect(scheme: str, bucket: str) -> ObjectStore:
         ) from None
 
 
+def _bytes_of(data: Data) -> memoryview:
+    return memoryview(data).cast("B")
+
+
 def _folder_of(url: str) -> str:
     return urlsplit(url).path.strip("/")
 
 
 def _write_synced(file: str, data: Data) -> None:
-    os.makedirs(os.path.dirname(file), exist_ok=True)
+    folder = os.path.dirname(file)
+    _make_folder(folder)
     try:
         _write_new(file, data)
     except FileNotFoundError:
         # Another process found the folder empty and removed it.
-        os.makedirs(os.path.dirname(file), exist_ok=True)
+        _make_folder(folder)
         _write_new(file, data)
+
+
+def _make_folder(folder: str) -> None:
+    """Make a folder, and those that it is in, so that they survive the loss of power."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "a file is in the way", folder) from None
+    _sync_folder(parent)
 
 
 def _write_new(file: str, data: Data) -> None:
     with open(file, "xb", buffering=0) as out:
-        rest = memoryview(data).cast("B")
+        rest = _bytes_of(data)
         while rest.nbytes:
             rest = rest[out.write(rest) or 0 :]
         os.fsync(out.fileno())
@@ -436,7 +466,7 @@ def _write_new(file: str, data: Data) -> None:
 def _unlink(file: str) -> None:
     try:
         os.unlink(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
 
 
@@ -452,9 +482,11 @@ def _local_remedy(error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full: free some space or choose another folder"
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return "allow this user to write there, or choose another folder"
-        case errno.ENOTDIR | errno.EEXIST:
+        case errno.EACCES | errno.EROFS:
+            return "allow this user to use the folder, or choose another one"
+        case errno.EPERM | errno.ENOTSUP:
+            return "the file system must allow hard links: choose another folder"
+        case errno.ENOTDIR:
             return "a file stands where a folder must be: choose another folder"
         case _:
             return "check the file system, or choose another folder"
@@ -471,4 +503,5 @@ def _exists(url: str, path: str) -> BlobExistsError:
 
 
 def _first_paragraph(error: Exception) -> str:
-    return " ".join(str(error).split("\n\n", maxsplit=1)[0].split())[:500]
+    paragraph = str(error).split("\n\n", maxsplit=1)[0].split("<?xml", maxsplit=1)[0]
+    return " ".join(paragraph.split()).rstrip(" :")[:500]

@@ -6,18 +6,20 @@ what a user starts a job from. A checkpoint counts only if its manager had not b
 Why no two managers ever commit what contradicts each other:
 
 A manager takes over by (1) creating `claims/<epoch>`, the next number that is free; (2) *then* listing the manifests
-and choosing the newest that counts; (3) creating `claims/<epoch>.restored` with that number. It completes a
-checkpoint by (a) creating the manifest, and (b) *then* listing the claims: with a higher one than its own it is
-fenced, and may commit nothing. The storage lists what was created before. So of a checkpoint that an old manager
-completes while a new one takes over, either the manifest (a) was there before the claim (1), and the new manager sees
-it in (2) and goes on from it; or the claim (1) was there before the old manager looked in (b), and the old one
-commits nothing (both may be true: then the new one commits it, as it restores it).
+and choosing the newest that counts; (3) creating `claims/<epoch>.restored` with that number; (4) *then* listing the
+claims. It completes a checkpoint by (a) creating the manifest, and (b) *then* listing the claims. With a higher claim
+than its own, in (4) or (b), it is fenced and may commit nothing. The storage lists all that was created before.
+
+So of a checkpoint that an old manager completes while a new one takes over, either the manifest (a) was there before
+the claim (1), and the new manager sees it in (2) and goes on from it; or the claim (1) was there before the old
+manager looked in (b), and the old one commits nothing (both may be true: then the new one commits it, as it restores
+it).
 
 What remains is a manifest that comes after the listing (2): it must never count, though it is there. So it is the
 newest manager with a `.restored` file that decides: a checkpoint counts if that manager, or one after it, has written
-it, or if its number is not above what that manager went on from. Older such files decide nothing, as their managers
-are fenced. Nothing is ever written over, so a manifest that arrives late takes at most the number of a checkpoint
-that then fails.
+it, or if its number is not above what that manager went on from. Every manager that was not fenced in (4) had its
+file there before the next one claimed, so the next one goes by it or by a newer one. Nothing is ever written over: a
+manifest that arrives late takes at most the number of a checkpoint that then fails.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ from penstock.savepoints.paths import (
     split_url,
     used_number,
 )
+from penstock.savepoints.restore import load_task, plan_failover
+from penstock.savepoints.routing import routed
 from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, check_writable, open_blobs
+from penstock.savepoints.writer import CheckpointWriter
 
 _ROUNDS: Final = 1000
 """How many rivals for one claim are too many to be true."""
@@ -68,6 +73,7 @@ class FolderJobStore:
         job_id: whose; the name of the folder.
         job_name: for people.
         savepoint_url: of the folder for savepoints that name none.
+        storage_overrides: URLs of the storage of single operators, by uid (`CheckpointConfig.storage_overrides`).
         open_blobs: makes a store of a URL.
 
     Example:
@@ -79,6 +85,7 @@ class FolderJobStore:
     job_id: str
     job_name: str
     savepoint_url: str | None = None
+    storage_overrides: tuple[tuple[str, str], ...] = ()
     open_blobs: OpenBlobs = open_blobs
 
     @property
@@ -87,6 +94,11 @@ class FolderJobStore:
         return job_folder(self.open_blobs(self.root_url).url, self.job_id)
 
     def claim(self) -> Claim:
+        """As `JobStore.claim`.
+
+        Raises:
+            FencedError: yet another manager has taken the job over meanwhile.
+        """
         blobs = self._blobs()
         epoch = self._create_claim(blobs)
         retained = _counted(blobs)
@@ -95,6 +107,7 @@ class FolderJobStore:
         newest = retained[-1].checkpoint if retained else 0
         content = {"format": FORMAT, "checkpoint": newest, "epoch": epoch, "token": secrets.token_hex(16)}
         blobs.create(self._paths.restored(epoch), seal(content))
+        self._check_not_fenced(blobs, epoch, f"manager {epoch}")
         used = [number for path, _ in blobs.list() if (number := used_number(path)) is not None]
         return Claim(epoch, max([newest, *used]) + 1, tuple(retained))
 
@@ -111,7 +124,7 @@ class FolderJobStore:
             blobs.create(self._paths.savepoint_number(number), seal(used))
             url = target
             self.open_blobs(target).create(MANIFEST, data)
-        self._check_not_fenced(blobs, epoch, number)
+        self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
         return url
 
     def savepoint_target(self, checkpoint: int, directory: str | None) -> str:
@@ -144,14 +157,10 @@ class FolderJobStore:
         blobs.delete([path for path in paths if manifest_number(path) is None])
 
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
-        from penstock.savepoints import restore
-
-        return restore.plan_failover(graph, checkpoint, self.url)
+        return plan_failover(graph, checkpoint, self.url)
 
     def load(self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
-        from penstock.savepoints import restore
-
-        return restore.load_task(self.open_blobs, graph, plan, task, subtask)
+        return load_task(self.open_blobs, graph, plan, task, subtask)
 
     def writer(
         self,
@@ -162,10 +171,8 @@ class FolderJobStore:
         plan: RestorePlan | None,
         targets: Mapping[int, str],
     ) -> SubtaskWriter:
-        from penstock.savepoints.writer import CheckpointWriter
-
         return CheckpointWriter(
-            self._blobs(), self._paths, graph, task, subtask, attempt, plan, targets, self.open_blobs
+            self.open_blobs(self.url), self._paths, graph, task, subtask, attempt, plan, targets, self.open_blobs
         )
 
     @property
@@ -173,7 +180,7 @@ class FolderJobStore:
         return JobPaths(self.job_id)
 
     def _blobs(self) -> BlobStore:
-        return self.open_blobs(self.url)
+        return routed(self.open_blobs(self.url), self.storage_overrides, self.job_id, self.open_blobs)
 
     def _create_claim(self, blobs: BlobStore) -> int:
         """The number of the claim that was made."""
@@ -188,12 +195,12 @@ class FolderJobStore:
             return epoch
         raise CheckpointError(f"{blobs.url}: {_ROUNDS} other managers have claimed the job at the same time")
 
-    def _check_not_fenced(self, blobs: BlobStore, epoch: int, checkpoint: int) -> None:
+    def _check_not_fenced(self, blobs: BlobStore, epoch: int, what: str) -> None:
         newest = _newest_epoch(blobs)
         if newest > epoch:
             raise FencedError(
-                f"checkpoint {checkpoint} of job {self.job_name!r} does not count: manager {newest} has taken the job "
-                f"over from manager {epoch}, in {blobs.url}; this one must stop"
+                f"{what} of job {self.job_name!r} does not count: manager {newest} has taken the job over from manager "
+                f"{epoch}, in {blobs.url}; this one must stop"
             )
 
 
@@ -210,13 +217,14 @@ class FoundCheckpoint:
     checkpoint: CompletedCheckpoint
 
 
-def find_checkpoint(url: str, open_blobs: OpenBlobs = open_blobs) -> FoundCheckpoint:
+def find_checkpoint(url: str, open_blobs: OpenBlobs = open_blobs, storage: Sequence[str] = ()) -> FoundCheckpoint:
     """The checkpoint or savepoint at a path, complete: all its files are there with their lengths.
 
     Args:
         url: of a savepoint's folder, a checkpoint's (`chk-00000042`), the manifest in it, or a job's folder, which
             means its newest checkpoint.
         open_blobs: makes a store of a URL.
+        storage: URLs of the storage of single operators, where there is any.
 
     Raises:
         RestoreError: there is no checkpoint or savepoint; says what there is.
@@ -227,10 +235,10 @@ def find_checkpoint(url: str, open_blobs: OpenBlobs = open_blobs) -> FoundCheckp
     folder = open_blobs(split_url(named.url)[0]) if split_url(named.url)[1] == MANIFEST else named
     paths = [path for path, _ in folder.list()]
     if MANIFEST in paths:
-        return _found_in(folder, open_blobs)
+        return _found_in(folder, open_blobs, storage)
     if any(manifest_number(path) is not None for path in paths):
         newest = _counted(folder)[-1]
-        check_files(folder, newest)
+        _check_all_files(folder, newest, open_blobs, storage)
         return FoundCheckpoint(folder.url, newest)
     raise RestoreError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(paths)}")
 
@@ -248,18 +256,24 @@ def check_files(blobs: BlobStore, checkpoint: CompletedCheckpoint) -> None:
             what = "is missing" if length is None else f"has {length} bytes instead of {file.length}"
             raise CheckpointCorruptError(
                 f"{join_url(blobs.url, file.path)} {what}; checkpoint {checkpoint.checkpoint} of job "
-                f"{checkpoint.job_name!r} needs it: restore it from a backup, or start from another checkpoint or "
-                "savepoint"
+                f"{checkpoint.job_name!r} needs it: restore it from a backup, set the storage of single operators as "
+                "it was, or start from another checkpoint or savepoint"
             )
 
 
-def _found_in(folder: BlobStore, open_blobs: OpenBlobs) -> FoundCheckpoint:
+def _found_in(folder: BlobStore, open_blobs: OpenBlobs, storage: Sequence[str]) -> FoundCheckpoint:
     """What the manifest in a folder describes: its files are beside it, or, of a checkpoint, in the job's folder."""
     checkpoint = _read_manifest(folder, MANIFEST)
     parent, name = split_url(folder.url)
     home = folder if checkpoint_folder(name) is None else open_blobs(parent)
-    check_files(home, checkpoint)
+    _check_all_files(home, checkpoint, open_blobs, storage)
     return FoundCheckpoint(home.url, checkpoint)
+
+
+def _check_all_files(
+    home: BlobStore, checkpoint: CompletedCheckpoint, open_blobs: OpenBlobs, storage: Sequence[str]
+) -> None:
+    check_files(routed(home, [("", url) for url in storage], checkpoint.job_id, open_blobs), checkpoint)
 
 
 def _what_is_there(paths: Sequence[str]) -> str:

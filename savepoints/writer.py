@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -28,14 +29,14 @@ from penstock.engine.checkpointing.handles import (
 )
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.checkpointing.task_capture import TaskCapture
-from penstock.engine.elements import SnapshotKind
+from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError
-from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.state.capture import NativeCapture, OperatorCapture, TableCapture, merge_rows
+from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.state.capture import NativeCapture, TableCapture, merge_rows
 from penstock.engine.state.key_groups import key_group_range
-from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
+from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.compaction import first_to_merge, merge_changes
-from penstock.savepoints.history import Delta, TableHistory
+from penstock.savepoints.history import TableHistory
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.routing import route_of, routed
 from penstock.savepoints.segments import decode_table, encode_batches, encode_table, read_file, sha256_of, write_file
@@ -44,30 +45,55 @@ from penstock.savepoints.storage import BlobStore, Data, OpenBlobs
 _UPLOADS: Final = 4
 """Files of one capture that are encoded and written at the same time: buckets are far away, memory is not endless."""
 
+_T = TypeVar("_T")
 _TableKey: TypeAlias = tuple[str, str]
 """A state: uid of its operator, and its name."""
+_Unchanged: TypeAlias = Callable[[FileHandle, Path], bool]
+"""Whether a file has the content of a handle with the same name."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Folder:
-    """Where the files of one capture go; `name` makes the path of a file of its hash, number and suffix."""
+class _Files:
+    """The files of one capture.
+
+    Args:
+        blobs: where they go.
+        name: makes the path of a file of its hash, its number and its suffix.
+        numbers: count the files.
+        routes: the first part of the path, by uid, of operators with storage of their own.
+    """
 
     blobs: BlobStore
     name: Callable[[str, int, str], str]
+    numbers: Iterator[int]
     routes: Mapping[str, str] = field(default_factory=dict)
-    """First part of the path by uid, of the operators with storage of their own."""
-    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     written: list[FileHandle] = field(default_factory=list)
 
-    def write(self, uid: str, data: Data, suffix: str, sha256: str | None = None) -> FileHandle:
-        """Write a file of the operator `uid`."""
-        sha256 = sha256 or sha256_of(data)
-        path = self.name(sha256, next(self.numbers), suffix)
-        if uid in self.routes:
-            path = f"{self.routes[uid]}/{path}"
-        handle = write_file(self.blobs, path, data, sha256)
+    def write(self, uid: str, data: Data, suffix: str = "arrow", sha256: str | None = None) -> FileHandle:
+        """Write a file of the operator (or exchange) `uid`."""
+        known = sha256 or sha256_of(data)
+        path = self.name(known, next(self.numbers), suffix)
+        handle = write_file(self.blobs, f"{self.routes[uid]}/{path}" if uid in self.routes else path, data, known)
         self.written.append(handle)
         return handle
+
+    def write_rows(self, uid: str, rows: pa.Table, like: TableHandle | None = None) -> SegmentHandle:
+        """Write rows of a state, unless the only segment of the state `like` holds the same."""
+        data = encode_table(rows.unify_dictionaries())
+        sha256, length = sha256_of(data), data.size
+        if like is not None and len(like.segments) == 1:
+            only = like.segments[0]
+            if (only.file.sha256, only.file.length) == (sha256, length):
+                return only
+        groups = rows.column(KEY_GROUP) if KEY_GROUP in rows.column_names else None
+        first, last = (-1, -1) if groups is None else (groups[0].as_py(), groups[-1].as_py())
+        return SegmentHandle(self.write(uid, data, sha256=sha256), rows.num_rows, first, last)
+
+    def write_in_flight(self, in_flight: Mapping[str, Sequence[Batch]]) -> tuple[InFlightHandle, ...]:
+        """Write rows that were on their way, one file for each exchange and sender."""
+        present = [(key, batches) for key, batches in in_flight.items() if batches]
+        files = _each([partial(self.write, key, encode_batches(batches)) for key, batches in present])
+        return tuple(InFlightHandle(key, file) for (key, _), file in zip(present, files, strict=True))
 
     def remove_written(self) -> None:
         """Nothing will refer to them; what cannot be removed now stays behind."""
@@ -101,34 +127,36 @@ class CheckpointWriter:
         targets: Mapping[int, str],
         open_blobs: OpenBlobs,
     ) -> None:
-        overrides = graph.config.checkpoints.storage_overrides
+        config, plan_of_task = graph.config, graph.task(task)
+        overrides = config.checkpoints.storage_overrides
         self._blobs = routed(blobs, overrides, paths.job_id, open_blobs)
         self._routes = {uid: route_of(url) for uid, url in overrides}
         self._paths = paths
         self._place = (attempt, task, subtask)
-        self._where = f"task {graph.task(task).name!r}, subtask {subtask}"
-        self._owned = key_group_range(subtask, graph.task(task).parallelism, graph.config.max_parallelism)
+        self._where = f"task {plan_of_task.name!r}, subtask {subtask}"
+        self._owned = key_group_range(subtask, plan_of_task.parallelism, config.max_parallelism)
         self._targets = targets
         self._open_blobs = open_blobs
         self._numbers = itertools.count()
         self._tables: dict[_TableKey, TableHistory] = {}
-        self._native: dict[int, dict[str, NativeHandle]] = {}
-        """By checkpoint and uid; its keys are the checkpoints that are known."""
-        self._own_files: set[str] = set()
-        """Paths of files of backends that this writer has written: the same name is the same content."""
+        self._native: dict[int, Mapping[str, NativeHandle]] = {}
+        """By uid, at each checkpoint that is known."""
+        self._restored = self._taken = 0
         if plan is not None and plan.failover:
-            self._restore(plan, graph, task, subtask)
+            self._restore(plan, plan_of_task, subtask)
 
     def write(self, capture: TaskCapture) -> SubtaskHandle:
-        checkpoint = capture.barrier.checkpoint
+        files = None
         try:
-            if capture.barrier.kind is SnapshotKind.CHECKPOINT:
-                return self._write_checkpoint(capture)
-            return self._write_savepoint(capture)
+            is_checkpoint = capture.barrier.kind is SnapshotKind.CHECKPOINT
+            if is_checkpoint:
+                self._take(capture)
+            files = self._files(capture.barrier)
+            return self._write_checkpoint(capture, files) if is_checkpoint else self._write_savepoint(capture, files)
         except Exception as error:
-            kind = type(error) if isinstance(error, CheckpointError) else CheckpointError
-            text = str(error) if isinstance(error, CheckpointError) else f"{type(error).__name__}: {error}"
-            raise kind(f"{self._where}: checkpoint {checkpoint} cannot be written: {text}") from error
+            if files is not None:
+                files.remove_written()
+            raise self._failed(capture.barrier, error) from error
         finally:
             for _, _, operator in capture.operators:
                 if operator.native is not None:
@@ -138,34 +166,189 @@ class CheckpointWriter:
         self._tables.clear()
         self._native.clear()
 
-    def _restore(self, plan: RestorePlan, graph: PhysicalGraph, task: int, subtask: int) -> None:
-        restored = plan.checkpoint.checkpoint
-        self._native[restored] = {}
-        own = {operator.uid for operator in graph.task(task).operators}
+    def _failed(self, barrier: Barrier, error: Exception) -> CheckpointError:
+        kind, text = CheckpointError, f"{type(error).__name__}: {error}"
+        if isinstance(error, CheckpointError):
+            kind, text = type(error), str(error)
+        return kind(f"{self._where}: {barrier.kind.value} {barrier.checkpoint} cannot be written: {text}")
+
+    def _restore(self, plan: RestorePlan, task: TaskPlan, subtask: int) -> None:
+        restored = self._restored = plan.checkpoint.checkpoint
+        own = uids_of(task)
         handles = [handle for handle in plan.checkpoint.subtasks if handle.subtask == subtask]
-        for operator in (operator for handle in handles for operator in handle.operators if operator.uid in own):
+        operators = [operator for handle in handles for operator in handle.operators if operator.uid in own]
+        self._native[restored] = {operator.uid: operator.native for operator in operators if operator.native}
+        for operator in operators:
             for name, table in operator.tables.items():
                 self._tables[operator.uid, name] = TableHistory({restored: table})
-            if operator.native is not None:
-                self._native[restored][operator.uid] = operator.native
 
-    def _write_checkpoint(self, capture: TaskCapture) -> SubtaskHandle:
-        checkpoint, base = capture.barrier.checkpoint, capture.barrier.base
-        self._take(capture)
+    def _files(self, barrier: Barrier) -> _Files:
+        is_checkpoint = barrier.kind is SnapshotKind.CHECKPOINT
         attempt, task, subtask = self._place
 
         def name(sha256: str, number: int, suffix: str) -> str:
-            return self._paths.shared(sha256, checkpoint, attempt, task, subtask, number, suffix)
+            make = self._paths.shared if is_checkpoint else self._paths.savepoint_data
+            return make(sha256, barrier.checkpoint, attempt, task, subtask, number, suffix)
 
-        folder = _Folder(self._blobs, name, self._routes, self._numbers)
-        deltas = {key: history.delta(base) for key, history in self._tables.items()}
-        try:
-            tables, natives, rows = _each(
-                [
-                    *(lambda key=key, delta=delta: self._table(folder, key, delta, base) for key, delta in deltas.items()),
-                ]
-            )
-        except Exception:
-            folder.remove_written()
-            raise
-        return SubtaskHandle(task, subtask, capture.parallelism, ())
+        if is_checkpoint:
+            return _Files(self._blobs, name, self._numbers, self._routes)
+        target = self._targets.get(barrier.checkpoint)
+        if target is None:
+            raise CheckpointError("no folder is known for it; trigger it again")
+        return _Files(self._open_blobs(target), name, self._numbers)
+
+    def _take(self, capture: TaskCapture) -> None:
+        """Take all that the capture holds, before anything can fail."""
+        checkpoint, errors, present = capture.barrier.checkpoint, [], set()
+        for (uid, name), table in _tables_of(capture):
+            present.add((uid, name))
+            history = self._history((uid, name))
+            try:
+                history.add(checkpoint, table, table.rows())
+            except Exception as error:
+                history.add_lost(f"{type(error).__name__}: {error}")
+                errors.append(error)
+        for key in self._tables.keys() - present:
+            self._tables[key].add_empty(checkpoint)
+        self._taken = checkpoint
+        if errors:
+            raise errors[0]
+
+    def _history(self, key: _TableKey) -> TableHistory:
+        """What is known of a state: one that no capture had was empty in all of them."""
+        if key not in self._tables:
+            self._tables[key] = TableHistory(dict.fromkeys(self._native))
+            if self._taken:
+                self._tables[key].add_empty(self._taken)
+        return self._tables[key]
+
+    def _write_checkpoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:
+        checkpoint, base = capture.barrier.checkpoint, capture.barrier.base
+        keys = list(self._tables)
+        written = _each([partial(self._write_table, files, key, base) for key in keys])
+        tables = dict(zip(keys, written, strict=True))
+        known = self._native.get(base, {})
+        # Another attempt wrote those that were restored: the backend may have given their names anew since.
+        unchanged = _has_content if base == self._restored else _has_length
+        natives = {
+            uid: _write_native(files, uid, operator.native, known.get(uid), unchanged)
+            for uid, _, operator in capture.operators
+            if operator.native is not None
+        }
+        handle = _handle(capture, tables, natives, files.write_in_flight(capture.in_flight))
+        for key, table in tables.items():
+            self._tables[key].record(checkpoint, table)
+        self._tables = {key: history for key, history in self._tables.items() if not history.is_over}
+        self._native = {number: native for number, native in self._native.items() if number >= base}
+        self._native[checkpoint] = natives
+        return handle
+
+    def _write_table(self, files: _Files, key: _TableKey, base: int) -> TableHandle | None:
+        history = self._tables[key]
+        delta = history.delta(base)
+        table, rows = delta.table, delta.rows
+        kept = first_to_merge([segment.rows for segment in table.segments], 0 if rows is None else rows.num_rows)
+        if rows is not None and rows.num_rows and kept < len(table.segments):
+            merge = merge_changes if kept else merge_rows
+            rows = merge([*map(self._read, table.segments[kept:]), rows], table.identity, table.expiry)
+            table = replace(table, segments=table.segments[:kept])
+        if rows is not None and rows.num_rows:
+            like = None if table.segments else history.stood_at(base)
+            table = replace(table, segments=(*table.segments, files.write_rows(key[0], rows, like)))
+        return table if table.segments else None
+
+    def _read(self, segment: SegmentHandle) -> pa.Table:
+        rows = decode_table(read_file(self._blobs, segment.file), segment.file, self._blobs.url)
+        return rows_of_groups(rows, self._owned) if KEY_GROUP in rows.column_names else rows
+
+    def _write_savepoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:
+        captures = dict(_tables_of(capture))
+        written = _each([partial(_write_whole, files, uid, table) for (uid, _), table in captures.items()])
+        natives = {
+            uid: _write_native(files, uid, operator.native, None, _has_length)
+            for uid, _, operator in capture.operators
+            if operator.native is not None
+        }
+        tables = dict(zip(captures, written, strict=True))
+        return _handle(capture, tables, natives, files.write_in_flight(capture.in_flight))
+
+
+def uids_of(task: TaskPlan) -> list[str]:
+    """The uids of the operators of a task, the source's first."""
+    source = [] if task.source is None else [task.source.uid]
+    return [*source, *(operator.uid for operator in task.operators)]
+
+
+def _tables_of(capture: TaskCapture) -> Iterator[tuple[_TableKey, TableCapture]]:
+    for uid, _, operator in capture.operators:
+        for name, table in operator.tables.items():
+            yield (uid, name), table
+
+
+def _write_native(
+    files: _Files, uid: str, native: NativeCapture, known: NativeHandle | None, unchanged: _Unchanged
+) -> NativeHandle:
+    """Write the files of a backend, but for immutable ones that `known` has and that are `unchanged`."""
+    before = {} if known is None else {name: file for name, file in known.files.items() if name in native.immutable}
+
+    def write(name: str, file: Path) -> FileHandle:
+        handle = before.get(name)
+        if handle is not None and unchanged(handle, file):
+            return handle
+        return files.write(uid, _mapped(file), "native")
+
+    names = sorted(native.files)
+    handles = _each([partial(write, name, native.files[name]) for name in names])
+    return NativeHandle(native.format, dict(zip(names, handles, strict=True)), dict(native.metadata))
+
+
+def _has_length(handle: FileHandle, file: Path) -> bool:
+    return file.stat().st_size == handle.length
+
+
+def _has_content(handle: FileHandle, file: Path) -> bool:
+    return _has_length(handle, file) and sha256_of(_mapped(file)) == handle.sha256
+
+
+def _mapped(file: Path) -> Data:
+    if not file.stat().st_size:
+        return b""
+    with pa.memory_map(str(file)) as mapped:
+        return mapped.read_buffer()
+
+
+def _write_whole(files: _Files, uid: str, table: TableCapture) -> TableHandle | None:
+    if table.is_changes:
+        raise CheckpointError(f"operator {uid!r} gave changes for a savepoint, which must be whole")
+    rows = merge_rows([table.rows()], table.identity, table.expiry)
+    if not rows.num_rows:
+        return None
+    return TableHandle(table.redistribution, table.identity, (files.write_rows(uid, rows),), table.expiry)
+
+
+def _handle(
+    capture: TaskCapture,
+    tables: Mapping[_TableKey, TableHandle | None],
+    natives: Mapping[str, NativeHandle],
+    in_flight: tuple[InFlightHandle, ...],
+) -> SubtaskHandle:
+    operators = []
+    for uid, name, operator in capture.operators:
+        own = {table: tables.get((uid, table)) for table in operator.tables}
+        present = {table: handle for table, handle in own.items() if handle is not None}
+        operators.append(OperatorHandle(uid, name, present, operator.watermark, natives.get(uid)))
+    return SubtaskHandle(
+        capture.task, capture.subtask, capture.parallelism, tuple(operators), in_flight, capture.finished
+    )
+
+
+def _each(jobs: Sequence[Callable[[], _T]]) -> list[_T]:
+    """The results of all jobs, some of which run at the same time."""
+    if len(jobs) < 2:
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(_UPLOADS) as pool:
+        return list(pool.map(_call, jobs))
+
+
+def _call(job: Callable[[], _T]) -> _T:
+    return job()

@@ -77,8 +77,8 @@ def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | Non
             block_bytes *= _BLOCK_GROWTH
 
 
-def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...]) -> Chunks:
-    """The rows of the file, a block at a time.
+def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: int = 0) -> Chunks:
+    """The rows of the file from number `row` (from 0) on, a block at a time.
 
     Raises:
         RecordError: unreadable, a column is missing or new, or a row does not fit; names file and row.
@@ -88,7 +88,7 @@ def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...]) -> Chu
         return
     columns.check(path, names)
     convert = _convert_options(columns.schema, null_values)
-    given, block_bytes = 0, BLOCK_BYTES
+    given, block_bytes = row, BLOCK_BYTES
     while True:
         try:
             with reading(path), open_stream(path) as stream:

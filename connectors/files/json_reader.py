@@ -68,18 +68,23 @@ def infer_json_schema(path: str) -> pa.Schema | None:
     return None
 
 
-def json_chunks(path: str, columns: Columns) -> Chunks:
-    """The rows of the file, a block at a time.
+def json_chunks(path: str, columns: Columns, row: int = 0) -> Chunks:
+    """The rows of the file from number `row` (from 0) on, a block at a time.
 
     Raises:
         RecordError: unreadable, or a line that does not fit; names file and line.
     """
     parser = _Parser(path, columns)
-    line = 1
+    line, skip = 1, row
     with reading(path):
         for block in _whole_lines(path):
-            batch = parser.parse(block, line)
+            first_line = line
             line += block.count(b"\n")
+            if skip and (objects := _count_objects(path, block, first_line)) <= skip:
+                skip -= objects
+                continue
+            batch = parser.parse(block, first_line).slice(skip)
+            skip = 0
             del block  # while the rows are worked on, they alone are in memory
             yield batch
 

@@ -38,8 +38,8 @@ def count_row_groups(path: str) -> int:
         return int(pq.read_metadata(path).num_row_groups)
 
 
-def parquet_chunks(path: str, row_group: int, columns: Columns) -> Chunks:
-    """The rows of row group `row_group`, at most 65,536 at a time.
+def parquet_chunks(path: str, row_group: int, columns: Columns, row: int = 0) -> Chunks:
+    """The rows of row group `row_group` from number `row` (from 0) on, at most 65,536 at a time.
 
     Raises:
         RecordError: unreadable, a column is missing or new, or a value does not fit the source's type.
@@ -54,7 +54,12 @@ def parquet_chunks(path: str, row_group: int, columns: Columns) -> Chunks:
             columns=None if len(names) == len(present) else names,
             use_threads=False,
         )
-        for batch in batches:
+        skip = row
+        for read in batches:
+            batch = read.slice(min(skip, read.num_rows))
+            skip -= read.num_rows - batch.num_rows
+            if not batch.num_rows:
+                continue
             arrays = [_cast(path, row_group, batch.column(field.name), field, columns) for field in columns.schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
 

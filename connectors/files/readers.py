@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from penstock.engine.connectors import SourceReader
+from penstock.connectors.positions import row_position
+from penstock.engine.connectors import Position, SourceReader
 from penstock.engine.errors import RecordError
 
 BLOCK_BYTES: Final = 2 * 1024 * 1024
@@ -67,10 +68,16 @@ class Columns:
 
 
 class ChunkedReader(SourceReader):
-    """Cuts the chunks of a generator into batches, without copying."""
+    """Cuts the chunks of a generator into batches, without copying.
 
-    def __init__(self, chunks: Chunks) -> None:
+    Args:
+        chunks: the rows of the split from number `row` on.
+        row: how many rows were read before.
+    """
+
+    def __init__(self, chunks: Chunks, row: int = 0) -> None:
         self._chunks = chunks
+        self._row = row
         self._chunk: pa.RecordBatch | None = None
         self._offset = 0
 
@@ -83,7 +90,11 @@ class ChunkedReader(SourceReader):
                 return None
         batch = self._chunk.slice(self._offset, max_rows)
         self._offset += batch.num_rows
+        self._row += batch.num_rows
         return batch
+
+    def position(self) -> Position:
+        return row_position(self._row)
 
     def close(self) -> None:
         self._chunks.close()

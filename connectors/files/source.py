@@ -21,7 +21,8 @@ from penstock.connectors.files.formats import FileFormat, compression_of, detect
 from penstock.connectors.files.json_reader import check_json_types, infer_json_schema, json_chunks
 from penstock.connectors.files.parquet_reader import count_row_groups, infer_parquet_schema, parquet_chunks
 from penstock.connectors.files.readers import ChunkedReader, Chunks, Columns
-from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split
+from penstock.connectors.positions import row_of
+from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema
 
@@ -115,19 +116,25 @@ class FileSource(Source):
 
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         assert isinstance(split, FileSplit)
-        return ChunkedReader(self._chunks(split))
+        return ChunkedReader(self._chunks(split, 0))
+
+    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
+        """Go on at a row: those before it are read again and dropped, without making columns of them where possible."""
+        assert isinstance(split, FileSplit)
+        row = row_of(position, f"files: split {split.split_id!r}")
+        return ChunkedReader(self._chunks(split, row), row)
 
     def describe(self) -> str:
         first = os.path.basename(self._paths[0])
         more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
         return f"files({first}{more}, {self._format.value})"
 
-    def _chunks(self, split: FileSplit) -> Chunks:
+    def _chunks(self, split: FileSplit, row: int) -> Chunks:
         if split.row_group is not None:
-            return parquet_chunks(split.path, split.row_group, self._columns)
+            return parquet_chunks(split.path, split.row_group, self._columns, row)
         if self._format is FileFormat.CSV:
-            return csv_chunks(split.path, self._columns, self._null_values)
-        return json_chunks(split.path, self._columns)
+            return csv_chunks(split.path, self._columns, self._null_values, row)
+        return json_chunks(split.path, self._columns, row)
 
 
 def _find_files(paths: FilePath | Sequence[FilePath]) -> list[str]:

@@ -27,8 +27,9 @@ from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
 from penstock.engine.operators.joins.temporal_join import TemporalJoinFactory
 from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinFactory
 from penstock.engine.rows import Returns, declared_schema
-from penstock.engine.windows.assigners import LARGEST_SPAN_MS, AlignedWindows, SessionWindows
+from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 from penstock.engine.windows.base import WindowAssigner
+from penstock.engine.windows.limits import LARGEST_SPAN_MS
 
 _INNER_OR_LEFT: Final = ("inner", "left")
 _BOUNDS: Final = {"[]": (0, 0), "()": (1, -1), "[)": (0, -1), "(]": (1, 0)}

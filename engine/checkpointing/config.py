@@ -183,15 +183,20 @@ class FailoverConfig:
         standbys: processes kept warm to replace those that die (Ray).
         local_recovery: whether each process keeps a copy of what it wrote last on its own disk, to be restored from.
         regions: whether a failure restarts only the part of the job that is connected to it.
+        heartbeat_timeout_ms: a process that lives and has not answered for so long is replaced (Ray).
     """
 
     restart: RestartStrategy | None = None
     standbys: int = 1
     local_recovery: bool = False
     regions: bool = True
+    heartbeat_timeout_ms: int = 50_000
 
     def __post_init__(self) -> None:
-        problems = _not_whole(("standbys", self.standbys, 0, 10_000))
+        problems = _not_whole(
+            ("standbys", self.standbys, 0, 10_000),
+            ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, LONGEST_MS),
+        )
         if not isinstance(self.restart, RestartStrategy | None):
             problems.append(f"restart must be a restart strategy or None, not {self.restart!r}")
         _refuse("failover", problems)

@@ -87,8 +87,8 @@ class CheckpointCoordinator:
         checkpoint is never triggered while a `SUSPEND` is under way.
         Where barriers may overtake rows, and so other barriers (mode unaligned, or an alignment time-out), one barrier
         is under way at a time: what is asked for meanwhile has its number, and is triggered by a later `tick`.
-        Manifests are written one at a time, in ascending order. One that is being written when its attempt ends still
-        counts when it is there, so restore only when no `Store` is unreported.
+        Manifests are written one at a time, those of checkpoints in ascending order. One that is being written when its
+        attempt ends still counts when it is there, so restore only when no `Store` is unreported.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class RestoredTask:
 def share_in_flight(
     parts: Sequence[Mapping[str, Sequence[Batch]]], subtask: int, parallelism: int
 ) -> dict[str, list[Batch]]:
-    """What one of `parallelism` upstream subtasks sends anew: the rows of its own channels, so that they keep their order.
+    """What one of `parallelism` upstream subtasks sends anew: the rows of its own channels, in their order.
 
     Args:
         parts: the rows under way of each subtask, by `in_flight_key`. Receivers come before senders: what had arrived

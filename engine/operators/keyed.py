@@ -15,6 +15,7 @@ from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend, Namespace
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
 from penstock.engine.state.state_tables import START
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue
@@ -90,8 +91,23 @@ class KeyedServices:
                 tables[name] = queue.snapshot(self._key_schema, self.context.config.max_parallelism)
         return OperatorSnapshot(tables, self.watermark)
 
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """States, timers and watermark at a barrier, by reference."""
+        if self._key_schema is None:
+            return OperatorCapture(watermark=self.watermark)
+        states = self.backend.capture(request)
+        tables = dict(states.tables)
+        for name, queue in ((EVENT_TIMERS, self.event_timers), (PROCESSING_TIMERS, self.processing_timers)):
+            timers = queue.capture(request.scope, self._key_schema, self.context.config.max_parallelism)
+            if len(queue):
+                tables[name] = timers
+        return OperatorCapture(tables, self.watermark, states.native)
+
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Hold what the snapshot holds; the operator has declared its states.
+
+        State that the operator does not declare (any more, or yet) goes on unchanged from snapshot to snapshot, as in
+        Flink, until a program declares it.
 
         Raises:
             StateError: the snapshot was made with other key columns, or in another order.
@@ -110,6 +126,11 @@ class KeyedServices:
 
     def _restored_keys(self, table: StateTable) -> pa.Schema:
         names = table.data.column_names
+        if START not in names:
+            raise StateError(
+                f"{self.context.where}: the saved state ({', '.join(names)}) is that of an operator of another kind; "
+                "give this one another uid, and start with allow_non_restored_state to drop that state"
+            )
         saved = names[names.index(KEY_GROUP) + 1 : names.index(START)]
         if tuple(saved) != self.keys:
             raise StateError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.engine.accumulators import INTERNAL, one_array
@@ -16,9 +17,18 @@ from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import Batch, join_schemas, table_to_record_batch
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.state.capture import (
+    DELETED,
+    CaptureRequest,
+    CaptureScope,
+    OperatorCapture,
+    TableCapture,
+    captured_snapshot,
+)
+from penstock.engine.state.changes import ChangedSlots
 from penstock.engine.state.key_index import KeyIndex, Slots
 from penstock.engine.state.slots import SlotColumn
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, keyed_table
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, keyed_table
 
 _TIME: Final = "__time"
 _SLOT: Final = "__slot"
@@ -44,6 +54,7 @@ class RunningAggregate(Operator):
         self._keys = list(aggregation.keys)
         self._index = KeyIndex()
         self._columns: dict[str, SlotColumn] = {}
+        self._changed = ChangedSlots()
         self._saved: pa.Schema | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -81,20 +92,38 @@ class RunningAggregate(Operator):
     def _hold(self, slots: Slots, accumulators: pa.Table) -> None:
         for name in accumulators.column_names:
             self._column(name).set(slots, one_array(accumulators.column(name)))
+        self._changed.mark(slots, self._index.end)
 
     def _column(self, name: str) -> SlotColumn:
         return self._columns.setdefault(name, SlotColumn())
 
     def snapshot(self) -> OperatorSnapshot:
-        slots = self._index.slots()
-        if len(slots) == 0:
-            return OperatorSnapshot()
-        data = dict(zip(self._keys, self._index.keys(slots), strict=True))
-        data.update((name, column.get(slots)) for name, column in self._columns.items())
-        table = keyed_table(pa.table(data), self._keys, self._context.config.max_parallelism)
-        return OperatorSnapshot({_STATE: table})
+        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        if len(self._index) == 0:
+            return OperatorCapture()
+        changed = self._changed.take(request.scope, len(self._index))
+        slots = self._index.slots() if changed is None else changed
+        keys, names, max_parallelism = self._index.take(slots), self._keys, self._context.config.max_parallelism
+        columns = {name: column.take(slots) for name, column in self._columns.items()}
+
+        def rows() -> pa.Table:
+            data = dict(zip(names, keys(), strict=True))
+            data.update((name, values()) for name, values in columns.items())
+            if changed is not None:
+                data[DELETED] = pa.array(np.zeros(len(changed), np.bool_))
+            return keyed_table(pa.table(data), names, max_parallelism).data
+
+        table = TableCapture(Redistribution.KEYED, rows, tuple(names), changed is not None)
+        return OperatorCapture({_STATE: table})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        if strangers := sorted(snapshot.tables.keys() - {_STATE}):
+            raise StateError(
+                f"{self._context.where}: the saved state holds {', '.join(strangers)}, which a running aggregate does "
+                "not keep; give the operator another uid, and start with allow_non_restored_state to drop that state"
+            )
         if _STATE not in snapshot.tables:
             return
         data = snapshot.tables[_STATE].data.drop_columns(KEY_GROUP)
@@ -102,6 +131,7 @@ class RunningAggregate(Operator):
         self._saved = data.schema
         slots = self._index.lookup([one_array(data.column(key)) for key in self._keys])
         self._hold(slots, data.drop_columns(self._keys))
+        self._changed.begin()
 
     def _check_names(self, saved: list[str]) -> None:
         """Make sure that saved state has these keys and accumulators."""

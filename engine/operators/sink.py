@@ -1,12 +1,34 @@
-"""The operator that hands rows to a sink's writer."""
+"""The operators that hand rows to a sink's writer, plain or transactional.
+
+`SinkFactory` chooses by the kind of the sink. What a transactional writer has prepared is in the checkpoint that it was
+prepared for, and is committed when that checkpoint counts, or by whoever is restored from it: exactly once.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+import pyarrow as pa
+
+from penstock.engine.connectors import (
+    Committable,
+    ConnectorContext,
+    Sink,
+    SinkWriter,
+    TransactionalSink,
+    TransactionalWriter,
+)
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.snapshot import Redistribution
+
+COMMITTABLES: Final = "committables"
+"""The state of a transactional sink: what is prepared and not committed; the two columns below, then the data's."""
+WRITER: Final = "__writer"
+CHECKPOINT: Final = "__checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +37,12 @@ class SinkFactory:
 
     sink: Sink
 
-    def __call__(self) -> SinkOperator:
-        return SinkOperator(self.sink)
+    def __call__(self) -> Operator:
+        return (
+            TransactionalSinkOperator(self.sink)
+            if isinstance(self.sink, TransactionalSink)
+            else SinkOperator(self.sink)
+        )
 
 
 class SinkOperator(Operator):
@@ -27,9 +53,7 @@ class SinkOperator(Operator):
         self._writer: SinkWriter | None = None
 
     def open(self, context: OperatorContext) -> None:
-        self._writer = self._sink.open(
-            ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
-        )
+        self._writer = self._sink.open(_connector_context(context))
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert self._writer is not None
@@ -42,3 +66,85 @@ class SinkOperator(Operator):
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+class TransactionalSinkOperator(Operator):
+    """Writes every row, and commits what was prepared for a checkpoint once that counts; emits nothing.
+
+    Args:
+        sink: its `commit` may be asked again for what it has committed: after a restore, and where it failed half way.
+    """
+
+    def __init__(self, sink: TransactionalSink) -> None:
+        self._sink = sink
+        self._writer: TransactionalWriter | None = None
+        self._prepared: list[Committable] = []
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = _connector_context(context)
+        self._has_checkpoints = context.config.checkpoints.enabled
+        if context.restored is not None and COMMITTABLES in context.restored.tables:
+            # The checkpoint counts, or it would not be restored; a new writer may end what old ones have left open.
+            self._commit(_committables(context.restored.tables[COMMITTABLES].data))
+        self._writer = self._sink.open(self._context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        assert self._writer is not None
+        self._writer.write(batch)
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        assert self._writer is not None
+        self._prepared.extend(self._writer.prepare(request.checkpoint))
+        prepared = tuple(self._prepared)
+        if not prepared:
+            return OperatorCapture()
+        table = TableCapture(Redistribution.WHOLE, lambda: _table(prepared))
+        return OperatorCapture({COMMITTABLES: table})
+
+    def on_checkpoint_complete(self, checkpoint: int) -> None:
+        """Commit what was prepared up to the checkpoint; what fails is tried again after the restore."""
+        due = [committable for committable in self._prepared if committable.checkpoint <= checkpoint]
+        self._commit(due)
+        self._prepared = [committable for committable in self._prepared if committable.checkpoint > checkpoint]
+
+    def finish(self, out: Collector) -> None:
+        """The last checkpoint commits, where there are any."""
+        if not self._has_checkpoints:
+            assert self._writer is not None
+            self._commit([*self._prepared, *self._writer.prepare(0)])
+            self._prepared.clear()
+
+    def _commit(self, committables: Sequence[Committable]) -> None:
+        if committables:
+            self._sink.commit(committables, self._context)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _connector_context(context: OperatorContext) -> ConnectorContext:
+    return ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+
+
+def _table(committables: Sequence[Committable]) -> pa.Table:
+    return pa.concat_tables(
+        [
+            committable.data.add_column(
+                0, WRITER, pa.array([committable.writer] * committable.data.num_rows, pa.string())
+            ).add_column(1, CHECKPOINT, pa.array([committable.checkpoint] * committable.data.num_rows, pa.int64()))
+            for committable in committables
+        ],
+        promote_options="default",
+    )
+
+
+def _committables(table: pa.Table) -> list[Committable]:
+    """Those of the table, in order: what one writer has prepared for one checkpoint is one."""
+    origins = list(zip(table.column(WRITER).to_pylist(), table.column(CHECKPOINT).to_pylist(), strict=True))
+    starts = [row for row, origin in enumerate(origins) if row == 0 or origin != origins[row - 1]]
+    data = table.drop_columns([WRITER, CHECKPOINT])
+    return [
+        Committable(*origins[begin], data.slice(begin, end - begin))
+        for begin, end in zip(starts, [*starts[1:], len(origins)], strict=True)
+    ]

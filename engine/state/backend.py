@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_capture
 from penstock.engine.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -22,7 +23,6 @@ from penstock.engine.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_capture
 from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
 
 Key: TypeAlias = Any

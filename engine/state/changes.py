@@ -40,6 +40,34 @@ def are_most(changed: int, entries: int) -> bool:
     return changed > 0 and 2 * changed >= entries
 
 
+class UntrackedCaptures:
+    """Whether it is worth while to remember changes, where most of a state changes between captures.
+
+    To merge most of a state into the rest is dearer than to give all of it, so that after such a capture the next two
+    give all of it unasked, then four, then eight: each time it is tried again in between.
+    """
+
+    __slots__ = ("_in_a_row", "_left")
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._left = 0
+
+    def next(self, was_tracked: bool, has_changed_much: bool) -> bool:
+        """Whether to remember changes from this capture on.
+
+        Args:
+            was_tracked: whether they were remembered up to here.
+            has_changed_much: whether they were most of the state.
+        """
+        if was_tracked:
+            self._in_a_row = min(3, self._in_a_row + 1) if has_changed_much else 0
+            self._left = 2**self._in_a_row if has_changed_much else 0
+        elif self._left:
+            self._left -= 1
+        return self._left == 0
+
+
 class ChangedItems:
     """The places, or the keys of maps in them, that have changed since the last capture that counts."""
 

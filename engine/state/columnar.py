@@ -7,8 +7,9 @@ live, serializers, namespaces) is kept by a heap backend inside. Memory is bound
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,20 @@ from penstock.engine.state.backend import (
     ValueState,
     key_tuple,
 )
+from penstock.engine.state.capture import (
+    DELETED,
+    CaptureRequest,
+    CaptureScope,
+    OperatorCapture,
+    TableCapture,
+    captured_snapshot,
+)
+from penstock.engine.state.changes import SLACK, ChangedSlots
 from penstock.engine.state.cursor import outside_key
+from penstock.engine.state.declared import Kept
 from penstock.engine.state.descriptors import (
     AggregatingStateDescriptor,
+    KeyedDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
@@ -39,7 +51,7 @@ from penstock.engine.state.descriptors import (
 from penstock.engine.state.heap import HeapBackend
 from penstock.engine.state.key_index import KeyIndex, Slots
 from penstock.engine.state.slots import SlotColumn
-from penstock.engine.state.snapshot import StateTable
+from penstock.engine.state.snapshot import Redistribution, StateTable
 from penstock.engine.state.state_tables import START, VALUE, StateTables, ValueCodec
 
 
@@ -53,6 +65,7 @@ class _Places:
         self.index = KeyIndex()
         self.columns: list[SlotColumn] = []
         self.has_namespace = False
+        self._removed: KeyIndex | None = None
         self._key: list[Key] = []
         self._slot: int | None = None
         self._batch: list[pa.Array] | None = None
@@ -108,8 +121,47 @@ class _Places:
         """Take back those of the slots at which no state holds anything."""
         empty = ~np.logical_or.reduce([column.has(slots) for column in self.columns])
         if empty.any():
+            self._note_removed(slots[empty])
             self.index.remove(slots[empty])
             self._slot = self._batch_slots = None
+
+    def _note_removed(self, slots: Slots) -> None:
+        if self._removed is not None:
+            self._removed.lookup(self.index.keys(slots))
+            if len(self._removed) > len(self.index) + SLACK:
+                self._removed = None
+
+    def track(self) -> None:
+        """What there is now has not changed."""
+        self._removed = KeyIndex()
+
+    def take_removed(self, scope: CaptureScope) -> _Removed | None:
+        """The keys that have been removed since the last capture that counts; None where they are not known."""
+        if scope is CaptureScope.COMPLETE:
+            return None
+        removed = self._removed
+        self.track()
+        if scope is CaptureScope.BASE or removed is None:
+            return None
+        slots = removed.slots()
+        if len(slots) == 0:
+            return _Removed(removed, slots, slots)
+        here = self.index.find(removed.keys(slots))
+        return _Removed(removed, slots[here < 0], here[here >= 0])
+
+
+class _Removed(NamedTuple):
+    """Keys that lost their slots.
+
+    Args:
+        keys: the index that holds them.
+        gone: their slots in it, of those that have none again.
+        back: the slots in the backend of the others.
+    """
+
+    keys: KeyIndex
+    gone: Slots
+    back: Slots
 
 
 class ColumnarValueState(ValueState):
@@ -121,6 +173,7 @@ class ColumnarValueState(ValueState):
         self._codec = codec
         self._default = None if default is None else codec.encode([default])
         self.column = SlotColumn(codec.kind)
+        self.changed = ChangedSlots()
         self._is_direct = codec.is_plain and self.column.is_direct
         places.columns.append(self.column)
 
@@ -152,12 +205,19 @@ class ColumnarValueState(ValueState):
             try:
                 if type(value) is str:
                     value.encode()
-                self.column.write(self._places.add(), value)
+                slot = self._places.add()
+                self.column.write(slot, value)
+                self._mark(np.array([slot]))
             except (OverflowError, UnicodeEncodeError):
                 self._codec.encode([value])  # says what does not fit
                 raise
         else:
-            self.column.set(np.array([self._places.add()]), self._codec.encode([value]))
+            slots = np.array([self._places.add()])
+            self.column.set(slots, self._codec.encode([value]))
+            self._mark(slots)
+
+    def _mark(self, slots: Slots) -> None:
+        self.changed.mark(slots, self._places.index.end)
 
     def clear(self) -> None:
         if self._places.has_namespace:
@@ -165,6 +225,7 @@ class ColumnarValueState(ValueState):
         elif (slot := self._places.slot()) >= 0:
             slots = np.array([slot])
             self.column.clear(slots)
+            self._mark(slots)
             self._places.release(slots)
 
     def values(self) -> pa.Array:
@@ -181,6 +242,7 @@ class ColumnarValueState(ValueState):
         slots = self._places.add_batch(valid)
         known = slots >= 0
         self.column.set(slots[known], array if known.all() else array.filter(pa.array(known)))
+        self._mark(slots[known])
         if not valid.all():
             self._places.release(slots[known & ~valid])
 
@@ -215,13 +277,16 @@ class ColumnarBackend(KeyedStateBackend):
         self._states: dict[str, tuple[ValueStateDescriptor, ColumnarValueState]] = {}
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        spaced = self._heap.value_state(descriptor)
         if descriptor.ttl is not None or descriptor.serializer is not None:
-            return spaced
+            return self._heap.value_state(descriptor)
+        restored = self._heap.declared.undeclared.pop(descriptor.name, None)
+        spaced = self._heap.value_state(descriptor)
         if descriptor.name not in self._states:
             codec = self._heap.tables.codec(descriptor)
             state = ColumnarValueState(self._places, spaced, codec, descriptor.default)
             self._states[descriptor.name] = (descriptor, state)
+        if restored is not None:
+            self.restore({descriptor.name: restored})
         return self._states[descriptor.name][1]
 
     def list_state(self, descriptor: ListStateDescriptor) -> ListState:
@@ -255,7 +320,7 @@ class ColumnarBackend(KeyedStateBackend):
         yield from self._heap.entries(name)
         if name in self._states:
             slots = self._held(self._states[name][1])
-            keys = pa.RecordBatch.from_arrays(self._key_columns(slots), names=self._keys)
+            keys = pa.RecordBatch.from_arrays(self._taken_keys(slots)(), names=self._keys)
             yield from ((key, None) for key in self._heap.tables.key_values(keys))
 
     def _held(self, state: ColumnarValueState) -> Slots:
@@ -263,30 +328,89 @@ class ColumnarBackend(KeyedStateBackend):
         slots = self._places.index.slots()
         return slots[state.column.has(slots)]
 
-    def _key_columns(self, slots: Slots) -> list[pa.Array]:
+    def snapshot(self) -> dict[str, StateTable]:
+        return dict(captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE))).tables)
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        heap, scope = self._heap, request.scope
+        if heap.tables.schema is None:
+            # No key came so far, so there is nothing to keep.
+            return OperatorCapture()
+        tables = heap.declared.capture_undeclared(scope, heap.tables.identities)
+        removed = self._places.take_removed(scope)
+        for descriptor, kept in heap.declared:
+            if descriptor.name in self._states:
+                state = self._states[descriptor.name][1]
+                tables[descriptor.name] = self._captured(descriptor, state, kept, removed, scope)
+            else:
+                tables[descriptor.name] = heap.table_capture(descriptor, kept.capture(scope))
+        return OperatorCapture(tables)
+
+    def _captured(
+        self,
+        descriptor: KeyedDescriptor,
+        state: ColumnarValueState,
+        kept: Kept,
+        removed: _Removed | None,
+        scope: CaptureScope,
+    ) -> TableCapture:
+        """What is in the column and what is in the heap, either all of both or the changes of both."""
+        spaced = kept.capture(scope)
+        whole = scope if scope is not CaptureScope.CHANGES else CaptureScope.BASE
+        slots = state.changed.take(scope if spaced.is_changes and removed else whole, len(self._places.index))
+        if slots is None or removed is None:
+            if spaced.is_changes:
+                spaced = kept.capture(CaptureScope.COMPLETE)
+            beside = self._heap.table_capture(descriptor, spaced)
+            return replace(beside, rows=self._rows(state, self._held(state), None, beside.rows))
+        beside = self._heap.table_capture(descriptor, spaced)
+        slots = slots[self._places.index.holds(slots)]
+        if len(removed.back):
+            slots = np.union1d(slots, removed.back)
+        return replace(beside, rows=self._rows(state, slots, removed, beside.rows))
+
+    def _rows(
+        self, state: ColumnarValueState, slots: Slots, removed: _Removed | None, beside: Callable[[], pa.Table]
+    ) -> Callable[[], pa.Table]:
+        """What makes the rows of `slots`, and those `beside` them; with `removed` they are changes."""
+        tables = self._heap.tables.frozen()
+        parts = [(self._taken_keys(slots), state.column.take(slots), ~state.column.has(slots))]
+        if removed is not None and len(removed.gone):
+            kind, count = state.column.type, len(removed.gone)
+            gone = self._cast(removed.keys.take(removed.gone))
+            parts.append((gone, lambda: pa.nulls(count, kind), np.ones(count, np.bool_)))
+
+        def rows() -> pa.Table:
+            made = []
+            for keys, values, is_gone in parts:
+                columns = {VALUE: values()} if removed is None else {VALUE: values(), DELETED: pa.array(is_gone)}
+                made.append(tables.table(keys(), None, columns))
+            return tables.join([*made, StateTable(Redistribution.KEYED, beside())]).data
+
+        return rows
+
+    def _taken_keys(self, slots: Slots) -> Callable[[], list[pa.Array]]:
         if len(slots) == 0:
-            return self._heap.tables.key_columns([])
+            none = self._heap.tables.key_columns([])
+            return lambda: none
+        return self._cast(self._places.index.take(slots))
+
+    def _cast(self, taken: Callable[[], list[pa.Array]]) -> Callable[[], list[pa.Array]]:
         schema = self._heap.tables.schema
         assert schema is not None, "keys come with their types"
-        return [key.cast(kind) for key, kind in zip(self._places.index.keys(slots), schema.types, strict=True)]
-
-    def snapshot(self) -> dict[str, StateTable]:
-        tables = self._heap.snapshot()
-        for name in tables.keys() & self._states.keys():
-            state = self._states[name][1]
-            slots = self._held(state)
-            columns = self._heap.tables.table(self._key_columns(slots), None, {VALUE: state.column.get(slots)})
-            tables[name] = self._heap.tables.join([columns, tables[name]])
-        return tables
+        return lambda: [key.cast(kind) for key, kind in zip(taken(), schema.types, strict=True)]
 
     def restore(self, tables: Mapping[str, StateTable]) -> None:
         rest = dict(tables)
         for name, (descriptor, state) in self._states.items():
             if name in tables:
-                self._heap.tables.check(descriptor, tables[name])
-                data = tables[name].data
+                table = self._heap.tables.evolved(descriptor, tables[name])
+                if self._heap.tables.is_as_written(descriptor, tables[name]):
+                    state.changed.begin()
+                data = table.data
                 self._load(state, data.filter(pc.is_null(data.column(START))))
-                rest[name] = StateTable(tables[name].redistribution, data.filter(pc.is_valid(data.column(START))))
+                rest[name] = StateTable(table.redistribution, data.filter(pc.is_valid(data.column(START))))
+        self._places.track()
         self._heap.restore(rest)
 
     def _load(self, state: ColumnarValueState, data: pa.Table) -> None:

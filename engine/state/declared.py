@@ -1,14 +1,19 @@
-"""The states that one operator has declared, by name, and what its backend needs of each.
+"""The states that one operator has declared, by name, what its backend needs of each, and what nobody has declared yet.
 
-Backends and operator state keep one such list each; a name stands for one state only.
+Backends and operator state keep one such list each; a name stands for one state only. Restored state that no program
+declares is not lost: it goes on from snapshot to snapshot, until a program declares it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+import pyarrow as pa
+
 from penstock.engine.errors import StateError
+from penstock.engine.state.capture import DELETED, CaptureScope, TableCapture, complete_table
+from penstock.engine.state.changes import CapturedRows
 from penstock.engine.state.cursor import Place
 from penstock.engine.state.descriptors import (
     AggregatingStateDescriptor,
@@ -17,6 +22,7 @@ from penstock.engine.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from penstock.engine.state.snapshot import StateTable
 from penstock.engine.state.state_tables import StateRows
 
 _S = TypeVar("_S")
@@ -30,31 +36,48 @@ class Kept(Protocol):
         """Where it holds something."""
         ...
 
-    def dump(self) -> StateRows:
-        """All that it holds."""
+    def capture(self, scope: CaptureScope) -> CapturedRows:
+        """What it holds, or what of it has changed; later changes do not show in it."""
         ...
 
     def load(self, rows: StateRows) -> None:
-        """Hold `rows` too."""
+        """Hold `rows`; there is nothing else yet."""
+        ...
+
+    def track(self) -> None:
+        """What there is now has not changed. Called before `load` where a capture may give changes of what it loads."""
         ...
 
 
 class Declared(Generic[_K]):
-    """The states of one backend by name, so that each is declared in one way only; what it keeps of each is its own."""
+    """The states of one backend by name, so that each is declared in one way only; what it keeps of each is its own.
 
-    def __init__(self, where: str) -> None:
+    Args:
+        where: operator and subtask, for messages.
+        load: gives a state the table that was restored for it.
+
+    Attributes:
+        undeclared: the restored tables of states that have not been declared.
+    """
+
+    def __init__(self, where: str, load: Callable[[KeyedDescriptor, _K, StateTable], None]) -> None:
         self._where = where
+        self._load = load
         self._states: dict[str, tuple[KeyedDescriptor, object, _K]] = {}
+        self.undeclared: dict[str, StateTable] = {}
 
     def get(self, descriptor: KeyedDescriptor, make: Callable[[], tuple[_S, _K]]) -> _S:
-        """The state of `descriptor`, made if it is new.
+        """The state of `descriptor`, made if it is new, with what was restored for it.
 
         Raises:
-            StateError: its name was declared otherwise.
+            StateError: its name was declared otherwise, also in what was restored.
         """
         known = self._states.get(descriptor.name)
         if known is None:
             state, kept = make()
+            if descriptor.name in self.undeclared:
+                self._load(descriptor, kept, self.undeclared[descriptor.name])
+                del self.undeclared[descriptor.name]
             self._states[descriptor.name] = (descriptor, state, kept)
             return state
         if not same_descriptor(known[0], descriptor):
@@ -76,12 +99,43 @@ class Declared(Generic[_K]):
             )
         return self._states[name][2]
 
+    def restore(self, tables: Mapping[str, StateTable]) -> None:
+        """Give each state its table, and keep the others until their states are declared.
+
+        Raises:
+            StateError: a table does not fit its state.
+        """
+        for name, table in tables.items():
+            if name in self._states:
+                descriptor, _, kept = self._states[name]
+                self._load(descriptor, kept, table)
+            else:
+                self.undeclared[name] = table
+
+    def capture_undeclared(self, scope: CaptureScope, identity: Sequence[str]) -> dict[str, TableCapture]:
+        """What goes on unchanged from one snapshot to the next: nothing of it, where changes are asked for.
+
+        Args:
+            scope: how much.
+            identity: names of the columns that tell rows apart, where a table has them.
+        """
+        return {name: _unchanged(table, scope, identity) for name, table in self.undeclared.items()}
+
     def __iter__(self) -> Iterator[tuple[KeyedDescriptor, _K]]:
         return ((descriptor, kept) for descriptor, _, kept in self._states.values())
 
     def forget(self) -> None:
         """Drop all states and what they hold."""
         self._states.clear()
+        self.undeclared.clear()
+
+
+def _unchanged(table: StateTable, scope: CaptureScope, identity: Sequence[str]) -> TableCapture:
+    if scope is not CaptureScope.CHANGES:
+        return complete_table(table)
+    none = table.data.slice(0, 0).append_column(DELETED, pa.array([], pa.bool_()))
+    own = tuple(name for name in identity if name in table.data.column_names)
+    return TableCapture(table.redistribution, lambda: none, own, is_changes=True)
 
 
 def same_descriptor(one: KeyedDescriptor, other: KeyedDescriptor) -> bool:

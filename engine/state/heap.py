@@ -2,13 +2,16 @@
 
 `create_backend("heap", ...)` makes it; `ColumnarBackend` keeps in it what has no column. Values of Arrow types are
 copied as they come and go; one behind a serializer is kept as the object that was given, so who changes it in place
-changes the state. Snapshots are converted to Arrow at once and never change.
+changes the state. A capture takes what has changed by reference, and is converted to Arrow in another thread: so values
+are replaced and never changed, and those behind a serializer become bytes at the barrier.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,6 +27,15 @@ from penstock.engine.state.backend import (
     ReducingState,
     ValueState,
 )
+from penstock.engine.state.capture import (
+    CaptureRequest,
+    CaptureScope,
+    Expiry,
+    OperatorCapture,
+    TableCapture,
+    captured_snapshot,
+)
+from penstock.engine.state.changes import SLACK, CapturedRows, ChangedItems, UntrackedCaptures, are_most
 from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
 from penstock.engine.state.declared import Declared, Kept
 from penstock.engine.state.derived import AggregatingOverValue, ReducingOverValue
@@ -36,10 +48,12 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.engine.state.map_keys import MapKeys
-from penstock.engine.state.snapshot import StateTable
-from penstock.engine.state.state_tables import StateRows, StateTables, ValueCodec
+from penstock.engine.state.snapshot import Redistribution, StateTable
+from penstock.engine.state.state_tables import TOUCHED, StateRows, StateTables, ValueCodec
 from penstock.engine.state.ttl import TtlListState, TtlMapState, TtlValueState
 
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+_ALL: Final = CaptureRequest(0, CaptureScope.COMPLETE)
 _IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
 
 
@@ -50,45 +64,97 @@ class HeapValueState(ValueState):
         self._cursor = cursor
         self._codec = codec
         self._exact = codec.exact
-        self._copied = codec.copied
+        self._copied = self._given_away if codec.is_opaque else codec.copied
         self._default = default
         self._is_default_shared = isinstance(default, _IMMUTABLE)
         self._entries: dict[Place, Any] = {}
+        # What was set since the last capture that counts; `_entries` may be behind. The same dict while nothing counts
+        # from any capture. So a value costs one dict more where it is read for the first time, and no other.
+        self._changed = self._entries
+        self._deleted: set[Place] = set()
+        self._untracked = UntrackedCaptures()
 
     def value(self) -> Any:
-        found = self._entries.get(self._cursor.at)
+        at = self._cursor.at
+        found = self._changed.get(at)
         if found is None:
-            return self._default if self._is_default_shared else copy.deepcopy(self._default)
+            found = self._entries.get(at)
+            if found is None:
+                return self._default if self._is_default_shared else copy.deepcopy(self._default)
         return found if self._copied is None else self._copied(found)
+
+    def _given_away(self, value: Any) -> Any:
+        """The object itself, which may be changed in place now."""
+        self._changed[self._cursor.at] = value
+        return value
 
     def update(self, value: Any) -> None:
         if type(value) is self._exact:
-            self._entries[self._cursor.at] = value
+            self._changed[self._cursor.at] = value
         elif value is None:
             self.clear()
         else:
-            self._entries[self._cursor.at] = self._codec.admit(value)
+            self._changed[self._cursor.at] = self._codec.admit(value)
 
     def clear(self) -> None:
-        if self._cursor.at in self._entries:  # pop(place, None) would not notice that there is no key
-            del self._entries[self._cursor.at]
+        self._drop(self._cursor.at)
+
+    def _drop(self, place: Place) -> None:
+        changed, entries = self._changed, self._entries
+        if place in changed:  # pop(place, None) would not notice that there is no key
+            del changed[place]
+        if changed is not entries and place in entries:
+            del entries[place]
+            self._deleted.add(place)
+            if len(self._deleted) > len(entries) + SLACK:
+                self._settle()
+                self._changed = entries
+                self._deleted = set()
+
+    def _settle(self) -> None:
+        """Make `_entries` complete."""
+        if self._changed is not self._entries:
+            self._entries.update(self._changed)
 
     def values(self) -> pa.Array:
-        return self._codec.array_of([self._entries.get(key) for key in self._cursor.batch_keys()], self._default)
+        changed, entries = self._changed.get, self._entries.get
+        found = [entries(key) if (value := changed(key)) is None else value for key in self._cursor.batch_keys()]
+        return self._codec.array_of(found, self._default)
 
     def update_values(self, values: Any) -> None:
         keys = self._cursor.batch_keys()
         for key, value in zip(keys, self._codec.decode(self._codec.array(values, len(keys))), strict=True):
             if value is None:
-                self._entries.pop(key, None)
+                self._drop(key)
             else:
-                self._entries[key] = value
+                self._changed[key] = value
 
     def places(self) -> list[Place]:
+        self._settle()
         return list(self._entries)
 
-    def dump(self) -> StateRows:
-        return StateRows([key_and_namespace(place) for place in self._entries], list(self._entries.values()))
+    def track(self) -> None:
+        self._settle()
+        self._changed, self._deleted = {}, set()
+
+    def capture(self, scope: CaptureScope) -> CapturedRows:
+        self._settle()
+        entries, changed, deleted = self._entries, self._changed, self._deleted
+        is_tracked = changed is not entries
+        has_changed_much = is_tracked and are_most(len(changed) + len(deleted), len(entries))
+        if scope is not CaptureScope.COMPLETE:
+            is_worth_it = self._untracked.next(is_tracked, has_changed_much)
+            self._changed, self._deleted = {} if is_worth_it else entries, set()
+        if scope is not CaptureScope.CHANGES or not is_tracked or has_changed_much:
+            places, values = list(entries), list(entries.values())
+            return CapturedRows(lambda: StateRows(list(map(key_and_namespace, places)), values))
+        gone = [place for place in deleted if place not in entries]
+
+        def rows() -> StateRows:
+            places = [key_and_namespace(place) for place in (*changed, *gone)]
+            return StateRows(places, [*changed.values(), *repeat(None, len(gone))], deleted=len(gone))
+
+        return CapturedRows(rows, is_changes=True)
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), value in zip(rows.places, rows.values, strict=True):
@@ -103,40 +169,70 @@ class HeapListState(ListState):
         self._admit = codec.admit
         self._exact = codec.exact
         self._copied = codec.copied
+        self._is_opaque = codec.is_opaque
         self._entries: dict[Place, list[Any]] = {}
+        self._log = ChangedItems()
 
     def get(self) -> list[Any]:
         held = self._entries.get(self._cursor.at, ())
+        if self._is_opaque and held:
+            # They may be changed in place now.
+            self._mark(self._cursor.at)
         return list(held) if self._copied is None else list(map(self._copied, held))
 
     def add(self, value: Any) -> None:
         if type(value) is not self._exact:
             value = self._admit(value)
-        found = self._entries.get(self._cursor.at)
+        at = self._cursor.at
+        found = self._entries.get(at)
         if found is None:
-            self._entries[self._cursor.at] = [value]
+            self._entries[at] = [value]
         else:
             found.append(value)
+        changed = self._log.items
+        if changed is not None:
+            changed.add(at)
 
     def add_all(self, values: Iterable[Any]) -> None:
         if admitted := [self._admit(value) for value in values]:
             self._entries.setdefault(self._cursor.at, []).extend(admitted)
+            self._mark(self._cursor.at)
 
     def update(self, values: Iterable[Any]) -> None:
         if admitted := [self._admit(value) for value in values]:
             self._entries[self._cursor.at] = admitted
+            self._mark(self._cursor.at)
         else:
             self.clear()
+
+    def _mark(self, place: Place) -> None:
+        if self._log.items is not None:
+            self._log.items.add(place)
 
     def clear(self) -> None:
         if self._cursor.at in self._entries:  # pop(place, None) would not notice that there is no key
             del self._entries[self._cursor.at]
+            self._log.drop(self._cursor.at, self._entries.__len__)
 
     def places(self) -> list[Place]:
         return list(self._entries)
 
-    def dump(self) -> StateRows:
-        return StateRows([key_and_namespace(place) for place in self._entries], list(self._entries.values()))
+    def track(self) -> None:
+        self._log.begin()
+
+    def capture(self, scope: CaptureScope) -> CapturedRows:
+        entries = self._entries
+        changed = self._log.take(scope, entries.__len__)
+        places = list(entries) if changed is None else [place for place in changed if place in entries]
+        gone = [] if changed is None else [place for place in changed if place not in entries]
+        # A list only grows at its end, or gives way to another: its values up to here stay.
+        held = [(entries[place], len(entries[place])) for place in places]
+
+        def rows() -> StateRows:
+            values = [*(values[:length] for values, length in held), *repeat(None, len(gone))]
+            return StateRows([key_and_namespace(place) for place in (*places, *gone)], values, deleted=len(gone))
+
+        return CapturedRows(rows, changed is not None)
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), values in zip(rows.places, rows.values, strict=True):
@@ -153,7 +249,9 @@ class HeapMapState(MapState):
         self._exact = codec.exact
         self._exact_key = key_codec.exact
         self._copied = codec.copied
+        self._is_opaque = codec.is_opaque
         self._entries: dict[Place, dict[Any, Any]] = {}
+        self._log = ChangedItems()
 
     def get(self, key: Any, default: Any = None) -> Any:
         held = self._entries.get(self._cursor.at)
@@ -164,33 +262,49 @@ class HeapMapState(MapState):
         found = held.get(key)
         if found is None:
             return default
+        if self._is_opaque:
+            self._give_away((key,))
         return found if self._copied is None else self._copied(found)
+
+    def _give_away(self, keys: Iterable[Any]) -> None:
+        """The objects of `keys` may be changed in place now."""
+        if self._log.items is not None:
+            self._log.items.update((self._cursor.at, key) for key in keys)
 
     def put(self, key: Any, value: Any) -> None:
         if type(key) is not self._exact_key:
             key = self._keys.admit(key)
         if type(value) is not self._exact:
             value = self._admit(value)
-        found = self._entries.get(self._cursor.at)
+        at = self._cursor.at
+        found = self._entries.get(at)
         if found is None:
-            self._entries[self._cursor.at] = {key: value}
+            self._entries[at] = {key: value}
         else:
             found[key] = value
+        changed = self._log.items
+        if changed is not None:
+            changed.add((at, key))
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         for key, value in entries.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        found = self._entries.get(self._cursor.at)
-        if found is not None and found.pop(self._keys.sought(key), None) is not None and not found:
-            del self._entries[self._cursor.at]
+        at, sought = self._cursor.at, self._keys.sought(key)
+        found = self._entries.get(at)
+        if found is not None and found.pop(sought, None) is not None:
+            self._log.drop((at, sought), self._count)
+            if not found:
+                del self._entries[at]
 
     def contains(self, key: Any) -> bool:
         return self._keys.sought(key) in self._entries.get(self._cursor.at, ())
 
     def items(self) -> list[tuple[Any, Any]]:
         found = self._entries.get(self._cursor.at, {})
+        if self._is_opaque and found:
+            self._give_away(found)
         if self._copied is None and self._keys.zone is None:
             return list(found.items())
         copied = self._copied or _itself
@@ -200,23 +314,42 @@ class HeapMapState(MapState):
         return self._cursor.at not in self._entries
 
     def clear(self) -> None:
-        if self._cursor.at in self._entries:  # pop(place, None) would not notice that there is no key
-            del self._entries[self._cursor.at]
+        at = self._cursor.at
+        if at in self._entries:  # pop(place, None) would not notice that there is no key
+            for key in self._entries.pop(at):
+                self._log.drop((at, key), self._count)
+
+    def _count(self) -> int:
+        return sum(map(len, self._entries.values()))
 
     def places(self) -> list[Place]:
         return list(self._entries)
 
-    def dump(self) -> StateRows:
-        items = [
-            (key_and_namespace(place), key, value)
-            for place, entries in self._entries.items()
-            for key, value in entries.items()
-        ]
-        return StateRows([item[0] for item in items], [item[2] for item in items], [item[1] for item in items])
+    def track(self) -> None:
+        self._log.begin()
+
+    def capture(self, scope: CaptureScope) -> CapturedRows:
+        entries = self._entries
+        changed = self._log.take(scope, self._count)
+        if changed is None:
+            held = [(place, of_place.copy()) for place, of_place in entries.items()]
+            return CapturedRows(lambda: _map_rows([(p, k, v) for p, of_place in held for k, v in of_place.items()]))
+        # None stands for what is gone.
+        found = [(place, key, entries.get(place, _NOTHING).get(key)) for place, key in changed]
+        return CapturedRows(lambda: _map_rows(found), is_changes=True)
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), map_key, value in zip(rows.places, rows.map_keys, rows.values, strict=True):
             self._entries.setdefault(place_of(key, namespace), {})[self._keys.held(map_key)] = value
+
+
+def _map_rows(found: list[tuple[Place, Any, Any]]) -> StateRows:
+    """Rows of places, map keys and values; those without a value are gone, and come last."""
+    live = [entry for entry in found if entry[2] is not None]
+    if gone := len(found) - len(live):
+        live += [entry for entry in found if entry[2] is None]
+    places = [key_and_namespace(place) for place, _, _ in live]
+    return StateRows(places, [value for _, _, value in live], [key for _, key, _ in live], deleted=gone)
 
 
 def _itself(value: Any) -> Any:
@@ -232,6 +365,7 @@ class HeapBackend(KeyedStateBackend):
     Attributes:
         cursor: the current key.
         tables: the types of the keys, once they are known.
+        declared: the states.
     """
 
     def __init__(self, context: BackendContext) -> None:
@@ -239,14 +373,14 @@ class HeapBackend(KeyedStateBackend):
         self.cursor = Cursor(context.where)
         self.tables = StateTables(context.keys, context.max_parallelism, context.where)
         self._instant: Callable[[Key], Key] | None = None
-        self._declared: Declared[Kept] = Declared(context.where)
+        self.declared: Declared[Kept] = Declared(context.where, self._load)
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         def make() -> tuple[ValueState, Kept]:
             state = self._value(descriptor, descriptor.default)
             return state, state
 
-        return self._declared.get(descriptor, make)
+        return self.declared.get(descriptor, make)
 
     def list_state(self, descriptor: ListStateDescriptor) -> ListState:
         def make() -> tuple[ListState, Kept]:
@@ -257,7 +391,7 @@ class HeapBackend(KeyedStateBackend):
             state = HeapListState(self.cursor, codec)
             return state, state
 
-        return self._declared.get(descriptor, make)
+        return self.declared.get(descriptor, make)
 
     def map_state(self, descriptor: MapStateDescriptor) -> MapState:
         def make() -> tuple[MapState, Kept]:
@@ -268,21 +402,21 @@ class HeapBackend(KeyedStateBackend):
             state = HeapMapState(self.cursor, *codecs)
             return state, state
 
-        return self._declared.get(descriptor, make)
+        return self.declared.get(descriptor, make)
 
     def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
         def make() -> tuple[ReducingState, Kept]:
             value = self._value(descriptor, None)
             return ReducingOverValue(value, descriptor.function, self.tables.codec(descriptor).place), value
 
-        return self._declared.get(descriptor, make)
+        return self.declared.get(descriptor, make)
 
     def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         def make() -> tuple[AggregatingState, Kept]:
             value = self._value(descriptor, None)
             return AggregatingOverValue(value, descriptor.function, self.tables.codec(descriptor).place), value
 
-        return self._declared.get(descriptor, make)
+        return self.declared.get(descriptor, make)
 
     def _value(self, descriptor: KeyedDescriptor, default: Any) -> HeapValueState | TtlValueState:
         codec = self.tables.codec(descriptor)
@@ -307,21 +441,54 @@ class HeapBackend(KeyedStateBackend):
 
     def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:
         zoned = self.tables.zoned
-        places = [key_and_namespace(place) for place in self._declared.kept(name).places()]
+        places = [key_and_namespace(place) for place in self.declared.kept(name).places()]
         return ((zoned(key), namespace) for key, namespace in places)
 
     def snapshot(self) -> dict[str, StateTable]:
+        return dict(captured_snapshot(self.capture(_ALL)).tables)
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
         if self.tables.schema is None:
             # No key came so far, so there is nothing to keep.
-            return {}
-        return {descriptor.name: self.tables.write(descriptor, kept.dump()) for descriptor, kept in self._declared}
+            return OperatorCapture()
+        scope = request.scope
+        tables = {of.name: self.table_capture(of, kept.capture(scope)) for of, kept in self.declared}
+        return OperatorCapture(tables | self.declared.capture_undeclared(scope, self.tables.identities))
+
+    def table_capture(self, descriptor: KeyedDescriptor, captured: CapturedRows) -> TableCapture:
+        """The table of a state of which the barrier took these entries."""
+        tables = self.tables.frozen()
+        write = tables.write_changes if captured.is_changes else tables.write
+
+        def rows() -> pa.Table:
+            return write(descriptor, captured.rows()).data
+
+        if descriptor.serializer is not None:
+            # The objects may be changed in place as soon as the operator goes on.
+            encoded = rows()
+            rows = lambda: encoded  # noqa: E731
+        return TableCapture(
+            Redistribution.KEYED, rows, tables.identity(descriptor), captured.is_changes, self._expiry(descriptor)
+        )
+
+    def _expiry(self, descriptor: KeyedDescriptor) -> Expiry | None:
+        """Which rows are dead now; those of lists hold several times, and are never dead altogether."""
+        if descriptor.ttl is None or isinstance(descriptor, ListStateDescriptor):
+            return None
+        return Expiry(TOUCHED, self._context.clock.now_ms() - descriptor.ttl.ttl_ms + 1)
 
     def restore(self, tables: Mapping[str, StateTable]) -> None:
-        for descriptor, kept in self._declared:
-            if descriptor.name in tables:
-                kept.load(self.tables.read(descriptor, tables[descriptor.name]))
+        for table in tables.values():
+            self.tables.bind(table.data.schema)
+        self.declared.restore(tables)
         self._instant = self.tables.instant
 
+    def _load(self, descriptor: KeyedDescriptor, kept: Kept, table: StateTable) -> None:
+        rows = self.tables.read(descriptor, table)
+        if self.tables.is_as_written(descriptor, table):
+            kept.track()
+        kept.load(rows)
+
     def close(self) -> None:
-        self._declared.forget()
+        self.declared.forget()
         self.cursor.clear()

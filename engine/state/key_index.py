@@ -143,11 +143,24 @@ class KeyIndex:
 
     def keys(self, slots: Slots) -> list[pa.Array]:
         """The keys of `slots`, which are held: an array for each key column, dictionaries as their values."""
+        return self.take(slots)()
+
+    def take(self, slots: Slots) -> Callable[[], list[pa.Array]]:
+        """As `keys`, but by reference: what is called, in any thread, makes the arrays of the keys as they are now."""
+        types = self._types.copy()
         if self._null_slot < 0 or not (nulls := slots == self._null_slot).any():
-            return self._table.keys(slots, self._types)
-        arrays = self._table.keys(slots[~nulls], self._types)
-        places = pa.array(np.cumsum(~nulls) - 1, mask=nulls)
-        return [array.take(places) if len(array) else pa.nulls(len(slots), array.type) for array in arrays]
+            return self._table.take(slots, types)
+        taken = self._table.take(slots[~nulls], types)
+
+        def keys() -> list[pa.Array]:
+            places = pa.array(np.cumsum(~nulls) - 1, mask=nulls)
+            return [array.take(places) if len(array) else pa.nulls(len(slots), array.type) for array in taken()]
+
+        return keys
+
+    def holds(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Whether each of `slots`, which were given once, is that of a key."""
+        return self._pool.are_taken(slots)
 
     def _find(self, columns: list[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_], Any]:
         nulls = _all_null(columns)
@@ -176,7 +189,7 @@ class KeyIndex:
     def _compile(self) -> None:
         slots = self._pool.taken()
         slots = slots[slots != self._null_slot]
-        columns = self._table.keys(slots, self._types)
+        columns = self._table.take(slots, self._types)()
         is_single_word = len(self._types) == 1 and is_word(self._types[0])
         self._table = _WordTable() if is_single_word else _ByteTable(self._hash_rows)
         self._table.add(self._table.encode(columns), np.arange(len(slots)), slots, slots.copy())
@@ -227,6 +240,9 @@ class _SlotPool:
     def taken(self) -> Slots:
         return np.flatnonzero(self._taken)
 
+    def are_taken(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        return self._taken[slots]
+
 
 def _new_rows(keys: int) -> npt.NDArray[np.uint64]:
     """An empty hash table with room for `keys` keys, half of its rows unused."""
@@ -267,7 +283,9 @@ class _Table(Protocol):
 
     def remove(self, slots: Slots) -> None: ...
 
-    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]: ...
+    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
+        """What makes the key columns of `slots`, later and in any thread."""
+        ...
 
 
 class _DictTable:
@@ -313,13 +331,17 @@ class _DictTable:
         for slot in slots.tolist():
             del self._slots[self._keys.pop(slot)]
 
-    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]:
-        keys = [self._keys[slot] for slot in slots.tolist()]
-        columns = [keys] if len(types) == 1 else [[key[index] for key in keys] for index in range(len(types))]
-        return [
-            pa.array(values, comparable_type(kind)).cast(kind) if values else pa.array([], kind)
-            for values, kind in zip(columns, types, strict=True)
-        ]
+    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
+        keys = list(map(self._keys.__getitem__, slots.tolist()))
+
+        def arrays() -> list[pa.Array]:
+            columns = [keys] if len(types) == 1 else [[key[index] for key in keys] for index in range(len(types))]
+            return [
+                pa.array(values, comparable_type(kind)).cast(kind) if values else pa.array([], kind)
+                for values, kind in zip(columns, types, strict=True)
+            ]
+
+        return arrays
 
 
 class _WordTable:
@@ -369,8 +391,9 @@ class _WordTable:
         remove_slots(self._rows, self._codes(self._words[slots]), slots)
         self._count -= len(slots)
 
-    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]:
-        return [from_words(self._words[slots], None, types[0])]
+    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
+        words = self._words[slots]
+        return lambda: [from_words(words, None, types[0])]
 
 
 class _ByteTable:
@@ -443,5 +466,7 @@ class _ByteTable:
         copy_ranges(read_only(self._arena), self._starts, self._lengths, arena, starts)
         self._arena, self._starts, self._end, self._dead = arena, starts, len(arena), 0
 
-    def keys(self, slots: Slots, types: list[pa.DataType]) -> list[pa.Array]:
-        return unpack(self._arena, self._starts[slots], self._lengths[slots], types)
+    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
+        # What lies in the arena never changes: it grows at its end, or gives way to another.
+        arena, starts, lengths = self._arena, self._starts[slots], self._lengths[slots]
+        return lambda: unpack(arena, starts, lengths, types)

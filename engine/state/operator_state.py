@@ -13,12 +13,15 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from penstock.engine.errors import StateError
+from penstock.engine.errors import RestoreError, StateError
 from penstock.engine.state.backend import ListState, MapState
+from penstock.engine.state.capture import CaptureScope, OperatorCapture, TableCapture, captured_snapshot, complete_table
+from penstock.engine.state.changes import CapturedRows
 from penstock.engine.state.cursor import Cursor
 from penstock.engine.state.declared import Declared, Kept
-from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from penstock.engine.state.descriptors import KeyedDescriptor, ListStateDescriptor, MapStateDescriptor
 from penstock.engine.state.heap import HeapListState, HeapMapState
+from penstock.engine.state.schema_evolution import evolve
 from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, Redistribution, StateTable
 from penstock.engine.state.state_tables import MAP_KEY, VALUE, StateRows, ValueCodec, decoded
 
@@ -30,17 +33,23 @@ class OperatorState:
 
     Args:
         where: operator and subtask, for messages.
-        restored: what a snapshot held of states by name; each is loaded where it is declared, and those that are not
-            declared are ignored.
+        restored: what a snapshot held of states by name; each is loaded where it is declared. Those that are not
+            declared go on unchanged from snapshot to snapshot (those that every subtask has, in subtask 0).
+        subtask: index of the subtask.
 
     Example:
         `OperatorState("operator 'f', subtask 0").list_state(ListStateDescriptor("positions", "int64")).add(7)`
     """
 
-    def __init__(self, where: str, restored: Mapping[str, StateTable] = EMPTY_SNAPSHOT.tables) -> None:
+    def __init__(
+        self, where: str, restored: Mapping[str, StateTable] = EMPTY_SNAPSHOT.tables, subtask: int = 0
+    ) -> None:
         self._where = where
-        self._restored = restored
-        self._declared: Declared[Kept] = Declared(where)
+        self._subtask = subtask
+        self._declared: Declared[Kept] = Declared(where, self._load)
+        self._declared.restore(
+            {name: table for name, table in restored.items() if table.redistribution is not Redistribution.KEYED}
+        )
         self._kinds: dict[str, Redistribution] = {}
         # There is one place only, which looks like the key of no columns.
         self._cursor = Cursor(where)
@@ -93,10 +102,6 @@ class OperatorState:
 
         def both() -> tuple[_S, Kept]:
             state = make()
-            table = self._restored.get(descriptor.name)
-            if table is not None:
-                self._check(descriptor, table)
-                state.load(self._rows(descriptor, table.data))
             return state, state
 
         return self._declared.get(descriptor, both)
@@ -109,37 +114,65 @@ class OperatorState:
 
     def snapshot(self) -> dict[str, StateTable]:
         """All states by name: a column `value`, one row a value; maps have a column `map_key` too."""
-        tables = {}
+        return dict(captured_snapshot(OperatorCapture(self.capture())).tables)
+
+    def capture(self) -> dict[str, TableCapture]:
+        """As `snapshot`, at a barrier, by reference: always all, since a restore deals it out anew."""
+        tables = {
+            name: complete_table(table)
+            for name, table in self._declared.undeclared.items()
+            if self._subtask == 0 or table.redistribution is not Redistribution.UNION
+        }
         for descriptor, kept in self._declared:
             assert isinstance(descriptor, ListStateDescriptor | MapStateDescriptor)
-            rows = kept.dump()
-            if isinstance(descriptor, MapStateDescriptor):
-                columns = {MAP_KEY: self._key_codec(descriptor).encode(rows.map_keys)}
-                values = rows.values
-            else:
-                columns, values = {}, [value for values in rows.values for value in values]
-            columns[VALUE] = self._codec(descriptor).encode(values)
-            tables[descriptor.name] = StateTable(self._kinds[descriptor.name], pa.table(columns))
+            tables[descriptor.name] = self._table(descriptor, kept.capture(CaptureScope.COMPLETE))
         return tables
 
-    def _rows(self, descriptor: ListStateDescriptor | MapStateDescriptor, data: pa.Table) -> StateRows:
-        values = decoded(self._codec(descriptor), data.column(VALUE).chunks)
-        if isinstance(descriptor, ListStateDescriptor):
-            return StateRows([((), None)], [values])
-        map_keys = decoded(self._key_codec(descriptor), data.column(MAP_KEY).chunks)
-        return StateRows([((), None)] * len(values), values, map_keys)
+    def _table(self, descriptor: ListStateDescriptor | MapStateDescriptor, captured: CapturedRows) -> TableCapture:
+        def rows() -> pa.Table:
+            of = captured.rows()
+            columns, values = {}, of.values
+            if isinstance(descriptor, MapStateDescriptor):
+                columns[MAP_KEY] = self._key_codec(descriptor).encode(of.map_keys)
+            else:
+                values = [value for each in of.values for value in each]
+            columns[VALUE] = self._codec(descriptor).encode(values)
+            return pa.table(columns)
 
-    def _check(self, descriptor: ListStateDescriptor | MapStateDescriptor, table: StateTable) -> None:
+        if descriptor.serializer is not None:
+            # The objects may be changed in place as soon as the operator goes on.
+            return complete_table(StateTable(self._kinds[descriptor.name], rows()))
+        return TableCapture(self._kinds[descriptor.name], rows)
+
+    def _load(self, descriptor: KeyedDescriptor, kept: Kept, table: StateTable) -> None:
+        assert isinstance(descriptor, ListStateDescriptor | MapStateDescriptor)
+        values = decoded(self._codec(descriptor), self._checked(descriptor, table).chunks)
+        if isinstance(descriptor, ListStateDescriptor):
+            kept.load(StateRows([((), None)], [values]))
+        else:
+            map_keys = decoded(self._key_codec(descriptor), table.data.column(MAP_KEY).chunks)
+            kept.load(StateRows([((), None)] * len(values), values, map_keys))
+
+    def _checked(self, descriptor: ListStateDescriptor | MapStateDescriptor, table: StateTable) -> pa.ChunkedArray:
+        """The values of a table, in the declared type.
+
+        Raises:
+            StateError: they are of another kind of state, or of a type that cannot become the declared one.
+        """
         kind, expected = self._kinds[descriptor.name], {VALUE: descriptor.value_type}
         if isinstance(descriptor, MapStateDescriptor):
             expected[MAP_KEY] = descriptor.map_key_type
         saved = {field.name: field.type for field in table.data.schema}
-        if table.redistribution is not kind or saved != expected:
-            raise StateError(
-                f"{self._where}: state {descriptor.name!r} was saved as {table.redistribution.value} state of "
-                f"{_shown(saved)}, and is declared now as {kind.value} state of {_shown(expected)}; declare it as "
-                "before, or give the new state another name"
-            )
+        unlike = (
+            f"{self._where}: state {descriptor.name!r} was saved as {table.redistribution.value} state of "
+            f"{_shown(saved)}, and is declared now as {kind.value} state of {_shown(expected)}; "
+        )
+        if table.redistribution is not kind or {**saved, VALUE: expected[VALUE]} != expected:
+            raise StateError(f"{unlike}declare it as before, or give the new state another name")
+        try:
+            return evolve(table.data.column(VALUE), expected[VALUE])
+        except RestoreError as error:
+            raise StateError(f"{unlike}{error}") from error
 
 
 def _shown(columns: Mapping[str, pa.DataType]) -> str:

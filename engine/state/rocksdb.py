@@ -26,6 +26,13 @@ from penstock.engine.state.backend import (
     ReducingState,
     ValueState,
 )
+from penstock.engine.state.capture import (
+    CaptureRequest,
+    CaptureScope,
+    OperatorCapture,
+    TableCapture,
+    captured_snapshot,
+)
 from penstock.engine.state.declared import Declared
 from penstock.engine.state.derived import AggregatingOverValue, ReducingOverValue
 from penstock.engine.state.descriptors import (
@@ -37,6 +44,7 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.engine.state.rocksdb_keys import STATE_ID, Places, field_codec
+from penstock.engine.state.rocksdb_native import RocksDbCapture, StoredState, describe
 from penstock.engine.state.rocksdb_states import Entries, RocksDbListState, RocksDbMapState, RocksDbValueState
 from penstock.engine.state.rocksdb_store import RocksDbStore
 from penstock.engine.state.snapshot import Redistribution, StateTable
@@ -51,10 +59,6 @@ class _Kept(Protocol):
 
     def held(self) -> Iterator[tuple[Key, Namespace]]:
         """Where it holds something, each place once."""
-        ...
-
-    def dump(self) -> Iterator[StateRows]:
-        """All that it holds, by key group, in chunks."""
         ...
 
     def load(self, rows: StateRows) -> None:
@@ -82,8 +86,8 @@ class RocksDbBackend(KeyedStateBackend):
         self._context = context
         self._tables = StateTables(context.keys, context.max_parallelism, context.where)
         self._places = Places(context, self._tables)
-        self._declared: Declared[_Kept] = Declared(context.where)
-        self._count = 0
+        self._declared: Declared[_Kept] = Declared(context.where, self._load)
+        self._numbers: dict[str, int] = {}
         self._store = RocksDbStore(context.directory, context.where)
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
@@ -120,8 +124,8 @@ class RocksDbBackend(KeyedStateBackend):
         return self._declared.get(descriptor, make_kept)
 
     def _entries(self, descriptor: KeyedDescriptor) -> Entries:
-        self._count += 1
-        prefix, codec = STATE_ID.pack(self._count), self._tables.codec(descriptor)
+        number = self._numbers.setdefault(descriptor.name, len(self._numbers) + 1)
+        prefix, codec = STATE_ID.pack(number), self._tables.codec(descriptor)
         return Entries(self._store, prefix, self._places, codec, descriptor.ttl, self._context.clock)
 
     def bind_keys(self, schema: pa.Schema) -> None:
@@ -140,23 +144,35 @@ class RocksDbBackend(KeyedStateBackend):
         return self._declared.kept(name).held()
 
     def snapshot(self) -> dict[str, StateTable]:
-        if self._tables.schema is None:
-            # No key came so far, so there is nothing to keep.
-            return {}
-        return {descriptor.name: self._table(descriptor, kept) for descriptor, kept in self._declared}
+        return dict(captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE))).tables)
 
-    def _table(self, descriptor: KeyedDescriptor, kept: _Kept) -> StateTable:
-        # Entries come by key group, so that the chunks behind one another are sorted too.
-        chunks = [self._tables.write(descriptor, rows).data for rows in kept.dump()]
-        return StateTable(
-            Redistribution.KEYED,
-            pa.concat_tables(chunks) if chunks else self._tables.write(descriptor, StateRows([], [])).data,
-        )
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """As `KeyedStateBackend.capture`: the database's own files, or (complete) tables that are read from them later.
+
+        At the barrier the write buffers go to the disk and links are made, some 20 to 150 ms where much was written.
+        """
+        keys = self._tables.schema
+        if keys is None:
+            # No key came so far, so there is nothing to keep.
+            return OperatorCapture()
+        undeclared = self._declared.capture_undeclared(request.scope, self._tables.identities)
+        stored = [StoredState(descriptor, self._numbers[descriptor.name]) for descriptor, _ in self._declared]
+        if not stored:
+            return OperatorCapture(undeclared)
+        native = RocksDbCapture(self._store, describe(keys, self._context.max_parallelism, stored))
+        if request.scope is not CaptureScope.COMPLETE:
+            return OperatorCapture(undeclared, native=native)
+        return OperatorCapture({state.descriptor.name: self._table(native, state) for state in stored} | undeclared)
+
+    def _table(self, native: RocksDbCapture, state: StoredState) -> TableCapture:
+        name, ttl = state.descriptor.name, state.descriptor.ttl
+        expired_until = None if ttl is None else self._context.clock.now_ms() - ttl.ttl_ms
+        return TableCapture(Redistribution.KEYED, lambda: native.table(name, expired_until))
 
     def restore(self, tables: Mapping[str, StateTable]) -> None:
-        for descriptor, kept in self._declared:
-            if descriptor.name in tables:
-                self._load(descriptor, kept, tables[descriptor.name])
+        for table in tables.values():
+            self._places.bind(table.data.schema)
+        self._declared.restore(tables)
 
     def _load(self, descriptor: KeyedDescriptor, kept: _Kept, table: StateTable) -> None:
         self._tables.check(descriptor, table)

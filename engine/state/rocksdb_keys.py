@@ -29,8 +29,10 @@ from penstock.engine.state.state_tables import StateTables
 from penstock.engine.state.values import zone_of
 
 STATE_ID: Final = Struct(">H")
+GROUP: Final = Struct(">H")
+TOUCHED_TIME: Final = Struct(">q")
+"""In front of each value of a state with a time to live."""
 
-_GROUP: Final = Struct(">H")
 _LENGTH: Final = Struct(">I")
 _WORD: Final = Struct(">Q")
 _HASHED_WORD: Final = Struct("<Q")
@@ -95,13 +97,13 @@ class PlaceCodec:
             parts.append(b"\x01" + data if column.is_word else b"\x01" + _LENGTH.pack(len(data)) + data)
         # The hash is a signed number. Without key columns all state is in key group 0.
         group = (seed - 2**64 if seed >= _SIGN else seed) % self._max_parallelism if self._columns else 0
-        parts[0] = _GROUP.pack(group)
+        parts[0] = GROUP.pack(group)
         parts.append(_NO_NAMESPACE if namespace is None else _namespace_bytes(*namespace))
         return b"".join(parts)
 
     def decode(self, data: bytes) -> tuple[tuple[Key, Namespace], int]:
         """Key and namespace of an entry's whole key, and where its rest begins."""
-        position = STATE_ID.size + _GROUP.size
+        position = STATE_ID.size + GROUP.size
         values: list[Any] = []
         for column in self._columns:
             present = data[position]

@@ -22,16 +22,13 @@ from penstock.engine.errors import RecordError
 from penstock.engine.state.backend import Key, ListState, MapState, Namespace, ValueState
 from penstock.engine.state.descriptors import StateTtl
 from penstock.engine.state.rocksdb_codec import byte_codec
-from penstock.engine.state.rocksdb_keys import FieldCodec, Places
+from penstock.engine.state.rocksdb_keys import TOUCHED_TIME, FieldCodec, Places
 from penstock.engine.state.rocksdb_store import RocksDbStore
 from penstock.engine.state.state_tables import StateRows, ValueCodec
 from penstock.engine.state.ttl import Lifetimes
 
 _IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
-_TIME: Final = Struct(">q")
 _NUMBER: Final = Struct(">Q")
-_CHUNK_ROWS: Final = 32_768
-"""Rows of a snapshot that are Python objects at a time."""
 _SWEPT_AT_ONCE: Final = 256
 _SWEPT_PER_ACCESS: Final = 2
 """More than one, or a sweep would only keep pace with what is added."""
@@ -81,7 +78,7 @@ class Entries:
             self.store.delete(key)
             return self.value_of(data) if self.life.shows_expired else None
         if self.life.renews_on_read:
-            self.store.put(key, _TIME.pack(now) + data[_TIME.size :])
+            self.store.put(key, TOUCHED_TIME.pack(now) + data[TOUCHED_TIME.size :])
         self._sweep_some(1)
         return self.value_of(data)
 
@@ -103,15 +100,15 @@ class Entries:
         data = self._bytes.dumps(value)
         if self.life is None:
             return data
-        return _TIME.pack(self.life.now() if touched is None else touched) + data
+        return TOUCHED_TIME.pack(self.life.now() if touched is None else touched) + data
 
     def value_of(self, data: bytes) -> Any:
         """The value of what is stored."""
-        return self._bytes.loads(data if self.life is None else data[_TIME.size :])
+        return self._bytes.loads(data if self.life is None else data[TOUCHED_TIME.size :])
 
     def is_over(self, data: bytes, now: int) -> bool:
         """Whether a stored value has expired."""
-        return self.life is not None and self.life.is_over(_TIME.unpack_from(data)[0], now)
+        return self.life is not None and self.life.is_over(TOUCHED_TIME.unpack_from(data)[0], now)
 
     def alive(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries whose keys begin with `prefix`, but those that have expired."""
@@ -141,7 +138,7 @@ class Entries:
 
     def touched(self, datas: Iterable[bytes]) -> list[int]:
         """When stored values were touched; nothing where the state has no time to live."""
-        return [] if self.life is None else [_TIME.unpack_from(data)[0] for data in datas]
+        return [] if self.life is None else [TOUCHED_TIME.unpack_from(data)[0] for data in datas]
 
     def _sweep_some(self, accesses: int) -> None:
         """Free expired entries that nobody reads: after so many accesses, look at the next so many entries."""
@@ -208,13 +205,6 @@ class RocksDbValueState(ValueState):
         entries.write_all((key, value) for key, value in given if value is not None)
         entries.store.delete_all(key for key, value in given if value is None)
 
-    def dump(self) -> Iterator[StateRows]:
-        entries = self._entries
-        for chunk in _chunks(entries.alive(entries.prefix)):
-            places = [entries.places.decode(key)[0] for key, _ in chunk]
-            datas = [data for _, data in chunk]
-            yield StateRows(places, [entries.value_of(data) for data in datas], touched=entries.touched(datas))
-
     def load(self, rows: StateRows) -> None:
         entries = self._entries
         keys = (entries.prefix + entries.places.encode(*place) for place in rows.places)
@@ -243,7 +233,7 @@ class RocksDbListState(ListState):
         entries.store.delete_all(key for key, data in held if entries.is_over(data, now))
         shown = [entries.value_of(data) for _, data in (held if entries.life.shows_expired else alive)]
         if entries.life.renews_on_read:
-            entries.store.put_all((key, _TIME.pack(now) + data[_TIME.size :]) for key, data in alive)
+            entries.store.put_all((key, TOUCHED_TIME.pack(now) + data[TOUCHED_TIME.size :]) for key, data in alive)
         return shown
 
     def add(self, value: Any) -> None:
@@ -265,28 +255,6 @@ class RocksDbListState(ListState):
     def _numbered(self) -> bytes:
         self._next += 1
         return _NUMBER.pack(self._next)
-
-    def dump(self) -> Iterator[StateRows]:
-        entries = self._entries
-        places: list[tuple[Key, Namespace]] = []
-        lists: list[list[Any]] = []
-        times: list[list[int]] = []
-        last, count = b"", 0
-        for key, data in entries.alive(entries.prefix):
-            place, rest = entries.places.decode(key)
-            if key[:rest] != last:
-                if count >= _CHUNK_ROWS:
-                    yield StateRows(places, lists, touched=times)
-                    places, lists, times, count = [], [], [], 0
-                places.append(place)
-                lists.append([])
-                times.append([])
-                last = key[:rest]
-            lists[-1].append(entries.value_of(data))
-            times[-1].extend(entries.touched([data]))
-            count += 1
-        if places:
-            yield StateRows(places, lists, touched=times)
 
     def load(self, rows: StateRows) -> None:
         entries = self._entries
@@ -368,14 +336,6 @@ class RocksDbMapState(MapState):
     def _key_of(self, key: bytes, rest: int) -> Any:
         return self._key_bytes.loads(key[rest:])
 
-    def dump(self) -> Iterator[StateRows]:
-        entries = self._entries
-        for chunk in _chunks(entries.alive(entries.prefix)):
-            places, rests = zip(*(entries.places.decode(key) for key, _ in chunk), strict=True)
-            keys = [self._key_of(key, rest) for (key, _), rest in zip(chunk, rests, strict=True)]
-            datas = [data for _, data in chunk]
-            yield StateRows(list(places), [entries.value_of(data) for data in datas], keys, entries.touched(datas))
-
     def load(self, rows: StateRows) -> None:
         entries = self._entries
         keys = (
@@ -389,11 +349,6 @@ class RocksDbMapState(MapState):
 
 
 _MISFITS: Final = (TypeError, ValueError, AttributeError, ArithmeticError, StructError)
-
-
-def _chunks(entries: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
-    for first in entries:
-        yield [first, *islice(entries, _CHUNK_ROWS - 1)]
 
 
 def _distinct_places(entries: Entries) -> Iterator[tuple[Key, Namespace]]:

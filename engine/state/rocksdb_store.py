@@ -1,19 +1,21 @@
 """One RocksDB database in a folder of its own: bytes to bytes, in order; used by `rocksdb.py` alone.
 
-The folder is scratch space: nothing in it outlives the backend, because what must survive a failure is in snapshots. So
-there is no write-ahead log, and `close` removes it. Memory is bounded by the constants below, however much is stored.
+The folder is scratch space: nothing in it outlives the backend, because what must survive a failure is in checkpoints,
+which link to its files. So there is no write-ahead log, and `close` removes it. Memory is bounded by the constants
+below, however much is stored.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import uuid
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, StateError
 
 if TYPE_CHECKING:
     from rocksdict import Options, ReadOptions
@@ -60,7 +62,10 @@ class RocksDbStore:
             ) from error
         # Also when the process ends and nobody has closed it.
         self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.id: Final = uuid.uuid4().hex
+        """No other database ever has it."""
         self._rocksdict = rocksdict
+        self._where = where
         self._database = rocksdict.Rdict(self.folder, _options())
         write_options = rocksdict.WriteOptions()
         write_options.disable_wal = True  # type: ignore[method-assign, assignment] # its stubs call it a method
@@ -82,10 +87,7 @@ class RocksDbStore:
             prefix: of the keys, not empty.
             start: skip the keys below this one.
         """
-        options = self._rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(_successor(prefix))
-        entries: Any = self._database.items(from_key=start or prefix, read_opt=options)
-        return _held(entries, options)
+        return _scanned(self._database, start or prefix, _successor(prefix))
 
     def put_all(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Write many entries."""
@@ -112,11 +114,67 @@ class RocksDbStore:
         self._database.write(batch)
         return self._rocksdict.WriteBatch(raw_mode=True)
 
+    def link(self, folder: Path) -> None:
+        """Make a folder of hard links to the files that hold all entries; what is written later does not show there.
+
+        First writes to the disk what is in memory yet: at most the write buffers' bytes, however much is stored.
+
+        Args:
+            folder: is not there yet, and on the same file system.
+
+        Raises:
+            StateError: the disk is full, for example.
+        """
+        try:
+            self._rocksdict.Checkpoint(self._database).create_checkpoint(str(folder))
+        except Exception as error:
+            raise StateError(
+                f"{self._where}: RocksDB cannot write its state to {folder}: {error}; make room there, or set "
+                "state_directory to a larger disk"
+            ) from error
+
     def close(self) -> None:
         """Close the database and remove its folder."""
         if self._remove.alive:
             self._database.close()
             self._remove()
+
+
+class RocksDbReader:
+    """Reads the files of a database that nobody writes.
+
+    Args:
+        folder: from `RocksDbStore.link`.
+
+    Raises:
+        ConfigurationError: `rocksdict` is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from rocksdict import AccessType, Rdict
+        except ImportError as error:
+            raise ConfigurationError(
+                "this state was kept by RocksDB, and the package rocksdict, which reads it, is not installed; run "
+                "pip install 'penstock[rocksdb]' on every node"
+            ) from error
+        self._database = Rdict(str(folder), _options(), access_type=AccessType.read_only(False))
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with begin <= key < end, in order."""
+        return _scanned(self._database, begin, end)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._database.close()
+
+
+def _scanned(database: Any, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    from rocksdict import ReadOptions
+
+    options = ReadOptions()
+    options.set_iterate_upper_bound(end)
+    return _held(database.items(from_key=begin, read_opt=options), options)
 
 
 def _held(entries: Iterator[tuple[bytes, bytes]], options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:

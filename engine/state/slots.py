@@ -6,6 +6,7 @@ numbers where that type is one, else as Python objects. Memory grows with the la
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -39,15 +40,20 @@ class SlotColumn:
 
     def get(self, slots: Slots) -> pa.Array:
         """The values at `slots`; null where none was set."""
-        if pa.types.is_null(self._type):
-            return pa.nulls(len(slots))
+        return self.take(slots)()
+
+    def take(self, slots: Slots) -> Callable[[], pa.Array]:
+        """As `get`, but by reference: what is called, in any thread, makes the array of the values as they are now."""
+        kind = self._type
+        if pa.types.is_null(kind):
+            return lambda: pa.nulls(len(slots))
         self._reserve(slots)
         values, valid = self._values[slots], self._valid[slots]
-        if self._values.dtype == np.object_:
-            return pa.array(values.tolist(), self._type)
-        if is_word(self._type):
-            return from_words(values, valid, self._type)
-        return pa.array(values, mask=~valid).cast(self._type)
+        if values.dtype == np.object_:
+            return lambda: pa.array(values.tolist(), kind)
+        if is_word(kind):
+            return lambda: from_words(values, valid, kind)
+        return lambda: pa.array(values, mask=~valid).cast(kind)
 
     @property
     def is_direct(self) -> bool:

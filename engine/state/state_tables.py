@@ -9,15 +9,24 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.errors import RecordError, StateError
+from penstock.engine.errors import RecordError, RestoreError, StateError
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import Key, Namespace, key_tuple
-from penstock.engine.state.descriptors import KeyedDescriptor, ListStateDescriptor, MapStateDescriptor, Serializer
+from penstock.engine.state.capture import DELETED
+from penstock.engine.state.descriptors import (
+    KeyedDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Serializer,
+    ValueStateDescriptor,
+)
+from penstock.engine.state.schema_evolution import evolve
 from penstock.engine.state.snapshot import KEY_GROUP, StateTable, keyed_table
 from penstock.engine.state.values import Normal, ValueForm, zone_of
 
@@ -239,12 +248,14 @@ class StateRows:
         values: the values; lists of values for list state.
         map_keys: the map's keys, in map state.
         touched: when each was last touched (int64 ms), where the state has a time to live; lists for list state.
+        deleted: so many rows at the end are of what is gone; their values (and times) are None.
     """
 
     places: list[tuple[Key, Namespace]]
     values: list[Any]
     map_keys: list[Any] = field(default_factory=list)
     touched: list[Any] = field(default_factory=list)
+    deleted: int = 0
 
     def times(self, now: int) -> list[Any]:
         """When each row was touched; `now` where that is not known, since the state had no time to live then."""
@@ -273,6 +284,22 @@ class StateTables:
         """
         self.zoned: Callable[[Key], Key] = _same
         """The key, as rows carry it, of what `instant` made."""
+
+    def frozen(self) -> StateTables:
+        """One for another thread: what this one learns later does not show."""
+        made = StateTables(self._names, self._max_parallelism, self._where)
+        made.schema = self.schema
+        return made
+
+    def identity(self, descriptor: KeyedDescriptor) -> tuple[str, ...]:
+        """The columns that tell the rows of a state apart."""
+        map_key = (self.column_name(MAP_KEY),) if isinstance(descriptor, MapStateDescriptor) else ()
+        return (*self._names, START, END, *map_key)
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """The columns that may tell rows apart, where a table has them."""
+        return (*self._names, START, END, self.column_name(MAP_KEY))
 
     def codec(self, descriptor: KeyedDescriptor) -> ValueCodec:
         """For the values of a state."""
@@ -332,19 +359,29 @@ class StateTables:
                 data = data.set_column(data.schema.get_field_index(name), name, in_utc)
         return self.key_values(data)
 
-    def write(self, descriptor: KeyedDescriptor, rows: StateRows) -> StateTable:
-        """A keyed table of the entries of a state, as `KeyedStateBackend.snapshot` describes it."""
+    def write_changes(self, descriptor: KeyedDescriptor, rows: StateRows) -> StateTable:
+        """As `write`, with a column that says which rows are gone."""
+        gone = np.zeros(len(rows.places), np.bool_)
+        gone[len(gone) - rows.deleted :] = True
+        return self.write(descriptor, rows, {DELETED: pa.array(gone)})
+
+    def write(
+        self, descriptor: KeyedDescriptor, rows: StateRows, more: Mapping[str, pa.Array] = MappingProxyType({})
+    ) -> StateTable:
+        """A keyed table of the entries of a state, as `KeyedStateBackend.snapshot` describes it, and `more` columns."""
         codec = self.codec(descriptor)
         columns = {}
         if isinstance(descriptor, MapStateDescriptor):
             columns[MAP_KEY] = self.key_codec(descriptor).encode(rows.map_keys)
         if isinstance(descriptor, ListStateDescriptor):
-            columns[VALUE] = _lists(rows.values, codec.encode([value for values in rows.values for value in values]))
+            flat = codec.encode([value for values in rows.values if values is not None for value in values])
+            columns[VALUE] = _lists(rows.values, flat)
         else:
             columns[VALUE] = codec.encode(rows.values)
         if descriptor.ttl is not None:
             is_list = isinstance(descriptor, ListStateDescriptor)
             columns[TOUCHED] = pa.array(rows.touched, pa.list_(pa.int64()) if is_list else pa.int64())
+        columns.update(more)
         keys = self.key_columns(key for key, _ in rows.places)
         return self.table(keys, [space for _, space in rows.places], columns)
 
@@ -380,8 +417,7 @@ class StateTables:
         Raises:
             StateError: the table holds another kind of state, or values of another type.
         """
-        self.check(descriptor, table)
-        data = table.data
+        data = self.evolved(descriptor, table).data
         places = list(zip(self.key_instants(data), _namespaces(data), strict=True))
         codec, values = self.codec(descriptor), data.column(self.column_name(VALUE))
         if isinstance(descriptor, ListStateDescriptor):
@@ -400,6 +436,21 @@ class StateTables:
         Raises:
             StateError: it cannot.
         """
+        self.evolved(descriptor, StateTable(table.redistribution, table.data.slice(0, 0)))
+
+    def is_as_written(self, descriptor: KeyedDescriptor, table: StateTable) -> bool:
+        """Whether a table has the columns that `write` would give it, so that changes may be added to it."""
+        schema, value = table.data.schema, self.column_name(VALUE)
+        kind = pa.list_(descriptor.value_type) if isinstance(descriptor, ListStateDescriptor) else descriptor.value_type
+        is_mortal = TOUCHED in schema.names
+        return value in schema.names and schema.field(value).type == kind and is_mortal is (descriptor.ttl is not None)
+
+    def evolved(self, descriptor: KeyedDescriptor, table: StateTable) -> StateTable:
+        """The table with values of the declared type, where it was saved with another that can become that.
+
+        Raises:
+            StateError: the table holds another kind of state, or values of a type that cannot.
+        """
         self.bind(table.data.schema)
         schema, value, map_key = table.data.schema, self.column_name(VALUE), self.column_name(MAP_KEY)
         expected = {value: descriptor.value_type}
@@ -407,15 +458,28 @@ class StateTables:
             expected[value] = pa.list_(descriptor.value_type)
         if isinstance(descriptor, MapStateDescriptor):
             expected[map_key] = descriptor.map_key_type
-        unlike = (map_key in schema.names) != isinstance(descriptor, MapStateDescriptor)
-        if unlike or any(name not in schema.names or schema.field(name).type != expected[name] for name in expected):
-            own = {KEY_GROUP, START, END, TOUCHED, *self._names}
-            saved = ", ".join(f"{entry.name}: {entry.type}" for entry in schema if entry.name not in own)
-            raise StateError(
-                f"{self._where}: state {descriptor.name!r} was saved as ({saved}) and is declared now with "
-                f"({', '.join(f'{name}: {kind}' for name, kind in expected.items())}); declare it as before, or give "
-                "the new state another name"
-            )
+        own = {KEY_GROUP, START, END, TOUCHED, *self._names}
+        saved = ", ".join(f"{entry.name}: {entry.type}" for entry in schema if entry.name not in own)
+        unlike = (
+            f"{self._where}: state {descriptor.name!r} was saved as ({saved}) and is declared now with "
+            f"({', '.join(f'{name}: {kind}' for name, kind in expected.items())}); "
+        )
+        is_map = isinstance(descriptor, MapStateDescriptor)
+        if (
+            value not in schema.names
+            or (map_key in schema.names) != is_map
+            or (is_map and schema.field(map_key).type != expected[map_key])
+        ):
+            raise StateError(f"{unlike}declare it as before, or give the new state another name")
+        if schema.field(value).type == expected[value]:
+            return table
+        default = descriptor.default if isinstance(descriptor, ValueStateDescriptor) else None
+        try:
+            column = evolve(table.data.column(value), expected[value], default)
+        except RestoreError as error:
+            raise StateError(f"{unlike}{error}") from error
+        index = schema.get_field_index(value)
+        return StateTable(table.redistribution, table.data.set_column(index, value, column))
 
 
 def _has_zone(kind: pa.DataType) -> bool:
@@ -452,10 +516,11 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _lists(lists: Sequence[Sequence[Any]], flat: pa.Array) -> pa.Array:
+def _lists(lists: Sequence[Sequence[Any] | None], flat: pa.Array) -> pa.Array:
     offsets = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum([len(values) for values in lists], out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), flat)
+    np.cumsum([0 if values is None else len(values) for values in lists], out=offsets[1:])
+    nulls = pa.array([values is None for values in lists]) if None in lists else None
+    return pa.ListArray.from_arrays(pa.array(offsets), flat, mask=nulls)
 
 
 def _lengths(lists: pa.ChunkedArray) -> Iterator[int]:

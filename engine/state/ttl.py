@@ -2,7 +2,8 @@
 
 The heap backend makes these where a descriptor has a time to live, so that state without one pays nothing. An expired
 entry is freed by the access that finds it, by a snapshot, or by the few steps of a sweep that every access takes: an
-entry that nobody touches is freed within twice its time to live, if the state is used often enough meanwhile.
+entry that nobody touches is freed within twice its time to live, if the state is used often enough meanwhile. Of lists
+that have not changed, captures of changes leave what has expired where it was saved; a restore drops it.
 
 Source: Flink's documentation, "State Time-To-Live (TTL)"; what an access does to an expired entry is as in its
 `AbstractTtlDecorator`.
@@ -13,17 +14,22 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
 from penstock.engine.state.backend import ListState, MapState, ValueState
+from penstock.engine.state.capture import CaptureScope
+from penstock.engine.state.changes import CapturedRows, ChangedItems
 from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
 from penstock.engine.state.descriptors import StateTtl, TtlUpdate, TtlVisibility
 from penstock.engine.state.map_keys import MapKeys
 from penstock.engine.state.state_tables import StateRows, ValueCodec
 
+_GONE: Final = (None, None)
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _SWEPT_AT_ONCE: Final = 2
 """More than one, or a sweep would only keep pace with what is added."""
 
@@ -89,11 +95,15 @@ class TtlValueState(ValueState):
         self._default = default
         self._copied = codec.copied or _itself
         self._entries: dict[Place, tuple[Any, int]] = {}
+        self._log = ChangedItems()
         self._life = Lifetimes(ttl, clock, self._purge)
 
     def value(self) -> Any:
         now = self._life.now()
         value = self._read(self._cursor.at, now)
+        if self._codec.is_opaque:
+            # It may be changed in place now.
+            self._mark(self._cursor.at)
         self._life.sweep(now)
         return copy.deepcopy(self._default) if value is None else self._copied(value)
 
@@ -127,6 +137,7 @@ class TtlValueState(ValueState):
             return value if self._life.shows_expired else None
         if self._life.renews_on_read:
             self._entries[place] = (value, now)
+            self._mark(place)
         return value
 
     def _write(self, place: Place, value: Any, now: int) -> None:
@@ -134,11 +145,17 @@ class TtlValueState(ValueState):
             self._drop(place)
         else:
             self._entries[place] = (value, now)
+            self._mark(place)
             self._life.watch(place, now)
+
+    def _mark(self, place: Place) -> None:
+        if self._log.items is not None:
+            self._log.items.add(place)
 
     def _drop(self, place: Place) -> None:
         if place in self._entries:
             del self._entries[place]
+            self._log.drop(place, self._entries.__len__)
             self._life.forget(place)
 
     def _purge(self, place: Place, now: int) -> int | None:
@@ -146,22 +163,41 @@ class TtlValueState(ValueState):
         if not self._life.is_over(touched, now):
             return touched
         del self._entries[place]
+        self._log.drop(place, self._entries.__len__)
         return None
 
     def places(self) -> list[Place]:
         self._life.sweep_all(self._life.now())
         return list(self._entries)
 
-    def dump(self) -> StateRows:
-        places = [key_and_namespace(place) for place in self.places()]
-        kept = list(self._entries.values())
-        return StateRows(places, [value for value, _ in kept], touched=[touched for _, touched in kept])
+    def track(self) -> None:
+        self._log.begin()
+
+    def capture(self, scope: CaptureScope) -> CapturedRows:
+        entries = self._entries
+        changed = self._log.take(scope, entries.__len__)
+        if changed is None:
+            places, held = self.places(), list(entries.values())
+            return CapturedRows(lambda: _value_rows(places, held, []))
+        gone = [place for place in changed if place not in entries]
+        places = [place for place in changed if place in entries]
+        held = [entries[place] for place in places]
+        return CapturedRows(lambda: _value_rows(places, held, gone), is_changes=True)
 
     def load(self, rows: StateRows) -> None:
         now = self._life.now()
         for (key, namespace), value, touched in zip(rows.places, rows.values, rows.times(now), strict=True):
-            self._write(place_of(key, namespace), value, touched)
+            place = place_of(key, namespace)
+            self._entries[place] = (value, touched)
+            self._life.watch(place, touched)
         self._life.sweep_all(now)
+
+
+def _value_rows(places: list[Place], held: list[tuple[Any, int]], gone: list[Place]) -> StateRows:
+    nothing = [None] * len(gone)
+    values, touched = ([entry[index] for entry in held] for index in (0, 1))
+    rows = [key_and_namespace(place) for place in (*places, *gone)]
+    return StateRows(rows, values + nothing, touched=touched + nothing, deleted=len(gone))
 
 
 class TtlListState(ListState):
@@ -171,7 +207,9 @@ class TtlListState(ListState):
         self._cursor = cursor
         self._admit = codec.admit
         self._copied = codec.copied or _itself
+        self._is_opaque = codec.is_opaque
         self._entries: dict[Place, deque[tuple[Any, int]]] = {}
+        self._log = ChangedItems()
         self._life = Lifetimes(ttl, clock, self._purge)
 
     def get(self) -> list[Any]:
@@ -183,6 +221,9 @@ class TtlListState(ListState):
             alive = [(value, now) for value, _ in alive]
         if self._life.renews_on_read or len(alive) < len(held):
             self._hold(place, alive)
+        elif self._is_opaque and held:
+            # They may be changed in place now.
+            self._mark(place)
         self._life.sweep(now)
         return shown
 
@@ -193,6 +234,7 @@ class TtlListState(ListState):
         now, place = self._life.now(), self._cursor.at
         if added := [(self._admit(value), now) for value in values]:
             self._entries.setdefault(place, deque()).extend(added)
+            self._mark(place)
             self._life.watch(place, now)
         self._life.sweep(now)
 
@@ -207,35 +249,57 @@ class TtlListState(ListState):
     def _hold(self, place: Place, entries: list[tuple[Any, int]]) -> None:
         if entries:
             self._entries[place] = deque(entries)
+            self._mark(place)
             self._life.watch(place, entries[0][1])
         elif place in self._entries:
             del self._entries[place]
+            self._log.drop(place, self._entries.__len__)
             self._life.forget(place)
+
+    def _mark(self, place: Place) -> None:
+        if self._log.items is not None:
+            self._log.items.add(place)
 
     def _purge(self, place: Place, now: int) -> int | None:
         held = self._entries[place]
         while held and self._life.is_over(held[0][1], now):
             held.popleft()
+            self._mark(place)
         if held:
             return held[0][1]
         del self._entries[place]
+        self._log.drop(place, self._entries.__len__)
         return None
 
     def places(self) -> list[Place]:
         self._life.sweep_all(self._life.now())
         return list(self._entries)
 
-    def dump(self) -> StateRows:
-        places = [key_and_namespace(place) for place in self.places()]
-        kept = self._entries.values()
-        values = [[value for value, _ in entries] for entries in kept]
-        return StateRows(places, values, touched=[[touched for _, touched in entries] for entries in kept])
+    def track(self) -> None:
+        self._log.begin()
+
+    def capture(self, scope: CaptureScope) -> CapturedRows:
+        entries = self._entries
+        changed = self._log.take(scope, entries.__len__)
+        places = self.places() if changed is None else [place for place in changed if place in entries]
+        gone = [] if changed is None else [place for place in changed if place not in entries]
+        held = [tuple(entries[place]) for place in places]
+
+        def rows() -> StateRows:
+            values, touched = ([[entry[index] for entry in of_place] for of_place in held] for index in (0, 1))
+            nothing = [None] * len(gone)
+            of = [key_and_namespace(place) for place in (*places, *gone)]
+            return StateRows(of, values + nothing, touched=touched + nothing, deleted=len(gone))
+
+        return CapturedRows(rows, changed is not None)
 
     def load(self, rows: StateRows) -> None:
         now = self._life.now()
         times = rows.touched or [[now] * len(values) for values in rows.values]
         for (key, namespace), values, touched in zip(rows.places, rows.values, times, strict=True):
-            self._hold(place_of(key, namespace), list(zip(values, touched, strict=True)))
+            place = place_of(key, namespace)
+            self._entries[place] = deque(zip(values, touched, strict=True))
+            self._life.watch(place, touched[0])
         self._life.sweep_all(now)
 
 
@@ -247,7 +311,9 @@ class TtlMapState(MapState):
         self._admit = codec.admit
         self._keys = MapKeys(key_codec)
         self._copied = codec.copied or _itself
+        self._is_opaque = codec.is_opaque
         self._entries: dict[Place, dict[Any, tuple[Any, int]]] = {}
+        self._log = ChangedItems()
         self._life = Lifetimes(ttl, clock, self._purge)
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -294,6 +360,7 @@ class TtlMapState(MapState):
         if self._cursor.at in self._entries:
             for key in self._entries.pop(self._cursor.at):
                 self._life.forget((self._cursor.at, key))
+                self._log.drop((self._cursor.at, key), self._count)
 
     def _read(self, place: Place, key: Any, now: int) -> Any:
         found = self._entries.get(place, {}).get(key)
@@ -305,13 +372,25 @@ class TtlMapState(MapState):
             return value if self._life.shows_expired else None
         if self._life.renews_on_read:
             self._entries[place][key] = (value, now)
+        if self._life.renews_on_read or self._is_opaque:
+            # What is opaque may be changed in place now.
+            self._mark(place, key)
         return value
 
     def _write(self, place: Place, key: Any, value: Any, now: int) -> None:
         self._entries.setdefault(place, {})[key] = (value, now)
+        self._mark(place, key)
         self._life.watch((place, key), now)
 
+    def _mark(self, place: Place, key: Any) -> None:
+        if self._log.items is not None:
+            self._log.items.add((place, key))
+
+    def _count(self) -> int:
+        return sum(map(len, self._entries.values()))
+
     def _drop(self, place: Place, key: Any) -> None:
+        self._log.drop((place, key), self._count)
         self._life.forget((place, key))
         held = self._entries[place]
         del held[key]
@@ -330,19 +409,35 @@ class TtlMapState(MapState):
         self._life.sweep_all(self._life.now())
         return list(self._entries)
 
-    def dump(self) -> StateRows:
-        rows = [
-            (key_and_namespace(place), key, *entry)
-            for place in self.places()
-            for key, entry in self._entries[place].items()
-        ]
-        places = [place for place, _, _, _ in rows]
-        map_keys, values, touched = ([row[index] for row in rows] for index in (1, 2, 3))
-        return StateRows(places, values, map_keys, touched)
+    def track(self) -> None:
+        self._log.begin()
+
+    def capture(self, scope: CaptureScope) -> CapturedRows:
+        entries = self._entries
+        changed = self._log.take(scope, self._count)
+        if changed is None:
+            held = [(place, entries[place].copy()) for place in self.places()]
+            return CapturedRows(
+                lambda: _map_rows([(place, key, *entry) for place, of in held for key, entry in of.items()])
+            )
+        # None stands for what is gone.
+        found = [(place, key, *entries.get(place, _NOTHING).get(key, _GONE)) for place, key in changed]
+        return CapturedRows(lambda: _map_rows(found), is_changes=True)
 
     def load(self, rows: StateRows) -> None:
         now = self._life.now()
         entries = zip(rows.places, rows.map_keys, rows.values, rows.times(now), strict=True)
         for (key, namespace), map_key, value, touched in entries:
-            self._write(place_of(key, namespace), self._keys.held(map_key), value, touched)
+            place, held = place_of(key, namespace), self._keys.held(map_key)
+            self._entries.setdefault(place, {})[held] = (value, touched)
+            self._life.watch((place, held), touched)
         self._life.sweep_all(now)
+
+
+def _map_rows(found: list[tuple[Place, Any, Any, int | None]]) -> StateRows:
+    """Rows of places, map keys, values and times; those without a value are gone, and come last."""
+    live = [entry for entry in found if entry[2] is not None]
+    if gone := len(found) - len(live):
+        live += [entry for entry in found if entry[2] is None]
+    map_keys, values, touched = ([entry[index] for entry in live] for index in (1, 2, 3))
+    return StateRows([key_and_namespace(entry[0]) for entry in live], values, map_keys, touched, gone)

@@ -1,7 +1,8 @@
 """Where the barriers of a checkpoint meet: decides, for a task with several channels, when its snapshot is due.
 
 The input gate tells it what barriers and ends of input come, and asks which channels are blocked and whose rows an
-unaligned checkpoint still has to record. Knows no message and no clock; channels that have ended hold nothing back.
+unaligned checkpoint still has to record. Barriers of one channel come in the order of their checkpoints, and snapshots
+are due in that order. Channels that have ended hold nothing back.
 
 Source: Flink's documentation, "Checkpointing under backpressure", and the states of its barrier handler.
 """
@@ -74,7 +75,7 @@ class BarrierAligner:
 
     def on_announced(self, channel: int, barrier: Barrier, now: float) -> list[Barrier]:
         """A barrier has come to the end of a channel's inbox. Returns the barriers whose snapshot is due now."""
-        if self._is_stale(barrier):
+        if self.is_over(barrier.checkpoint):
             return []
         if barrier.mode is not CheckpointMode.UNALIGNED and barrier.alignment_timeout_ms is None:
             return []
@@ -84,7 +85,7 @@ class BarrierAligner:
     def on_barrier(self, channel: int, barrier: Barrier, now: float) -> list[Barrier]:
         """The task has come to a barrier in a channel. Returns the barriers whose snapshot is due now."""
         self._give_up_older(channel, barrier)
-        if self._is_stale(barrier):
+        if self.is_over(barrier.checkpoint):
             return self._due(now)
         alignment = self._alignment(barrier, now)
         if alignment.phase is Phase.OVERTAKING:
@@ -113,6 +114,10 @@ class BarrierAligner:
         if alignment is not None and alignment.phase is Phase.OVERTAKING:
             self._finish(alignment)
         self._forget(checkpoint)
+
+    def is_over(self, checkpoint: int) -> bool:
+        """Whether the checkpoint has had its snapshot here, or has been given up."""
+        return checkpoint in self._over or checkpoint <= self._newest - _REMEMBERED
 
     def awaiting(self, channel: int) -> list[int]:
         """The checkpoints that record the rows of `channel` up to their barrier."""
@@ -152,14 +157,29 @@ class BarrierAligner:
 
     def _due(self, now: float) -> list[Barrier]:
         """Begin what can begin, oldest first."""
+        self._hurry_older()
         due = []
         for checkpoint in sorted(self._alignments):
-            alignment = self._alignments.get(checkpoint)
-            if alignment is not None and alignment.phase is Phase.ALIGNING and self._can_begin(alignment):
-                self._begin(alignment, now)
-                due.append(alignment.barrier)
+            alignment = self._alignments[checkpoint]
+            if alignment.phase is Phase.OVERTAKING:
+                continue
+            if not self._can_begin(alignment):
+                break
+            self._begin(alignment, now)
+            due.append(alignment.barrier)
         self._update()
         return due
+
+    def _hurry_older(self) -> None:
+        """Let older checkpoints that may become unaligned do so where a later one could begin: it comes behind them."""
+        overtaking = [
+            checkpoint
+            for checkpoint, alignment in self._alignments.items()
+            if alignment.barrier.mode is CheckpointMode.UNALIGNED and self._can_begin(alignment)
+        ]
+        for checkpoint, alignment in self._alignments.items():
+            if checkpoint < max(overtaking, default=0) and alignment.deadline < math.inf:
+                alignment.barrier = replace(alignment.barrier, mode=CheckpointMode.UNALIGNED)
 
     def _can_begin(self, alignment: _Alignment) -> bool:
         unaligned = alignment.barrier.mode is CheckpointMode.UNALIGNED
@@ -174,25 +194,17 @@ class BarrierAligner:
             alignment.awaited = self._open - alignment.arrived
             if not alignment.awaited:
                 self._finish(alignment)
-            return
-        # Channels keep their order, so what is older and not complete now never will be.
-        dead = [
-            number
-            for number, other in self._alignments.items()
-            if number <= checkpoint and other.barrier.mode is not CheckpointMode.UNALIGNED
-        ]
-        for number in dead:
-            self._forget(number)
+        else:
+            self._forget(checkpoint)
 
     def _give_up_older(self, channel: int, barrier: Barrier) -> None:
-        """Drop alignments whose barriers can come no more: the channel has brought one of a later checkpoint."""
-        overtook = barrier.mode is CheckpointMode.UNALIGNED and channel in self._overtakable
+        """Drop alignments whose barriers can come no more: the channel has brought that of a later checkpoint."""
         for checkpoint, alignment in list(self._alignments.items()):
             if checkpoint >= barrier.checkpoint:
                 continue
             if channel in alignment.awaited:
                 self.met(channel, checkpoint)
-            elif alignment.phase is Phase.ALIGNING and channel not in alignment.arrived and not overtook:
+            elif alignment.phase is Phase.ALIGNING and channel not in alignment.arrived:
                 self._forget(checkpoint)
 
     def _finish(self, alignment: _Alignment) -> None:
@@ -205,9 +217,6 @@ class BarrierAligner:
         self._over.add(checkpoint)
         self._over = {number for number in self._over if number > self._newest - _REMEMBERED}
         self._update()
-
-    def _is_stale(self, barrier: Barrier) -> bool:
-        return barrier.checkpoint in self._over or barrier.checkpoint <= self._newest - _REMEMBERED
 
     def _update(self) -> None:
         aligning = [one for one in self._alignments.values() if one.phase is Phase.ALIGNING]

@@ -58,6 +58,10 @@ class Barriers(Protocol):
         """Wait for the barriers of the checkpoint no more."""
         ...
 
+    def is_over(self, checkpoint: int) -> bool:
+        """Whether the checkpoint was given up because a later one has come, so that it must not be captured."""
+        ...
+
     def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]] | None:
         """By channel, the rows that the barrier of an unaligned checkpoint overtook; None while some may come."""
         ...
@@ -176,7 +180,9 @@ class TaskCheckpoints:
         """The input has ended and the operators have emitted all: what is expected has no barrier to wait for."""
         self._input_ended = True
         for checkpoint in sorted(self._expected):
-            self._begin_ended(self._expected[checkpoint])
+            # Of one whose barriers were dropped here, the others have captured something else.
+            if not self._barriers.is_over(checkpoint):
+                self._begin_ended(self._expected[checkpoint])
 
     def _begin_ended(self, barrier: Barrier) -> None:
         # Channels that have ended count as aligned, so a barrier is needed only to overtake rows that are stuck.

@@ -283,6 +283,10 @@ class InputGate:
         self._is_urgent = any(_is_unaligned(element) for _, element in self._taken)
         self._unblock()
 
+    def is_over(self, checkpoint: int) -> bool:
+        """Whether barriers of the checkpoint are dropped: it was given up for a later one, or has had its snapshot."""
+        return self._aligner.is_over(checkpoint)
+
     def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]] | None:
         """By channel, the rows that the barrier of an unaligned checkpoint overtook; None while some may come."""
         return self._aligner.take_overtaken(checkpoint)
@@ -362,7 +366,7 @@ class InputGate:
         return [*complete, EndOfInput()] if self._rounds.ended and self._input_ended else complete
 
     def _unblock(self) -> None:
-        """Let the channels that were blocked and are not any more have their turn again, those first that came first."""
+        """Let the channels that are blocked no more have their turn again, in the order in which they came."""
         self._blocked = self._aligner.blocked | self._rounds.blocked
         if self._set_aside:
             self._waiting.extendleft(reversed(self._set_aside))

@@ -142,7 +142,10 @@ class Task:
         self._checkpoints.open(restored)
 
     def expect(self, barrier: Barrier) -> None:
-        """Take part in a checkpoint. This and all calls below: between steps, by the thread that steps; then step."""
+        """Take part in a checkpoint; their numbers ascend.
+
+        This and all calls below come between steps, from the thread that steps; then step.
+        """
         self._checkpoints.expect(barrier)
 
     def take_captures(self) -> list[TaskCapture]:

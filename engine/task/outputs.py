@@ -117,20 +117,27 @@ class ChannelBuffer:
         return any(_is_barrier_of(message[-1], checkpoint) for message in self._sealed)
 
     def overtake(self, barrier: Barrier) -> list[Batch]:
-        """Send `barrier` now, before all rows or from where one of its checkpoint waits; returns the rows behind it.
+        """Send `barrier` before all rows, or those before one of its checkpoint that waits; returns those rows.
 
-        They stay here: they are sent, and belong to the checkpoint as well.
+        They stay here: they are sent, and belong to the checkpoint as well. Barriers never overtake each other: behind
+        an older one that waits, the barrier waits too.
         """
         overtaken: list[Batch] = []
-        for place, message in enumerate(self._sealed):
+        messages, behind = list(self._sealed), 0
+        for place, message in enumerate(messages):
             overtaken.extend(element for element in message if isinstance(element, Batch))
             if _is_barrier_of(message[-1], barrier.checkpoint):
-                self._sealed[place] = message[:-1]
+                messages[place] = message[:-1]
                 break
+            if isinstance(message[-1], Barrier):
+                overtaken, behind = [], place + 1
         else:
             overtaken.extend(part for part, _ in self._parts)
-        self._sealed = deque(message for message in self._sealed if message)
-        self._channel.send((barrier,))
+        if behind:
+            messages.insert(behind, (barrier,))
+        else:
+            self._channel.send((barrier,))
+        self._sealed = deque(message for message in messages if message)
         return overtaken
 
     def flush(self, now: float) -> None:

@@ -126,8 +126,8 @@ class Router:
         for uid, batches in in_flight.items():
             if uid not in edges:
                 raise RestoreError(
-                    f"the checkpoint holds rows that were under way on {uid!r}, which this program does not have; take a "
-                    "savepoint with the program that it had, and start this one from it"
+                    f"the checkpoint holds rows that were under way on {uid!r}, which this program does not have; take "
+                    "a savepoint with the program that it had, and start this one from it"
                 )
             for batch in batches:
                 edges[uid].collect(batch)

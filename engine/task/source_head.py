@@ -50,7 +50,7 @@ SPLITS_SCHEMA: Final = pa.schema(
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """How far the splits are that are not being read: positions (JSON text) to go on at, and ids of those at the end."""
+    """How far splits are that are not being read: where to go on (JSON text), and the ids of those at the end."""
 
     positions: dict[str, str] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
@@ -89,9 +89,10 @@ class SourceHead:
         self._ready: deque[Element] = deque()
         self._time = event_time(_Queue(self._ready))
         self._progress = _Progress()
+        self._newest = 0
         self._suspended_by: int | None = None
         self.deadline = math.inf
-        self._last_words: deque[Element] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
+        self._last_words: deque[Control] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
         if not splits and not source.bounded:
             # The other subtasks go on: that this one has nothing to read says nothing about event time.
             self._last_words.popleft()
@@ -107,7 +108,7 @@ class SourceHead:
         return 0.0
 
     @property
-    def last_words(self) -> Sequence[Element]:
+    def last_words(self) -> Sequence[Control]:
         """What it says at the end of input."""
         return tuple(self._last_words)
 
@@ -126,8 +127,8 @@ class SourceHead:
         self._progress.finished = {row["split_id"] for row in mine if row["finished"]}
         if self._progress.positions and not self._source.rewindable:
             raise RestoreError(
-                f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot go on where it "
-                "was: it has no open_at(); give it one, or start without the checkpoint"
+                f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot go on where "
+                "it was: it has no open_at(); give it one, or start without the checkpoint"
             )
         for _ in self._progress.finished:
             # They take part in event time no more.
@@ -136,6 +137,7 @@ class SourceHead:
 
     def capture(self) -> OperatorCapture:
         """How far all splits are that have been begun; call it right behind a barrier, and no reader goes on."""
+        rows: list[tuple[str, str | None, bool]]
         rows = [(split.split_id, _position(split.reader), False) for split in self._open]
         rows += [(split_id, position, False) for split_id, position in self._progress.positions.items()]
         rows += [(split_id, None, True) for split_id in sorted(self._progress.finished)]
@@ -149,7 +151,10 @@ class SourceHead:
         return OperatorCapture({SPLITS_TABLE: TableCapture(Redistribution.UNION, table)})
 
     def expect(self, barrier: Barrier) -> None:
-        """Put a barrier behind all that has been read."""
+        """Put a barrier behind all that has been read, unless a later one is there."""
+        if self.is_over(barrier.checkpoint):
+            return
+        self._newest = barrier.checkpoint
         self._ready.append(barrier)
         if barrier.alignment_timeout_ms is not None and barrier.mode is CheckpointMode.ALIGNED:
             due = self._context.clock.monotonic() + barrier.alignment_timeout_ms / 1000
@@ -163,14 +168,19 @@ class SourceHead:
         if self._suspended_by == checkpoint:
             self._suspended_by = None
 
+    def is_over(self, checkpoint: int) -> bool:
+        """Whether a later barrier has been put behind the rows, so that this one would come too late."""
+        return checkpoint < self._newest
+
     def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]]:
         """No rows come to a source: those that were read go before the barrier."""
         return {}
 
     def drain(self) -> None:
-        """End all splits here, as if their input had ended; what was read is given, and captures know where it ended."""
+        """End all splits here, as if their input had ended; a restore from a capture would go on where that was."""
         for split in list(self._open):
-            self._progress.positions[split.split_id] = _position(split.reader)
+            if self._source.rewindable:
+                self._progress.positions[split.split_id] = _position(split.reader)
             self._open.remove(split)
             split.reader.close()
             split.time.end()
@@ -179,7 +189,7 @@ class SourceHead:
             self._last_words.appendleft(Watermark(MAX_TIMESTAMP))
 
     def next_urgent(self, now: float) -> tuple[int, Element] | None:
-        """What must not wait for the outputs: an unaligned barrier, or one that has waited too long, and what is before.
+        """What must not wait for the outputs: an unaligned barrier or one that has waited too long, and what is before.
 
         Args:
             now: seconds, monotonic.
@@ -196,7 +206,8 @@ class SourceHead:
     def _give(self) -> tuple[int, Element]:
         element = self._ready.popleft()
         if isinstance(element, Barrier):
-            self.deadline = math.inf
+            if not any(isinstance(waiting, Barrier) for waiting in self._ready):
+                self.deadline = math.inf
             if element.kind is SnapshotKind.SUSPEND:
                 self._suspended_by = element.checkpoint
         return 0, element

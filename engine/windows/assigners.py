@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +27,9 @@ from penstock.engine.windows.base import (
     time_suffix,
 )
 from penstock.engine.windows.general import DynamicSessionWindows, Gap
+from penstock.engine.windows.limits import LARGEST_SPAN_MS, check_span
 from penstock.engine.windows.trigger_base import Row
 from penstock.engine.windows.windows import TimeWindow
-
-LARGEST_SPAN_MS: Final = 2**60
-"""The longest span of event time, in milliseconds: with timestamps below 2**62, window arithmetic fits int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class AlignedWindows(WindowAssigner):
     def __post_init__(self) -> None:
         check_time_kind(self.time, "window")
         for option, value in (("size", self.size_ms), ("slide", self.slide_ms)):
-            _check_length(f"window {option}", value)
+            check_span(value, f"window {option}")
         if abs(self.offset_ms) > LARGEST_SPAN_MS:
             raise ConfigurationError(f"window offset must be at most 2**60 ms, not {self.offset_ms} ms")
 
@@ -148,7 +145,7 @@ class CumulativeWindows(WindowAssigner):
     def __post_init__(self) -> None:
         check_time_kind(self.time, "window")
         for option, value in (("size", self.max_size_ms), ("step", self.step_ms)):
-            _check_length(f"window {option}", value)
+            check_span(value, f"window {option}")
         if self.max_size_ms % self.step_ms:
             raise ConfigurationError(
                 f"the size of cumulative windows must be a multiple of their step: {self.max_size_ms} ms is none of "
@@ -225,7 +222,7 @@ class SessionWindows(WindowAssigner):
 
     def __post_init__(self) -> None:
         check_time_kind(self.time, "session")
-        _check_length("session gap", self.gap_ms)
+        check_span(self.gap_ms, "session gap")
 
     @property
     def is_event_time(self) -> bool:
@@ -245,13 +242,6 @@ class SessionWindows(WindowAssigner):
 
     def describe(self) -> str:
         return f"session gap {format_duration(self.gap_ms)}{time_suffix(self.time)}"
-
-
-def _check_length(option: str, milliseconds: int) -> None:
-    if milliseconds <= 0:
-        raise ConfigurationError(f"{option} must be more than 0, not {milliseconds} ms")
-    if milliseconds > LARGEST_SPAN_MS:
-        raise ConfigurationError(f"{option} must be at most 2**60 ms, not {milliseconds} ms")
 
 
 def _grid(first: int, last: int, step: int, above: int, upto: int) -> range:

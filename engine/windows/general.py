@@ -20,13 +20,13 @@ from penstock.engine.windows.base import (
     check_time_kind,
     time_suffix,
 )
+from penstock.engine.windows.limits import LARGEST_SPAN_MS
 from penstock.engine.windows.trigger_base import Row, Trigger
 from penstock.engine.windows.triggers import NeverTrigger
 from penstock.engine.windows.windows import GLOBAL_WINDOW, TimeWindow
 
 Gap: TypeAlias = Callable[[Row], "Duration | int"]
 """A function of a row that returns its session gap: a duration, or a number of milliseconds."""
-_LARGEST_GAP_MS: Final = 2**60
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class DynamicSessionWindows(WindowAssigner):
                 f"{where}: the gap function of session returned {given!r:.200}, which is neither a duration "
                 f"such as '10s' nor a whole number of milliseconds ({error}); the row is {row!r:.300}"
             ) from error
-        if not 0 < gap_ms <= _LARGEST_GAP_MS:
+        if not 0 < gap_ms <= LARGEST_SPAN_MS:
             raise RecordError(
                 f"{where}: the gap function of session returned {given!r:.200}; a gap must be more than 0 "
                 f"and at most 2**60 ms; the row is {row!r:.300}"

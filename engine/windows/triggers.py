@@ -17,12 +17,11 @@ from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.state.descriptors import KeyedDescriptor, ReducingStateDescriptor, ValueStateDescriptor
+from penstock.engine.windows.limits import check_count, check_span
 from penstock.engine.windows.row_serializer import RowSerializer
 from penstock.engine.windows.trigger_base import OnMergeContext, Row, Trigger, TriggerContext, TriggerResult
 from penstock.engine.windows.windows import TimeWindow
 
-_LARGEST_INTERVAL_MS: Final = 2**60
-"""As for windows: with times below 2**62, the next firing fits int64."""
 _COUNT: Final = ReducingStateDescriptor("count", "int64", function=operator.add)
 _FIRE_TIME: Final = ReducingStateDescriptor("fire-time", "int64", function=min)
 _EARLY_COUNT: Final = ReducingStateDescriptor("early-count", "int64", function=operator.add)
@@ -30,8 +29,22 @@ _LATE_COUNT: Final = ReducingStateDescriptor("late-count", "int64", function=ope
 _LAST_ELEMENT: Final = ValueStateDescriptor("last-element", serializer=RowSerializer())
 
 
+class _BlindTrigger(Trigger):
+    """Goes by times and counts: it looks at no row, and may be on windows that merge."""
+
+    __slots__ = ()
+
+    @property
+    def can_merge(self) -> bool:
+        return True
+
+    @property
+    def reads_rows(self) -> bool:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
-class EventTimeTrigger(Trigger):
+class EventTimeTrigger(_BlindTrigger):
     """Fires when the watermark has passed the window's end, and for late rows at once. The default in event time.
 
     Args:
@@ -58,7 +71,7 @@ class EventTimeTrigger(Trigger):
             object.__setattr__(self, "_every_ms", _interval(self.early_every, "EventTimeTrigger: early_every"))
         for option, count in (("early_count", self.early_count), ("late_count", self.late_count)):
             if count is not None:
-                _check_count(count, f"EventTimeTrigger: {option}")
+                check_count(count, f"EventTimeTrigger: {option}")
 
     def with_early_firings(self, every: Duration | None = None, count: int | None = None) -> EventTimeTrigger:
         """The same trigger with early results: after a time (processing time), a number of rows, or both.
@@ -76,21 +89,13 @@ class EventTimeTrigger(Trigger):
         Raises:
             ConfigurationError: no count of 1 or more.
         """
-        return replace(self, late_count=_check_count(count, "with_late_firings: count"))
+        return replace(self, late_count=check_count(count, "with_late_firings: count"))
 
     @property
     def states(self) -> tuple[KeyedDescriptor, ...]:
         early = (_FIRE_TIME,) if self.early_every is not None else ()
         counts = ((_EARLY_COUNT, self.early_count), (_LATE_COUNT, self.late_count))
         return (*early, *(descriptor for descriptor, count in counts if count is not None))
-
-    @property
-    def can_merge(self) -> bool:
-        return True
-
-    @property
-    def reads_rows(self) -> bool:
-        return False
 
     def on_element(self, row: Row, timestamp: int | None, window: TimeWindow, context: TriggerContext) -> TriggerResult:
         if window.max_timestamp <= context.current_watermark:
@@ -161,16 +166,8 @@ class EventTimeTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessingTimeTrigger(Trigger):
+class ProcessingTimeTrigger(_BlindTrigger):
     """Fires when the clock has passed the window's end. The default in processing time."""
-
-    @property
-    def can_merge(self) -> bool:
-        return True
-
-    @property
-    def reads_rows(self) -> bool:
-        return False
 
     def on_element(self, row: Row, timestamp: int | None, window: TimeWindow, context: TriggerContext) -> TriggerResult:
         context.register_processing_time_timer(window.max_timestamp)
@@ -191,7 +188,7 @@ class ProcessingTimeTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class CountTrigger(Trigger):
+class CountTrigger(_BlindTrigger):
     """Fires whenever so many rows have come, and at no other time.
 
     Args:
@@ -204,19 +201,11 @@ class CountTrigger(Trigger):
     count: int
 
     def __post_init__(self) -> None:
-        _check_count(self.count, "CountTrigger: count")
+        check_count(self.count, "CountTrigger: count")
 
     @property
     def states(self) -> tuple[KeyedDescriptor, ...]:
         return (_COUNT,)
-
-    @property
-    def can_merge(self) -> bool:
-        return True
-
-    @property
-    def reads_rows(self) -> bool:
-        return False
 
     def on_element(self, row: Row, timestamp: int | None, window: TimeWindow, context: TriggerContext) -> TriggerResult:
         return _counted(_COUNT, self.count, context)
@@ -232,7 +221,7 @@ class CountTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousEventTimeTrigger(Trigger):
+class ContinuousEventTimeTrigger(_BlindTrigger):
     """Fires at every multiple of an interval that the watermark passes, at the window's end, and for late rows at once.
 
     Args:
@@ -251,14 +240,6 @@ class ContinuousEventTimeTrigger(Trigger):
     @property
     def states(self) -> tuple[KeyedDescriptor, ...]:
         return (_FIRE_TIME,)
-
-    @property
-    def can_merge(self) -> bool:
-        return True
-
-    @property
-    def reads_rows(self) -> bool:
-        return False
 
     @property
     def needs_timestamps(self) -> bool:
@@ -303,7 +284,7 @@ class ContinuousEventTimeTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousProcessingTimeTrigger(Trigger):
+class ContinuousProcessingTimeTrigger(_BlindTrigger):
     """Fires at every multiple of an interval that the clock passes, and at the end of a window of processing time.
 
     Args:
@@ -322,14 +303,6 @@ class ContinuousProcessingTimeTrigger(Trigger):
     @property
     def states(self) -> tuple[KeyedDescriptor, ...]:
         return (_FIRE_TIME,)
-
-    @property
-    def can_merge(self) -> bool:
-        return True
-
-    @property
-    def reads_rows(self) -> bool:
-        return False
 
     def on_element(self, row: Row, timestamp: int | None, window: TimeWindow, context: TriggerContext) -> TriggerResult:
         if context.get_partitioned_state(_FIRE_TIME).get() is None:
@@ -451,16 +424,8 @@ class DeltaTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class EndOfTimeTrigger(Trigger):
+class EndOfTimeTrigger(_BlindTrigger):
     """Fires once, when the end of a bounded stream completes event time."""
-
-    @property
-    def can_merge(self) -> bool:
-        return True
-
-    @property
-    def reads_rows(self) -> bool:
-        return False
 
     def on_element(self, row: Row, timestamp: int | None, window: TimeWindow, context: TriggerContext) -> TriggerResult:
         context.register_event_time_timer(MAX_TIMESTAMP)
@@ -480,16 +445,8 @@ class EndOfTimeTrigger(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
-class NeverTrigger(Trigger):
+class NeverTrigger(_BlindTrigger):
     """Never fires. The default of global windows."""
-
-    @property
-    def can_merge(self) -> bool:
-        return True
-
-    @property
-    def reads_rows(self) -> bool:
-        return False
 
     def on_element(self, row: Row, timestamp: int | None, window: TimeWindow, context: TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
@@ -541,18 +498,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 def _interval(value: Duration, option: str) -> int:
-    milliseconds = parse_duration(value, option)
-    if milliseconds <= 0:
-        raise ConfigurationError(f"{option} must be more than 0, not {milliseconds} ms")
-    if milliseconds > _LARGEST_INTERVAL_MS:
-        raise ConfigurationError(f"{option} must be at most 2**60 ms, not {milliseconds} ms")
-    return milliseconds
-
-
-def _check_count(value: int, option: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"{option} must be a whole number of 1 or more, not {value!r}")
-    return value
+    return check_span(parse_duration(value, option), option)
 
 
 def check_delta(threshold: float, delta: object, what: str) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.windows.assigners import LARGEST_SPAN_MS
+from penstock.engine.windows.limits import LARGEST_SPAN_MS
 
 Row: TypeAlias = dict[str, Any]
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.accumulators import plain_type
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.errors import StateError
 from penstock.engine.functions import Row
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.element_context import NO_KEY, ElementContext
@@ -32,6 +33,7 @@ from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.rows import RowConverter
 from penstock.engine.state.backend import Key, KeyedStateBackend, Namespace
 from penstock.engine.state.backends import create_backend
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.operator_state import OperatorState
 from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot, Redistribution
 
@@ -63,7 +65,7 @@ class FunctionOperator(Operator):
         if self._keys:
             self._services = KeyedServices(context, self._keys, self._create_backend(context))
         restored = EMPTY_SNAPSHOT if context.restored is None else context.restored
-        self._operator_state = OperatorState(context.where, restored.tables)
+        self._operator_state = OperatorState(context.where, restored.tables, context.subtask)
         self._runtime = FunctionRuntime(context, self._services, self._operator_state)
         self._converter = RowConverter(self._schema, context.where)
         self._sides = SideOutputs(context, self._timed)
@@ -254,22 +256,40 @@ class FunctionOperator(Operator):
     # State
 
     def snapshot(self) -> OperatorSnapshot:
-        self._leave_key()
-        try:
-            self._function.snapshot_state()
-        except Exception as error:
-            raise self._context.user_code_error(error, self._runtime) from error
+        self._save_function()
         tables = dict(self._operator_state.snapshot())
         if self._services is None:
             return OperatorSnapshot(tables, self._watermark)
         keyed = self._services.snapshot()
         return OperatorSnapshot({**keyed.tables, **tables}, keyed.watermark)
 
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        self._save_function()
+        tables = self._operator_state.capture()
+        if self._services is None:
+            return OperatorCapture(tables, self._watermark)
+        keyed = self._services.capture(request)
+        return OperatorCapture({**keyed.tables, **tables}, keyed.watermark, keyed.native)
+
+    def _save_function(self) -> None:
+        """Let the function put into its state what it wants to keep."""
+        self._leave_key()
+        try:
+            self._function.snapshot_state()
+        except Exception as error:
+            raise self._context.user_code_error(error, self._runtime) from error
+
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
         keyed = {n: t for n, t in snapshot.tables.items() if t.redistribution is Redistribution.KEYED}
         if self._services is not None:
             self._services.restore(OperatorSnapshot(keyed, snapshot.watermark))
+        elif keyed:
+            raise StateError(
+                f"{self._context.where}: the saved state {', '.join(sorted(keyed))} belongs to keys, and the stream "
+                "has none now; call key_by as before, or give the operator another uid and start with "
+                "allow_non_restored_state to drop that state"
+            )
 
     def _leave_key(self) -> None:
         """There is no row or timer at hand, and no current key."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from penstock.engine.accumulators import plain_type
 from penstock.engine.elements import Batch, Watermark
-from penstock.engine.errors import GraphError, RecordError
+from penstock.engine.errors import GraphError, RecordError, StateError
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.state_tables import VALUE, StateTables
@@ -111,8 +112,18 @@ class KeyedReduceOperator(Operator):
         tables = {} if self._inner is None else self._inner.snapshot().tables
         return OperatorSnapshot(tables, self._watermark)
 
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        if self._inner is None:
+            return OperatorCapture(watermark=self._watermark)
+        return replace(self._inner.capture(request), watermark=self._watermark)
+
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
+        if strangers := sorted(snapshot.tables.keys() - {_REDUCED}):
+            raise StateError(
+                f"{self._context.where}: the saved state holds {', '.join(strangers)}, which reduce does not keep; "
+                "give the operator another uid, and start with allow_non_restored_state to drop that state"
+            )
         table = snapshot.tables.get(_REDUCED)
         if table is not None:
             if self._inner is None:

@@ -21,6 +21,7 @@ from penstock.engine.operators.cells.cell_pool import CellPool
 from penstock.engine.operators.joins.join_columns import Int64s
 from penstock.engine.operators.joins.row_log import RowLog, positions
 from penstock.engine.state.key_codec import grown
+from penstock.engine.windows.limits import check_count
 
 _NEVER: Final = 2**63 - 1
 _NONE: Final = -1
@@ -48,10 +49,7 @@ class LookupCache:
     ttl: Duration | None = "10m"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_rows, int) or isinstance(self.max_rows, bool) or self.max_rows < 1:
-            raise ConfigurationError(
-                f"LookupCache: max_rows must be a whole number of 1 or more, not {self.max_rows!r}"
-            )
+        check_count(self.max_rows, "LookupCache: max_rows")
         if self.ttl_ms == 0:
             raise ConfigurationError("LookupCache: ttl must be more than 0; give ttl=None to keep rows for ever")
 

@@ -9,7 +9,7 @@ Time does not move while a batch is handled, so results do not depend on how row
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ from penstock.engine.operators.windows.window_state import PlacedStore, WindowRu
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import Key
 from penstock.engine.state.backends import create_backend
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_table
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable
 from penstock.engine.windows.base import WindowAssigner
@@ -464,14 +465,23 @@ class WindowOperator(Operator):
 
     def snapshot(self) -> OperatorSnapshot:
         snapshot = self._keyed.snapshot()
-        fold, tables = self._fold, dict(snapshot.tables)
+        return OperatorSnapshot({**snapshot.tables, **self._beside()}, snapshot.watermark)
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        capture = self._keyed.capture(request)
+        beside = {name: complete_table(table) for name, table in self._beside().items()}
+        return replace(capture, tables={**capture.tables, **beside})
+
+    def _beside(self) -> dict[str, StateTable]:
+        """What is kept beside the state of keys; of a few values each."""
+        fold, tables = self._fold, {}
         if isinstance(fold, NamedFold) and not fold.is_declared and fold.schema is not None:
             nulls = pa.table([pa.nulls(1, kind) for kind in fold.schema.types], names=fold.schema.names)
             tables[_SCHEMA] = StateTable(Redistribution.UNION, nulls)
         if not self._is_event_time and self._fired_until != MIN_TIMESTAMP:
             times = pa.table({_FIRED_UNTIL: pa.array([self._fired_until], pa.int64())})
             tables[_FIRED_UNTIL] = StateTable(Redistribution.UNION, times)
-        return OperatorSnapshot(tables, snapshot.watermark)
+        return tables
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         tables = dict(snapshot.tables)

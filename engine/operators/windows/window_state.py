@@ -6,9 +6,9 @@ its own place before each use. The window operator makes the stores, and moves t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from penstock.engine.errors import ConfigurationError, StateError, nearest
 from penstock.engine.operators.base import OperatorContext
@@ -33,119 +33,36 @@ GoThere = Callable[[], None]
 """Makes the backend read and write at a state's place."""
 
 
-class _PlacedValue(ValueState):
-    def __init__(self, state: ValueState, go: GoThere) -> None:
+def _placed(kind: type) -> Callable[[Any, GoThere], Any]:
+    """A class of states of one kind that go to their place before each use."""
+
+    def place(self: Any, state: Any, go: GoThere) -> None:
         self._state, self._go = state, go
 
-    def value(self) -> Any:
-        self._go()
-        return self._state.value()
+    def going(method: str) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self._go()
+            return getattr(self._state, method)(*args, **kwargs)
 
-    def update(self, value: Any) -> None:
-        self._go()
-        self._state.update(value)
+        return call
 
-    def clear(self) -> None:
-        self._go()
-        self._state.clear()
-
-    def values(self) -> Any:
-        raise StateError("values() is for process_batch of keyed process functions; use value() in window functions")
-
-    def update_values(self, values: Any) -> None:
-        raise StateError("update_values(...) is for process_batch of keyed process functions; use update(...)")
+    methods = {method: going(method) for method in vars(kind)["__abstractmethods__"]}
+    return type(f"Placed{kind.__name__}", (kind,), {**methods, **_REFUSED.get(kind, {}), "__init__": place})
 
 
-class _PlacedList(ListState):
-    def __init__(self, state: ListState, go: GoThere) -> None:
-        self._state, self._go = state, go
-
-    def get(self) -> list[Any]:
-        self._go()
-        return self._state.get()
-
-    def add(self, value: Any) -> None:
-        self._go()
-        self._state.add(value)
-
-    def add_all(self, values: Iterable[Any]) -> None:
-        self._go()
-        self._state.add_all(values)
-
-    def update(self, values: Iterable[Any]) -> None:
-        self._go()
-        self._state.update(values)
-
-    def clear(self) -> None:
-        self._go()
-        self._state.clear()
+def _no_values(state: ValueState) -> Any:
+    raise StateError("values() is for process_batch of keyed process functions; use value() in window functions")
 
 
-class _PlacedMap(MapState):
-    def __init__(self, state: MapState, go: GoThere) -> None:
-        self._state, self._go = state, go
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        self._go()
-        return self._state.get(key, default)
-
-    def put(self, key: Any, value: Any) -> None:
-        self._go()
-        self._state.put(key, value)
-
-    def put_all(self, entries: Mapping[Any, Any]) -> None:
-        self._go()
-        self._state.put_all(entries)
-
-    def remove(self, key: Any) -> None:
-        self._go()
-        self._state.remove(key)
-
-    def contains(self, key: Any) -> bool:
-        self._go()
-        return self._state.contains(key)
-
-    def items(self) -> list[tuple[Any, Any]]:
-        self._go()
-        return self._state.items()
-
-    def clear(self) -> None:
-        self._go()
-        self._state.clear()
+def _no_update_values(state: ValueState, values: Any) -> None:
+    raise StateError("update_values(...) is for process_batch of keyed process functions; use update(...)")
 
 
-class _PlacedReducing(ReducingState):
-    def __init__(self, state: ReducingState, go: GoThere) -> None:
-        self._state, self._go = state, go
-
-    def get(self) -> Any:
-        self._go()
-        return self._state.get()
-
-    def add(self, value: Any) -> None:
-        self._go()
-        self._state.add(value)
-
-    def clear(self) -> None:
-        self._go()
-        self._state.clear()
-
-
-class _PlacedAggregating(AggregatingState):
-    def __init__(self, state: AggregatingState, go: GoThere) -> None:
-        self._state, self._go = state, go
-
-    def get(self) -> Any:
-        self._go()
-        return self._state.get()
-
-    def add(self, value: Any) -> None:
-        self._go()
-        self._state.add(value)
-
-    def clear(self) -> None:
-        self._go()
-        self._state.clear()
+_REFUSED: Final[Mapping[type, Mapping[str, Any]]] = {
+    ValueState: {"values": _no_values, "update_values": _no_update_values}
+}
+_KINDS: Final = (ValueState, ListState, MapState, ReducingState, AggregatingState)
+_PLACED: Final[Mapping[type, Callable[[Any, GoThere], Any]]] = {kind: _placed(kind) for kind in _KINDS}
 
 
 def prefixed(descriptor: KeyedDescriptor, prefix: str) -> KeyedDescriptor:
@@ -204,31 +121,31 @@ class PlacedStore:
             state.clear()
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        found = self._get("get_state", descriptor, ValueStateDescriptor, _PlacedValue)
+        found = self._get("get_state", descriptor, ValueStateDescriptor, ValueState)
         assert isinstance(found, ValueState)
         return found
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        found = self._get("get_list_state", descriptor, ListStateDescriptor, _PlacedList)
+        found = self._get("get_list_state", descriptor, ListStateDescriptor, ListState)
         assert isinstance(found, ListState)
         return found
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
-        found = self._get("get_map_state", descriptor, MapStateDescriptor, _PlacedMap)
+        found = self._get("get_map_state", descriptor, MapStateDescriptor, MapState)
         assert isinstance(found, MapState)
         return found
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
-        found = self._get("get_reducing_state", descriptor, ReducingStateDescriptor, _PlacedReducing)
+        found = self._get("get_reducing_state", descriptor, ReducingStateDescriptor, ReducingState)
         assert isinstance(found, ReducingState)
         return found
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
-        found = self._get("get_aggregating_state", descriptor, AggregatingStateDescriptor, _PlacedAggregating)
+        found = self._get("get_aggregating_state", descriptor, AggregatingStateDescriptor, AggregatingState)
         assert isinstance(found, AggregatingState)
         return found
 
-    def _get(self, method: str, descriptor: KeyedDescriptor, kind: type, placed: Callable[[Any, GoThere], Any]) -> Any:
+    def _get(self, method: str, descriptor: KeyedDescriptor, kind: type, state: type) -> Any:
         if type(descriptor) is not kind:
             raise ConfigurationError(f"{self._where}: {method} takes a {kind.__name__}, not {descriptor!r:.200}")
         name = descriptor.name
@@ -243,8 +160,8 @@ class PlacedStore:
                 f"{self._where}: {method}({name!r}): no such state was declared{hint}; declare every state in "
                 "open(self, context), by context.window_state or context.global_state"
             )
-        state = declare(self._backend, prefixed(descriptor, self._prefix), self._where)
-        self._states[name] = (descriptor, placed(state, self._go))
+        declared = declare(self._backend, prefixed(descriptor, self._prefix), self._where)
+        self._states[name] = (descriptor, _PLACED[state](declared, self._go))
         return self._states[name][1]
 
 

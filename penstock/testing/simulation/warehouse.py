@@ -1,4 +1,4 @@
-"""Where simulated jobs write: a store outside the job that shows a row only once it was committed, for checkers to read.
+"""Where simulated jobs write: a store outside the job that shows a row only once it was committed, for checkers.
 
 `WarehouseSink` is transactional. The warehouse trusts nobody: a commit that comes twice counts once, by the writer and
 the checkpoint that it names, as a real sink's transaction id does.

@@ -122,7 +122,10 @@ class _World:
             if self._real is None:
                 self._new_manager()
                 continue
-            self._misfortunes(self._real)
+            try:
+                self._misfortunes(self._real)
+            except Crash:
+                self._real = None
             if self._real is None:
                 continue
             self._turn(self._whose_turn(self._real))
@@ -170,7 +173,7 @@ class _World:
         """The process died in which the code ran that was called last."""
         if one in self._zombies:
             self._zombies.remove(one)
-        elif one.mail.last in _MANAGERS_LETTERS:
+        elif one.mail.last in _MANAGERS_LETTERS or one.manager.status.ended:
             self._real = None
         else:
             self._kill_subtask(one.manager)

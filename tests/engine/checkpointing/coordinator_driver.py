@@ -63,12 +63,12 @@ def deleted(instructions: Iterable[Instruction]) -> set[str]:
 class Driver:
     """A coordinator with its clock. Runs attempt 1 at time 0 unless told otherwise; all files are named by the test."""
 
-    def __init__(self, retained: Sequence[CompletedCheckpoint] = (), next_checkpoint: int = 1, **config: Any) -> None:
+    def __init__(self, completed: Sequence[CompletedCheckpoint] = (), next_checkpoint: int = 1, **config: Any) -> None:
         settings: Mapping[str, Any] = {"interval_ms": 1000, "timeout_ms": 10_000, **config}
         self.now = 0.0
         self.attempt = 0
         self.coordinator = CheckpointCoordinator(
-            CheckpointConfig(**settings), "job", "Job", 128, next_checkpoint, retained
+            CheckpointConfig(**settings), "job", "Job", 128, next_checkpoint, completed
         )
 
     @property

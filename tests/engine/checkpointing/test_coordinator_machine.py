@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.checkpointing.coordinator import (
+    AbortReason,
     Acknowledgement,
     CheckpointCoordinator,
     Delete,
@@ -24,13 +25,14 @@ from penstock.engine.checkpointing.coordinator import (
     Trigger,
 )
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
-from penstock.engine.elements import Barrier, CheckpointMode
+from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from tests.engine.checkpointing.coordinator_driver import CHECKPOINT, SAVEPOINT, SUSPEND, handle_of, paths_of
 
 PLACES: tuple[Place, ...] = ((1, 0), (1, 1), (2, 0))
 
 CONFIGS: tuple[Mapping[str, Any], ...] = (
     {},
+    {"max_concurrent": 3, "tolerable_failures": None},
     {"retained": 3, "max_concurrent": 3, "tolerable_failures": None},
     {"max_concurrent": 2, "tolerable_failures": 1},
     {"mode": CheckpointMode.UNALIGNED, "tolerable_failures": None},
@@ -90,6 +92,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.to_store: list[CompletedCheckpoint] = []
         self.stored: list[int] = []
         self.outcomes: dict[int, str] = {}
+        self.start(True)
 
     # What the runtime does
 
@@ -105,7 +108,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     assert self.running
                     assert self.barriers[number][0] == self.attempt
                     assert self.barriers[number][1].kind is not SAVEPOINT
-                case NotifyAborted(number):
+                case NotifyAborted(number, reason):
+                    assert reason is not AbortReason.SUBSUMED or self.kind(number) is CHECKPOINT
                     self.settle(number, "aborted")
                 case Delete():
                     self.on_delete(instruction)
@@ -128,7 +132,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def on_store(self, completed: CompletedCheckpoint) -> None:
         number = completed.checkpoint
         assert not self.to_store, "one manifest at a time"
-        assert number > max((n for n in self.stored if self.kind(n) is completed.kind), default=0)
+        if completed.kind is CHECKPOINT:
+            assert number > max((n for n in self.stored if self.kind(n) is CHECKPOINT), default=0)
         assert self.acknowledged[number] == set(PLACES), "every subtask has a part in it"
         assert completed.attempt == self.barriers[number][0]
         assert [(handle.task, handle.subtask) for handle in completed.subtasks] == list(PLACES)
@@ -138,10 +143,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def on_delete(self, delete: Delete) -> None:
         for checkpoint in delete.checkpoints:
             self.storage.manifests.pop(checkpoint.checkpoint, None)
-        if delete.savepoint:
-            assert self.outcomes.get(delete.savepoint) == "aborted"
-        folder = self.storage.savepoint_files.get(delete.savepoint, set()) if delete.savepoint else self.storage.files
-        folder -= paths_of(delete.files)
+        paths = paths_of(delete.files)
+        if not delete.savepoint:
+            assert all(self.kind(int(path.split("/")[0])) is CHECKPOINT for path in paths)
+            self.storage.files -= paths
+            return
+        assert self.outcomes.get(delete.savepoint) == "aborted"
+        self.storage.savepoint_files.setdefault(delete.savepoint, set()).difference_update(paths)
 
     def settle(self, number: int, outcome: str) -> None:
         assert number not in self.outcomes, "one outcome"
@@ -159,8 +167,6 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     # Attempts
 
-    @precondition(lambda self: not self.running)
-    @rule()
     def plan_restore(self) -> None:
         latest = self.coordinator.latest
         self.planned = latest.checkpoint if latest else 0
@@ -168,6 +174,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.running)
     @rule(plan_again=st.booleans())
     def start(self, plan_again: bool) -> None:
+        """The subtasks run, from the newest checkpoint of now, or that of when the attempt before ended."""
         if plan_again or self.planned not in self.storage.manifests:
             self.plan_restore()
         self.attempt += 1
@@ -175,17 +182,23 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.known = {place: [self.planned] for place in PLACES}
         self.obey(self.coordinator.start_attempt(self.attempt, PLACES, {}, self.now))
 
-    @precondition(lambda self: self.running)
-    @rule()
     def fail(self) -> None:
         self.running = False
         self.obey(self.coordinator.end_attempt(self.now))
         assert set(self.open_numbers()) <= {completed.checkpoint for completed in self.to_store}
         self.plan_restore()
 
+    @precondition(lambda self: self.running)
+    @rule(is_planned_late=st.booleans(), is_stored=st.booleans())
+    def fail_over(self, is_planned_late: bool, is_stored: bool) -> None:
+        self.fail()
+        if is_stored and self.to_store:
+            self.store()
+        self.start(is_planned_late)
+
     # Time and requests
 
-    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.0, 3.0, 6.0]))
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 3.0]))
     def tick(self, seconds: float) -> None:
         self.now += seconds
         deadline = self.coordinator.deadline
@@ -193,7 +206,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert bool(instructions) == (deadline is not None and deadline <= self.now)
         self.obey(instructions)
 
-    @rule()
+    @rule(times=st.integers(1, 3))
+    def wait_for_deadlines(self, times: int) -> None:
+        for _ in range(times):
+            self.wait_for_deadline()
+
     def wait_for_deadline(self) -> None:
         deadline = self.coordinator.deadline
         if deadline is not None:
@@ -202,10 +219,15 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert instructions
             self.obey(instructions)
 
-    @precondition(lambda self: self.running and self.coordinator.suspended is None)
-    @rule(kind=st.sampled_from([CHECKPOINT, SAVEPOINT, SAVEPOINT, SUSPEND]))
-    def request(self, kind: Any) -> None:
-        if any(self.kind(n) is SUSPEND for n in self.open_numbers()) or self.can_overtake and self.open_numbers():
+    @precondition(lambda self: self.running)
+    @rule(kind=st.sampled_from([SAVEPOINT, SAVEPOINT, CHECKPOINT, CHECKPOINT, CHECKPOINT, SUSPEND]))
+    def ask(self, kind: SnapshotKind) -> None:
+        self.request(kind)
+
+    def request(self, kind: SnapshotKind) -> None:
+        if self.coordinator.suspended is not None:
+            return
+        if any(self.kind(n) is SUSPEND for n in self.open_numbers()) or (self.can_overtake and self.open_numbers()):
             return
         number, instructions = self.coordinator.request(kind, self.now, 0)
         assert number > max(self.barriers, default=0)
@@ -214,15 +236,19 @@ class CoordinatorMachine(RuleBasedStateMachine):
     # Subtasks
 
     @precondition(lambda self: self.to_write)
-    @rule(data=st.data(), new=st.integers(0, 2))
-    def write(self, data: st.DataObject, new: int) -> None:
-        attempt, barrier, place = self.to_write.pop(data.draw(st.integers(0, len(self.to_write) - 1)))
+    @rule(data=st.data(), new=st.integers(0, 2), kept=st.integers(0, 7))
+    def write(self, data: st.DataObject, new: int, kept: int) -> None:
+        self.write_part(data.draw(st.integers(0, len(self.to_write) - 1)), new, kept)
+
+    def write_part(self, position: int, new: int, kept: int) -> None:
+        """One subtask writes `new` files, and refers to those of its base whose bits are set in `kept`."""
+        attempt, barrier, place = self.to_write.pop(position)
         paths = [f"{barrier.checkpoint}/{place}/{n}" for n in range(new)]
         self.storage.folder(barrier).update(paths)
         if attempt == self.attempt and barrier.base:
             base = max(number for number in self.known[place] if number <= barrier.base)
             old = self.written.get((base, place), ())
-            paths += [path for path in old if data.draw(st.booleans())]
+            paths += [path for bit, path in enumerate(old) if kept >> bit & 1]
         self.written[barrier.checkpoint, place] = tuple(paths)
         self.letters.append(Letter(attempt, barrier, place, tuple(paths)))
 
@@ -236,9 +262,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         number = letter.barrier.checkpoint
         handle = handle_of(letter.place, letter.paths)
         pending = number not in self.outcomes
-        outcome, instructions = self.coordinator.acknowledge(
-            letter.attempt, number, letter.place, handle, self.now, 0
-        )
+        outcome, instructions = self.coordinator.acknowledge(letter.attempt, number, letter.place, handle, self.now, 0)
         if pending and letter.place not in self.acknowledged[number]:
             assert outcome is Acknowledgement.SUCCESS
             self.acknowledged[number].add(letter.place)
@@ -248,15 +272,38 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.obey(instructions)
 
     @precondition(lambda self: self.running)
-    @rule()
-    def write_and_acknowledge_all(self) -> None:
-        mine = [item for item in self.to_write if item[0] == self.attempt]
-        self.to_write = [item for item in self.to_write if item[0] != self.attempt]
-        for attempt, barrier, place in mine:
-            path = f"{barrier.checkpoint}/{place}/all"
-            self.storage.folder(barrier).add(path)
-            self.written[barrier.checkpoint, place] = (path,)
-            self.deliver(Letter(attempt, barrier, place, (path,)))
+    @rule(newest=st.booleans(), new=st.integers(0, 2), kept=st.integers(0, 7), is_stored=st.booleans())
+    def go_through(self, newest: bool, new: int, kept: int, is_stored: bool) -> None:
+        """All subtasks write and acknowledge one checkpoint, whatever is with the others."""
+        numbers = [barrier.checkpoint for attempt, barrier, _ in self.to_write if attempt == self.attempt]
+        if not numbers:
+            return
+        number = max(numbers) if newest else min(numbers)
+        while any(barrier.checkpoint == number for _, barrier, _ in self.to_write):
+            self.write_part([b.checkpoint for _, b, _ in self.to_write].index(number), new, kept)
+        for letter in [letter for letter in self.letters if letter.barrier.checkpoint == number]:
+            self.letters.remove(letter)
+            self.deliver(letter)
+        if is_stored and self.to_store:
+            self.store()
+
+    @precondition(lambda self: self.running)
+    @rule(parts=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 7)), min_size=1, max_size=4))
+    def run_well(self, parts: list[tuple[int, int]]) -> None:
+        """Several checkpoints one after the other."""
+        for new, kept in parts:
+            self.wait_for_deadline()
+            if self.running:
+                self.go_through(True, new, kept, True)
+
+    @precondition(lambda self: self.running and not self.can_overtake)
+    @rule(newest=st.booleans(), new=st.integers(0, 2), kept=st.tuples(st.integers(0, 7), st.integers(0, 7)))
+    def run_two_at_once(self, newest: bool, new: int, kept: tuple[int, int]) -> None:
+        """Two checkpoints with the same base, in either order."""
+        self.request(CHECKPOINT)
+        self.request(CHECKPOINT)
+        for first_or_second, bits in zip((newest, not newest), kept, strict=True):
+            self.go_through(first_or_second, new, bits, True)
 
     @precondition(lambda self: self.delivered)
     @rule(data=st.data())
@@ -264,9 +311,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         letter = data.draw(st.sampled_from(self.delivered[-6:]))
         number = letter.barrier.checkpoint
         handle = handle_of(letter.place, letter.paths)
-        outcome, instructions = self.coordinator.acknowledge(
-            letter.attempt, number, letter.place, handle, self.now, 0
-        )
+        outcome, instructions = self.coordinator.acknowledge(letter.attempt, number, letter.place, handle, self.now, 0)
         assert outcome in {Acknowledgement.DUPLICATE, Acknowledgement.DISCARDED}
         self.obey(instructions)
 
@@ -296,8 +341,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.coordinator.on_stored(number, self.now) == []
 
     @precondition(lambda self: self.to_store)
-    @rule(is_there=st.booleans())
-    def fail_to_store(self, is_there: bool) -> None:
+    @rule(is_there=st.booleans(), really=st.booleans())
+    def fail_to_store(self, is_there: bool, really: bool) -> None:
+        if not really:
+            return
         completed = self.to_store.pop()
         if is_there:
             self.storage.manifests[completed.checkpoint] = completed
@@ -310,7 +357,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @invariant()
     def every_manifest_is_whole(self) -> None:
         for number, completed in getattr(self, "storage", Storage()).manifests.items():
-            there = self.storage.files if completed.kind is CHECKPOINT else self.storage.savepoint_files.get(number, set())
+            there = (
+                self.storage.files if completed.kind is CHECKPOINT else self.storage.savepoint_files.get(number, set())
+            )
             assert paths_of(completed.files()) <= there, f"checkpoint {number} has lost files"
 
     @invariant()
@@ -321,7 +370,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert [c.checkpoint for c in self.coordinator.retained] == checkpoints[-self.config.retained :]
         assert self.coordinator.latest is None or self.coordinator.latest.checkpoint == checkpoints[-1]
 
-    @rule()
+    @rule(really=st.integers(0, 4))
+    def sometimes_come_to_rest(self, really: int) -> None:
+        if really == 4:
+            self.come_to_rest()
+
     def come_to_rest(self) -> None:
         """The job fails, what is on its way comes, and nothing is left that nobody refers to."""
         if self.running:
@@ -354,5 +407,5 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 TestCoordinatorMachine = CoordinatorMachine.TestCase
 TestCoordinatorMachine.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

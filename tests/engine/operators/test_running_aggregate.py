@@ -16,8 +16,10 @@ from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import Batch
 from penstock.engine.errors import StateError
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
-from penstock.engine.state.snapshot import OperatorSnapshot, share
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RunningOperator, timed
+from tests.engine.state.saved import Saved, contents
 
 TYPES = {"key": pa.string(), "n": pa.int64()}
 KeyAndValue = tuple[str, "int | None"]
@@ -174,3 +176,43 @@ def test_the_last_update_of_a_key_is_its_value_however_rows_are_cut(rows: list[K
             assert sorted(key for key, *_ in updates) == sorted({key for key, _ in rows[begin:end]})
             final.update((key, rest) for key, *rest in updates)
     assert final == {key: _model(rows, key) for key, _ in rows}
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(-9, 9))), max_size=6), st.booleans())
+def test_captures_add_up_to_the_snapshot(batches: list[list[KeyAndValue]], from_savepoint: bool) -> None:
+    aggregates = {"rows": count(), "total": agg.sum("n"), "all": collect_list("n")}
+    running, saved = Running(**aggregates), Saved()
+    running.rows(*((f"filler{number}", number) for number in range(50)))
+    saved.take(running.operator.capture(CaptureRequest(1, CaptureScope.BASE)))
+    for batch in batches:
+        if batch:
+            running.rows(*batch)
+        running.operator.capture(CaptureRequest(2, CaptureScope.COMPLETE))
+        capture = running.operator.capture(CaptureRequest(2, CaptureScope.CHANGES))
+        assert capture.tables["accumulators"].is_changes
+        saved.take(capture)
+        snapshot = running.operator.snapshot()
+        running.rows(("later", 1))
+        assert contents(saved.snapshot()) == contents(snapshot)
+        if from_savepoint:
+            running = Running(**aggregates)
+            running.operator.restore(saved.snapshot())
+
+
+def test_where_most_keys_changed_a_capture_holds_all() -> None:
+    running = Running()
+    running.rows(*((f"{number}", number) for number in range(10)))
+    first = running.operator.capture(CaptureRequest(1, CaptureScope.CHANGES)).tables["accumulators"]
+    running.rows(*((f"{number}", number) for number in range(5)))
+    second = running.operator.capture(CaptureRequest(2, CaptureScope.CHANGES)).tables["accumulators"]
+    running.rows(("0", 0))
+    third = running.operator.capture(CaptureRequest(3, CaptureScope.CHANGES)).tables["accumulators"]
+    tables = (first, second, third)
+    assert [(t.is_changes, t.rows().num_rows) for t in tables] == [(False, 10), (False, 10), (True, 1)]
+
+
+def test_state_of_another_operator_is_not_dropped() -> None:
+    running = Running()
+    table = StateTable(Redistribution.KEYED, pa.table({"__key_group": pa.array([0], pa.int32()), "key": ["a"]}))
+    with pytest.raises(StateError, match=r"holds windows, .* another uid, .*allow_non_restored_state"):
+        running.operator.restore(OperatorSnapshot({"windows": table}))

@@ -124,3 +124,37 @@ def test_a_read_only_map_shows_the_map_and_refuses_changes() -> None:
         ):
             change()
     assert subtask.rules.items() == [(7, [1])]
+
+
+def test_rows_made_late_are_those_of_the_barrier() -> None:
+    subtask = Subtask()
+    subtask.dealt.add_all([1, 2])
+    subtask.rules.put(7, [1])
+    captured = subtask.state.capture()
+    expected = subtask.state.snapshot()
+    subtask.dealt.add(3)
+    subtask.rules.put(7, [2])
+    subtask.rules.put(8, [2])
+    assert {name: table.rows() for name, table in captured.items()} == {n: t.data for n, t in expected.items()}
+
+
+def test_what_nobody_declares_goes_on_once() -> None:
+    subtask = Subtask()
+    subtask.dealt.add(1)
+    subtask.union.add("a")
+    tables = subtask.state.snapshot()
+    for index, union in ((0, ["a"]), (1, None)):
+        state = OperatorState("operator 'tested', subtask 0", tables, index)
+        kept = state.snapshot()
+        assert kept["dealt"].data.column("value").to_pylist() == [1]
+        held = kept["union"].data.column("value").to_pylist() if "union" in kept else None
+        assert held == union, "every subtask has it: if all kept it, it would grow with each restore"
+        assert state.list_state(DEALT).get() == [1]
+        assert set(state.capture()) == set(tables) - ({"union"} if index else set())
+
+
+def test_values_of_a_narrower_type_become_the_declared_one() -> None:
+    state = OperatorState("here")
+    state.list_state(ListStateDescriptor("n", "int32")).add(1)
+    again = OperatorState("here", state.snapshot())
+    assert again.list_state(ListStateDescriptor("n", "int64")).get() == [1]

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.errors import ConfigurationError, RecordError, StateError
-from penstock.engine.state import rocksdb, rocksdb_states
+from penstock.engine.state import rocksdb, rocksdb_native
 from penstock.engine.state.backend import BackendContext, KeyedStateBackend
 from penstock.engine.state.backends import create_backend
 from penstock.engine.state.descriptors import (
@@ -179,7 +179,7 @@ def test_a_snapshot_in_chunks_equals_that_of_the_heap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     monkeypatch.setattr(rocksdb, "_CHUNK_ROWS", rows)
-    monkeypatch.setattr(rocksdb_states, "_CHUNK_ROWS", rows)
+    monkeypatch.setattr(rocksdb_native, "_CHUNK_ROWS", rows)
     heap, disk, restored = make(tmp_path, kind="heap"), make(tmp_path), make(tmp_path)
     expected, tables = filled(heap), filled(disk)
     assert as_rows(tables) == as_rows(expected)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.state.snapshot import OperatorSnapshot, share
+from penstock.engine.state.capture import CaptureScope, merge_rows
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from penstock.engine.state.timers import TimerQueue
 
 KEYS = pa.schema([("k", pa.string())])
@@ -123,3 +124,59 @@ def test_restored_keys_equal_those_that_rows_carry(unit: str) -> None:
     (timer,) = fired(again, 0)
     assert timer == (0, key, None)
     assert type(timer[1][0]) is datetime
+
+
+def test_captures_hold_what_was_registered_fired_and_deleted_since() -> None:
+    queue = TimerQueue()
+    for time in range(100):
+        queue.register(time, "a")
+    base = queue.capture(CaptureScope.BASE, KEYS, 8)
+    fired(queue, 1)
+    queue.delete(50, "a")
+    queue.register(500, "b")
+    queue.register(501, "b")
+    queue.delete(501, "b")
+    changes = queue.capture(CaptureScope.CHANGES, KEYS, 8)
+    fired(queue, 400)
+    rows = changes.rows().select(["__time", "__deleted"]).to_pylist()
+    assert sorted((row["__time"], row["__deleted"]) for row in rows) == [
+        (0, True),
+        (1, True),
+        (50, True),
+        (500, False),
+    ], "a timer that came and went in between was never saved"
+    again = TimerQueue()
+    again.restore(StateTable(Redistribution.KEYED, merge_rows([base.rows(), changes.rows()], base.identity)), KEYS)
+    assert [time for time, _, _ in fired(again, 1000)] == [*range(2, 50), *range(51, 100), 500]
+
+
+def test_the_order_of_registration_is_kept_through_changes_and_restores() -> None:
+    queue = TimerQueue()
+    for name in "hgfedcba":
+        queue.register(5, name)
+    parts = [queue.capture(CaptureScope.BASE, KEYS, 8)]
+    queue.delete(5, "g")
+    for name in "zyg":
+        queue.register(5, name)
+    parts.append(queue.capture(CaptureScope.CHANGES, KEYS, 8))
+    again = TimerQueue()
+    again.restore(StateTable(Redistribution.KEYED, merge_rows([p.rows() for p in parts], parts[0].identity)), KEYS)
+    again.register(5, "last")
+    parts.append(again.capture(CaptureScope.CHANGES, KEYS, 8))
+    assert parts[-1].rows().num_rows == 1
+    third = TimerQueue()
+    third.restore(StateTable(Redistribution.KEYED, merge_rows([p.rows() for p in parts], parts[0].identity)), KEYS)
+    expected = [*"hfedcbazyg", "last"]
+    for each in (again, third):
+        assert [key for _, key, _ in fired(each, 5)] == expected
+
+
+def test_timers_of_several_subtasks_come_together_and_are_saved_anew() -> None:
+    one, other, both = TimerQueue(), TimerQueue(), TimerQueue()
+    for name in "abc":
+        one.register(5, name)
+        other.register(5, name.upper())
+    tables = [queue.snapshot(KEYS, 1).data for queue in (one, other)]
+    both.restore(StateTable(Redistribution.KEYED, pa.concat_tables(tables)), KEYS)
+    assert not both.capture(CaptureScope.CHANGES, KEYS, 8).is_changes
+    assert [key for _, key, _ in fired(both, 5)] == list("aAbBcC")

@@ -18,7 +18,7 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
     ttl,
 )
-from tests.engine.state.test_backends import add, make_backend
+from tests.engine.state.backends import add, make_backend
 
 PLAIN = ttl("100ms")
 READ = ttl("100ms", TtlUpdate.ON_READ_AND_WRITE)

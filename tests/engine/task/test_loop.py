@@ -42,6 +42,9 @@ class ScriptedHead:
     def abort(self, checkpoint: int) -> None:
         """No barriers come."""
 
+    def is_over(self, checkpoint: int) -> bool:
+        return False
+
     def take_overtaken(self, checkpoint: int) -> dict[int, list[Batch]]:
         return {}
 

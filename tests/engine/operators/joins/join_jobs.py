@@ -14,17 +14,19 @@ import pytest
 from hypothesis import strategies as st
 
 from penstock.engine.clock import ManualClock
-from penstock.engine.elements import Batch, Watermark, concat_record_batches
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext
 from penstock.engine.operators.joins import join_buffers
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinSide
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
 from penstock.engine.state.key_groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share
 from penstock.engine.task.chain import ChainLink
 from tests.engine.helpers import RecordingCollector
 
 MAX_PARALLELISM = 128
+_FAR = 10**9
 
 LEFT_TYPES = {"k": pa.int64(), "n": pa.int64()}
 RIGHT_TYPES = {"n": pa.string(), "id": pa.int64()}

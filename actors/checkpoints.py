@@ -1,0 +1,316 @@
+"""The checkpoints of a job on Ray: carries out what the coordinator says, and tells it what happens.
+
+Lives in the job manager and runs on its event loop; calls to storage run in threads, so that the loop never waits. One
+pending call to each subtask of a checkpoint returns its acknowledgement, so the manager owns what it is made of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from ray.exceptions import RayError
+
+from penstock.actors.capture_writer import Declined
+from penstock.actors.deployment import places
+from penstock.actors.execution import Execution
+from penstock.actors.running_task import Restore
+from penstock.engine.checkpointing.coordinator import (
+    AbortReason,
+    CheckpointCoordinator,
+    Delete,
+    FailJob,
+    Instruction,
+    NotifyAborted,
+    NotifyComplete,
+    Place,
+    Store,
+    Trigger,
+)
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.config import JobConfig
+from penstock.engine.elements import Barrier, SnapshotKind
+from penstock.engine.errors import CheckpointError, FencedError, PenstockError
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.local_manager import JobFolder
+
+_LOG = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of one job under one manager.
+
+    Args:
+        folder: where they are.
+        name: of the job.
+        config: the job's settings.
+        execution: its subtasks.
+        fail: called when the job has to fail: more checkpoints failed than are tolerable, or another manager took over.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        name: str,
+        config: JobConfig,
+        execution: Execution,
+        fail: Callable[[PenstockError], None],
+    ) -> None:
+        self._folder = folder
+        self._store = folder.store
+        self._name = name
+        self._config = config
+        self._execution = execution
+        self._fail = fail
+        self._coordinator: CheckpointCoordinator | None = None
+        self._epoch = 0
+        self._attempt = 0
+        self._targets: dict[int, str] = {}
+        self._urls: dict[int, str] = {}
+        self._wanted: dict[int, asyncio.Future[str]] = {}
+        self._committing: dict[int, asyncio.Future[None]] = {}
+        self._storing: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.completed = 0
+        self.latest_url: str | None = None
+
+    async def claim(self) -> int:
+        """Take the job's folder over; the number of this manager.
+
+        Raises:
+            CheckpointError: it cannot be used, or the newest checkpoint cannot be read.
+        """
+        claim = await asyncio.to_thread(self._store.claim)
+        self._epoch = claim.epoch
+        self._coordinator = CheckpointCoordinator(
+            self._config.checkpoints,
+            self._folder.job_id,
+            self._name,
+            self._config.max_parallelism,
+            claim.next_checkpoint,
+            claim.retained,
+        )
+        self.completed = self.latest.checkpoint if self.latest else 0
+        return claim.epoch
+
+    @property
+    def coordinator(self) -> CheckpointCoordinator:
+        assert self._coordinator is not None, "claim comes first"
+        return self._coordinator
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """What the job goes on from after a failure."""
+        return self.coordinator.latest
+
+    async def restore(self, graph: PhysicalGraph) -> Restore:
+        """How the subtasks of an attempt begin.
+
+        Raises:
+            RestoreError, CheckpointError: the newest checkpoint does not fit, or cannot be read.
+        """
+        latest = self.latest
+        if latest is None:
+            return Restore(self._store, self._folder.start)
+        return Restore(self._store, await asyncio.to_thread(self._store.plan, graph, latest), latest.checkpoint)
+
+    # Attempts
+
+    def start_attempt(self, attempt: int, graph: PhysicalGraph) -> None:
+        """All subtasks of an attempt run."""
+        self._attempt = attempt
+        split = {task.source.uid: task.source.split_parallelism for task in graph.tasks if task.source is not None}
+        self._obey(self.coordinator.start_attempt(attempt, places(graph), split, time.monotonic()))
+
+    def end_attempt(self, reason: AbortReason = AbortReason.ATTEMPT_ENDED) -> None:
+        """The attempt is over: what is under way is given up, but for a manifest that is being written."""
+        if self._coordinator is not None:
+            self._obey(self.coordinator.end_attempt(time.monotonic(), reason))
+        for number, committing in self._committing.items():
+            if not committing.done():
+                where = self._urls.get(number, "")
+                committing.set_exception(
+                    CheckpointError(
+                        f"{where} is complete, but the job failed before all of its sinks had committed what belongs "
+                        "to it; a job that starts from it commits that"
+                    )
+                )
+        self._committing.clear()
+
+    async def settled(self) -> None:
+        """Return when no manifest is being written: what is newest then is what the job goes on from."""
+        while self._storing:
+            await asyncio.wait(list(self._storing))
+
+    async def take(self, kind: SnapshotKind, directory: str | None = None) -> str:
+        """Take a checkpoint or savepoint now: its URL, when it is complete and, where it commits, all sinks have.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        now = time.monotonic()
+        number, instructions = self.coordinator.request(kind, now, _now_ms(), directory)
+        wanted = self._wanted[number] = asyncio.get_running_loop().create_future()
+        committing = self._committing[number] = asyncio.get_running_loop().create_future()
+        # Nobody may be left to hear of it, where the job is cancelled.
+        for waiting in (wanted, committing):
+            waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._obey(instructions)
+        url = await wanted
+        if kind is not SnapshotKind.SAVEPOINT:
+            await committing
+        return url
+
+    # Instructions
+
+    def _obey(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Trigger():
+                    self._spawn(self._trigger(self._attempt, instruction))
+                case Store(checkpoint):
+                    storing = self._spawn(self._write(checkpoint))
+                    self._storing.add(storing)
+                    storing.add_done_callback(self._storing.discard)
+                case NotifyComplete(checkpoint, told):
+                    self._spawn(self._complete(checkpoint, told))
+                case NotifyAborted(checkpoint, _, message, told):
+                    self._give_up(checkpoint, message)
+                    for place in told:
+                        self._spawn(self._abort(place, checkpoint))
+                case Delete(savepoint=0):
+                    self._spawn(self._delete(instruction))
+                case Delete():
+                    # What is left of a savepoint has no manifest, and stands in a folder of its own.
+                    continue
+                case FailJob(message):
+                    self._fail(CheckpointError(message))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.coordinator.deadline
+        if deadline is not None:
+            wait = max(0.0, deadline - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
+
+    def _tick(self) -> None:
+        self._obey(self.coordinator.tick(time.monotonic(), _now_ms()))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def _trigger(self, attempt: int, trigger: Trigger) -> None:
+        barrier, target = trigger.barrier, None
+        if barrier.kind is not SnapshotKind.CHECKPOINT:
+            try:
+                target = await asyncio.to_thread(self._store.savepoint_target, barrier.checkpoint, trigger.directory)
+            except Exception as error:
+                place = trigger.places[0]
+                self._on_answer(attempt, barrier.checkpoint, place, Declined(str(error)))
+                return
+            self._targets[barrier.checkpoint] = target
+        for place in trigger.places:
+            self._spawn(self._ask(place, attempt, barrier, target))
+
+    async def _ask(self, place: Place, attempt: int, barrier: Barrier, target: str | None) -> None:
+        actor, running = self._execution.actors.get(place), self._execution.attempts.get(place)
+        if actor is None or running is None:
+            return
+        try:
+            answer = await actor.checkpoint.remote(running, barrier, target)
+        except RayError:
+            # Of a process that died, the watch tells.
+            return
+        self._on_answer(attempt, barrier.checkpoint, place, answer)
+
+    def _on_answer(self, attempt: int, checkpoint: int, place: Place, answer: Any) -> None:
+        now = time.monotonic()
+        if isinstance(answer, Declined):
+            self._obey(self.coordinator.decline(attempt, checkpoint, place, answer.message, now)[1])
+        else:
+            self._obey(self.coordinator.acknowledge(attempt, checkpoint, place, answer, now, _now_ms())[1])
+
+    async def _write(self, checkpoint: CompletedCheckpoint) -> None:
+        number = checkpoint.checkpoint
+        try:
+            url = await asyncio.to_thread(self._store.complete, self._epoch, checkpoint, self._targets.get(number))
+        except FencedError as error:
+            self._fail(error)
+            return
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            self._obey(self.coordinator.on_store_failed(number, message, time.monotonic()))
+            return
+        self._urls[number] = url
+        if checkpoint.kind is SnapshotKind.CHECKPOINT:
+            self.completed = max(self.completed, number)
+            self.latest_url = url
+        self._obey(self.coordinator.on_stored(number, time.monotonic()))
+        if (wanted := self._wanted.pop(number, None)) is not None and not wanted.done():
+            wanted.set_result(url)
+
+    async def _complete(self, checkpoint: int, told: Sequence[Place]) -> None:
+        committed = await asyncio.gather(*(self._commit(place, checkpoint) for place in told))
+        committing = self._committing.pop(checkpoint, None)
+        if committing is not None and not committing.done() and all(committed):
+            committing.set_result(None)
+
+    async def _commit(self, place: Place, checkpoint: int) -> bool:
+        actor, running = self._execution.actors.get(place), self._execution.attempts.get(place)
+        if actor is None or running is None:
+            return False
+        try:
+            return bool(await actor.complete.remote(running, checkpoint))
+        except RayError:
+            return False
+
+    async def _abort(self, place: Place, checkpoint: int) -> None:
+        actor, running = self._execution.actors.get(place), self._execution.attempts.get(place)
+        if actor is not None and running is not None:
+            try:
+                await actor.abort.remote(running, checkpoint)
+            except RayError:
+                return
+
+    def _give_up(self, checkpoint: int, message: str) -> None:
+        self._committing.pop(checkpoint, None)
+        if (wanted := self._wanted.pop(checkpoint, None)) is not None and not wanted.done():
+            wanted.set_exception(CheckpointError(message))
+
+    async def _delete(self, deletion: Delete) -> None:
+        try:
+            await asyncio.to_thread(self._store.delete, deletion.checkpoints, deletion.files)
+        except Exception as error:
+            # It costs storage and nothing else.
+            _LOG.warning("files of old checkpoints of job %r could not be deleted: %s", self._name, error)
+
+    # End
+
+    def close(self) -> None:
+        """The job has ended: whoever waits for a checkpoint is told, and nothing is triggered any more."""
+        if self._coordinator is not None:
+            self.end_attempt(AbortReason.JOB_ENDED)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def discard(self) -> None:
+        """Remove the job's folder, unless it is fenced or cannot be."""
+        await self.settled()
+        try:
+            await asyncio.to_thread(self._store.discard)
+        except CheckpointError as error:
+            _LOG.warning("the checkpoints of job %r could not be removed: %s", self._name, error)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

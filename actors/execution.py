@@ -1,0 +1,365 @@
+"""The processes of a job and what they run: makes them, deploys attempts into them, watches them, replaces the dead.
+
+The job manager drives it, and hears what happens: an event for the first row, the end, an error and the death of each
+subtask. It decides nothing: which part of the job restarts, and when, is the manager's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from penstock.actors.alignment import align
+from penstock.actors.deployment import deployment, places, slot_bundles
+from penstock.actors.running_task import Restore, SubtaskEvent
+from penstock.actors.slots import Slots
+from penstock.actors.standbys import Standbys
+from penstock.actors.subtask import SubtaskActor
+from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.config import JobConfig
+from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.alignment import alignment_groups
+
+_STOP_SECONDS: Final = 5.0
+_RESET_SECONDS: Final = 10.0
+"""How long a function of the user may keep a subtask of a failed attempt from ending before its process is killed."""
+_METRICS_SECONDS: Final = 2.0
+_START_SECONDS: Final = 5.0
+"""How much longer to wait for each process that has to start."""
+_PINGS: Final = 5
+"""How often a subtask is asked within the heartbeat time-out."""
+_CALLS: Final = 10_000
+"""How many calls an actor takes at once. Pushes wait in the receiver, as many as there is credit on all its channels,
+and a process may be deployed again with more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A subtask has something to say; `at`: monotonic seconds."""
+
+    place: Place
+    attempt: int
+    event: SubtaskEvent
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A subtask has failed, or its process has died; `at`: when it was noticed, monotonic seconds.
+
+    Without a place, it is the job that failed as a whole.
+    """
+
+    place: Place | None
+    attempt: int
+    error: PenstockError
+    at: float
+
+
+Event: TypeAlias = Reported | Failed
+
+
+class Execution:
+    """The processes of one job.
+
+    Args:
+        job_id: whose.
+        config: the job's settings.
+        tell: hears what happens.
+    """
+
+    def __init__(self, job_id: str, config: JobConfig, tell: Callable[[Event], None]) -> None:
+        self.actors: dict[Place, Any] = {}
+        self.attempts: dict[Place, int] = {}
+        self.graph: PhysicalGraph | None = None
+        self._config = config
+        self._tell = tell
+        self._spare: dict[Place, Any] = {}
+        self._graph_ref: Any = None
+        self._slots = Slots(job_id, config.slot_timeout_ms / 1000)
+        self._standbys = Standbys(config.failover.standbys, self._create_standby)
+        self._next_slot = itertools.count()
+        self._actor_class: Any = ray.remote(SubtaskActor)
+        self._watches: dict[Place, asyncio.Task[None]] = {}
+        self._aligning: list[asyncio.Task[None]] = []
+        self._metrics: dict[Place, SubtaskMetrics] = {}
+
+    def remove_old(self) -> None:
+        """Free what an earlier manager of the job has left on the cluster; its processes have died with it."""
+        self._slots.remove_old()
+
+    # Processes
+
+    async def provide(self, graph: PhysicalGraph) -> None:
+        """Have a process for each subtask of `graph`: those that live are kept, others are replaced.
+
+        Raises:
+            ClusterError: there is no room.
+        """
+        wanted = set(places(graph))
+        for place in [place for place in self.actors if place not in wanted]:
+            self.discard(place)
+            self._metrics.pop(place, None)
+        if graph is not self.graph:
+            self.graph = graph
+            self._graph_ref = ray.put(graph)
+        await self._slots.resize(slot_bundles(graph))
+        new = []
+        for place in places(graph):
+            if place not in self.actors:
+                warm = self._spare.pop(place, None)
+                if warm is None and graph.task(place[0]).resources is None:
+                    warm = self._standbys.take()
+                self.actors[place] = warm or self._replacement(graph, place)
+                if warm is None:
+                    new.append(place)
+        self._drop_spare()
+        await self._await_new(new)
+
+    async def prepare(self, graph: PhysicalGraph) -> None:
+        """Make the processes that `graph` needs beside those of the graph that runs, while that goes on.
+
+        Raises:
+            ClusterError: there is no room.
+        """
+        bundles = slot_bundles(graph)
+        if len(bundles) < self._slots.count:
+            return
+        await self._slots.resize(bundles)
+        new = [place for place in places(graph) if place not in self.actors]
+        self._spare = {place: self._replacement(graph, place) for place in new}
+        ref = ray.put(graph)
+        await asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
+
+    def _drop_spare(self) -> None:
+        while self._spare:
+            ray.kill(self._spare.popitem()[1])
+
+    def _replacement(self, graph: PhysicalGraph, place: Place) -> Any:
+        task_id, subtask = place
+        resources = graph.task(task_id).resources
+        cpus, gpus = (resources.num_cpus, resources.num_gpus) if resources else (0, 0)
+        return self._create(subtask, cpus, gpus)
+
+    async def _await_new(self, new: Sequence[Place]) -> None:
+        """Return when the new processes are there: those of a lost node wait until Ray has found another."""
+        seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
+        starting = self._all({place: self.actors[place].prepare.remote(self._graph_ref) for place in new})
+        try:
+            await asyncio.wait_for(starting, seconds)
+        except asyncio.TimeoutError:
+            for place in new:
+                self.discard(place)
+            raise ClusterError(
+                f"{len(new)} processes of the job did not start within {seconds:g} s: is there room on the nodes that "
+                "are left? add nodes, or lower the parallelism"
+            ) from None
+
+    def _create_standby(self) -> Any:
+        return self._create(next(self._next_slot) % self._slots.count, 0, 0)
+
+    def _create(self, slot: int, cpus: float, gpus: float) -> Any:
+        return self._actor_class.options(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            enable_task_events=False,
+            max_concurrency=_CALLS,
+            scheduling_strategy=self._slots.strategy(slot),
+        ).remote()
+
+    def fill_standbys(self) -> None:
+        """Make standbys in the background, as many as are missing."""
+        self._standbys.fill(self._graph_ref)
+
+    def discard(self, place: Place) -> None:
+        """Kill the process of a subtask, whether it is dead, stuck or alive, and forget it."""
+        self._unwatch(place)
+        self.attempts.pop(place, None)
+        actor = self.actors.pop(place, None)
+        if actor is not None:
+            ray.kill(actor)
+
+    # Attempts
+
+    async def deploy(self, chosen: Collection[Place], attempt: int, restore: Restore | None) -> None:
+        """Run subtasks: returns when all of them are restored and open.
+
+        Raises:
+            WorkerLostError: a process died meanwhile; it is forgotten. Errors of tasks come as events.
+        """
+        graph = self.graph
+        assert graph is not None, "provide comes first"
+        await self._all(
+            {
+                place: self.actors[place].deploy.remote(
+                    self._graph_ref, deployment(graph, place, attempt, self.actors, restore)
+                )
+                for place in chosen
+            }
+        )
+        for place in chosen:
+            self.attempts[place] = attempt
+            self._watches[place] = asyncio.ensure_future(self._watch(place, attempt))
+        await self._all({place: self.actors[place].start.remote(attempt) for place in chosen})
+        self._align()
+
+    async def cancel(self, chosen: Collection[Place]) -> None:
+        """End what these subtasks run. Processes that are dead, or do not end it in time, are killed and forgotten."""
+        for place in chosen:
+            self._unwatch(place)
+            self.attempts.pop(place, None)
+        ending = {
+            place: asyncio.ensure_future(_call(self.actors[place].reset.remote()))
+            for place in chosen
+            if place in self.actors
+        }
+        if ending:
+            await asyncio.wait(ending.values(), timeout=_RESET_SECONDS)
+        for place, end in ending.items():
+            if not end.done() or end.exception() is not None:
+                end.cancel()
+                self.discard(place)
+
+    async def _all(self, calls: Mapping[Place, Any]) -> None:
+        """Wait for a call to each of several subtasks; forget those whose process has died.
+
+        Raises:
+            PenstockError: the first of their errors.
+        """
+        answers = await asyncio.gather(*map(_call, calls.values()), return_exceptions=True)
+        first: PenstockError | None = None
+        for place, answer in zip(calls, answers, strict=True):
+            if isinstance(answer, RayActorError):
+                first = first or self._lost(place, answer)
+                self.discard(place)
+            elif isinstance(answer, BaseException):
+                raise answer
+        if first is not None:
+            raise first
+
+    def _lost(self, place: Place, died: Exception) -> WorkerLostError:
+        return WorkerLostError(f"the process of {self.name(place)} died: {died}")
+
+    def name(self, place: Place) -> str:
+        """A subtask in words."""
+        assert self.graph is not None
+        return f"task {self.graph.task(place[0]).name!r}, subtask {place[1]}"
+
+    # Watching
+
+    async def _watch(self, place: Place, attempt: int) -> None:
+        """Tell what happens to a subtask until its attempt is over."""
+        actor = self.actors[place]
+        beating = asyncio.ensure_future(self._heartbeat(place, attempt))
+        seen = 0
+        try:
+            while reports := await actor.watch.remote(attempt, seen):
+                seen += len(reports)
+                now = time.monotonic()
+                for report in reports:
+                    if isinstance(report, SubtaskEvent):
+                        self._tell(Reported(place, attempt, report, now))
+                    else:
+                        self._tell(Failed(place, attempt, report, now))
+                        return
+        except RayActorError as died:
+            self._tell(Failed(place, attempt, self._lost(place, died), time.monotonic()))
+            if self.actors.get(place) is actor:
+                self.discard(place)
+        finally:
+            beating.cancel()
+
+    async def _heartbeat(self, place: Place, attempt: int) -> None:
+        """Fail a subtask whose process lives and does not answer."""
+        timeout = self._config.failover.heartbeat_timeout_ms / 1000
+        actor = self.actors[place]
+        while True:
+            await asyncio.sleep(timeout / _PINGS)
+            try:
+                await asyncio.wait_for(_call(actor.ping.remote()), timeout)
+            except asyncio.TimeoutError:
+                error = WorkerLostError(
+                    f"the process of {self.name(place)} has not answered for {timeout:g} s and is replaced; raise "
+                    "heartbeat_timeout if that is too short for it"
+                )
+                self._tell(Failed(place, attempt, error, time.monotonic()))
+                self.discard(place)
+                return
+            except RayError:
+                return
+
+    def _unwatch(self, place: Place) -> None:
+        watch = self._watches.pop(place, None)
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()
+
+    def _align(self) -> None:
+        """Keep the sources of each alignment group together, in the processes that they have now."""
+        assert self.graph is not None
+        self._stop_aligning()
+        for group in alignment_groups(self.graph):
+            actors = [self.actors[place] for place in group.places]
+            self._aligning.append(asyncio.ensure_future(align(actors, group.update_interval_ms / 1000)))
+
+    def _stop_aligning(self) -> None:
+        while self._aligning:
+            self._aligning.pop().cancel()
+
+    # Metrics, end
+
+    async def metrics(self) -> Sequence[SubtaskMetrics]:
+        """The latest counters of all subtasks that have given any."""
+        asking = [asyncio.ensure_future(self._ask_metrics(place)) for place in self.attempts]
+        if asking:
+            await asyncio.wait(asking, timeout=_METRICS_SECONDS)
+        return self.last_metrics
+
+    @property
+    def last_metrics(self) -> Sequence[SubtaskMetrics]:
+        return [self._metrics[place] for place in sorted(self._metrics)]
+
+    async def _ask_metrics(self, place: Place) -> None:
+        with contextlib.suppress(RayError, KeyError):
+            self._keep_metrics(place, await self.actors[place].metrics.remote(self.attempts[place]))
+
+    def _keep_metrics(self, place: Place, metrics: SubtaskMetrics | None) -> None:
+        if metrics is not None:
+            self._metrics[place] = metrics
+
+    async def stop(self) -> None:
+        """End all processes, and give the slots back."""
+        self._standbys.close()
+        self._stop_aligning()
+        for place in list(self._watches):
+            self._unwatch(place)
+        stopping = [asyncio.ensure_future(self._stop(place)) for place in self.actors]
+        if stopping:
+            await asyncio.wait(stopping, timeout=_STOP_SECONDS)
+        self.kill()
+
+    async def _stop(self, place: Place) -> None:
+        # One that is dead already keeps its last counters.
+        with contextlib.suppress(RayError):
+            self._keep_metrics(place, await self.actors[place].stop.remote())
+
+    def kill(self) -> None:
+        """End all processes without waiting for anything."""
+        for place in list(self.actors):
+            self.discard(place)
+        self._slots.release()
+
+
+async def _call(answer: Any) -> Any:
+    return await answer

@@ -1,0 +1,395 @@
+"""One attempt of one subtask inside its actor: the thread that steps the task, and its ways in and out.
+
+The subtask actor makes one for each deployment, on its event loop; messages, fetches and commands come in there, and
+the thread does nothing but open, step and close the task. Reports (first rows, finished, error) wait to be watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
+from penstock.actors.channels import Push, ReceivingEnd, SendingEnd
+from penstock.actors.results import Fetched, ResultBuffer
+from penstock.engine.checkpointing.store import JobStore, RestorePlan
+from penstock.engine.clock import SystemClock
+from penstock.engine.elements import Barrier, SnapshotKind
+from penstock.engine.errors import PenstockError, located
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.task.alignment import alignment_member
+from penstock.engine.task.build import build_task
+from penstock.engine.task.input_gate import InputGate
+from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.engine.task.outputs import Channel, Message
+
+_GATHER_SECONDS: Final = 0.02
+_LONGEST_WAIT_SECONDS: Final = 86_400.0
+"""A thread cannot wait for centuries (`threading.TIMEOUT_MAX`), and a timer may be as far away."""
+
+
+class SubtaskEvent(enum.Enum):
+    """What a subtask reports of an attempt, apart from errors."""
+
+    FIRST_ROWS = "first rows"
+    """Rows have come to the end of its chain."""
+    FINISHED = "finished"
+    """It has emitted everything, and the client has all that was for it."""
+
+
+Report: TypeAlias = SubtaskEvent | PenstockError
+"""What the job manager hears of a subtask; behind an error nothing follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """How a subtask takes part in checkpoints.
+
+    Args:
+        store: where they are.
+        plan: what it goes on from; None: nothing.
+        checkpoint: number of the job's own checkpoint that it goes on from, 0 for none.
+    """
+
+    store: JobStore
+    plan: RestorePlan | None = None
+    checkpoint: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Which subtask an actor becomes.
+
+    Args:
+        task, subtask: id of the task, and index of the subtask.
+        attempt: number of the execution; messages of other attempts are dropped.
+        targets: for each exchange that leaves the task, the receiving actors with the channel's number there.
+        restore: its part in checkpoints; None: the job takes none.
+    """
+
+    task: int
+    subtask: int
+    attempt: int
+    targets: Sequence[Sequence[tuple[Any, int]]]
+    restore: Restore | None = None
+
+
+class RunningTask:
+    """One attempt of one subtask. All methods run on the event loop, except those of the thread.
+
+    Args:
+        graph, deployment: which one.
+        loop: the actor's event loop.
+    """
+
+    def __init__(self, graph: PhysicalGraph, deployment: Deployment, loop: asyncio.AbstractEventLoop) -> None:
+        self.attempt = deployment.attempt
+        self._graph = graph
+        self._deployment = deployment
+        self._restore = deployment.restore
+        self._loop = loop
+        self._wakeup = threading.Event()
+        self._closing = False
+        self._started = False
+        self._stepped = False
+        self._aborted: PenstockError | None = None
+        self._completed = self._restore.checkpoint if self._restore else 0
+        self._reports: list[Report] = []
+        self._reported = asyncio.Event()
+        self._opened: asyncio.Future[None] = loop.create_future()
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._untaken: set[asyncio.Future[None]] = set()
+        self._commands: deque[Callable[[], None]] = deque()
+        self._targets: dict[int, str] = {}
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._writer: CaptureWriter | None = None
+        self._results: dict[int, ResultBuffer] = {}
+        plan = graph.task(deployment.task)
+        self._name = plan.name
+        channels = graph.input_channels(deployment.task, deployment.subtask)
+        gate = InputGate([channel.input_index for channel in channels])
+        self._receiving = [self._receiving_end(gate, number) for number in range(len(channels))]
+        self.alignment = alignment_member(plan)
+        self._task = self._build(gate)
+        self._ends = [metrics for _, metrics in self._task.metrics.operators[-1:]]
+
+    @property
+    def task(self) -> Task:
+        return self._task
+
+    def _receiving_end(self, gate: InputGate, channel: int) -> ReceivingEnd:
+        def deliver(message: Message, release: Callable[[], None]) -> None:
+            gate.put(channel, message, release)
+            self._wakeup.set()
+
+        return ReceivingEnd(deliver, self._abort)
+
+    def _build(self, gate: InputGate) -> Task:
+        graph, deployment = self._graph, self._deployment
+        plan = graph.task(deployment.task)
+        credit = graph.config.channel_credits
+
+        def open_channel(output: int, index: int) -> Channel:
+            if plan.outputs[output].downstream is None:
+                self._results[output] = ResultBuffer(credit, self._loop, self._wakeup.set, self._completed)
+                return self._results[output]
+            peer, channel = deployment.targets[output][index]
+            push = _pusher(peer, deployment.attempt, channel)
+            return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread)
+
+        return build_task(graph, plan, deployment.subtask, gate, open_channel, SystemClock(), self.alignment)
+
+    # Life
+
+    async def start(self) -> None:
+        """Begin: returns when the task has been restored and opened, or has failed at it, which is then reported."""
+        self._started = True
+        threading.Thread(target=self._run, name="task-loop", daemon=True).start()
+        await asyncio.shield(self._opened)
+
+    async def close(self) -> None:
+        """Stop stepping; returns when the task has been closed."""
+        self._closing = True
+        self._wakeup.set()
+        for buffer in self._results.values():
+            buffer.take()
+        if not self._started:
+            # The thread never began: nobody else says that the subtask has ended.
+            self._on_closed(None)
+        await asyncio.shield(self._closed)
+
+    async def watch(self, seen: int) -> Sequence[Report]:
+        """The reports behind the first `seen` ones; waits for some. None once the attempt is closed."""
+        while len(self._reports) <= seen and not self._closed.done():
+            self._reported.clear()
+            await self._reported.wait()
+        return self._reports[seen:]
+
+    def _report(self, report: Report) -> None:
+        self._reports.append(report)
+        self._reported.set()
+
+    # The thread
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        # Whatever a user's function raises, SystemExit too, must end the subtask and not only its thread.
+        try:
+            self._open()
+            self._loop.call_soon_threadsafe(_resolve, self._opened)
+            self._step_to_the_end()
+        except BaseException as raised:
+            error = raised
+        try:
+            self._task.close()
+        except BaseException as raised:
+            error = error or raised
+        if self._writer is not None:
+            self._writer.close()
+        located_error = located(error, self._name, self._deployment.subtask) if error is not None else None
+        self._loop.call_soon_threadsafe(self._on_closed, located_error)
+
+    def _open(self) -> None:
+        restored = None
+        if self._restore is not None:
+            store, plan, place = self._restore.store, self._restore.plan, self._deployment
+            where = (self._graph, place.task, place.subtask)
+            writer = store.writer(*where, self.attempt, plan, self._targets)
+            self._writer = CaptureWriter(writer, self._answer_from_any_thread)
+            restored = store.load(self._graph, plan, place.task, place.subtask) if plan is not None else None
+        self._task.open(restored)
+
+    def _step_to_the_end(self) -> None:
+        while not self._closing:
+            # Cleared before the step: what arrives during the step sets it again, and the wait returns at once.
+            self._wakeup.clear()
+            while self._commands:
+                self._commands.popleft()()
+            result = self._task.step()
+            self._hand_over()
+            match result:
+                case Progress():
+                    continue
+                case Idle(until) | Blocked(until):
+                    self._wakeup.wait(_patience(until, time.monotonic()))
+                case Finished():
+                    if not self._stepped:
+                        self._stepped = True
+                        self._loop.call_soon_threadsafe(self._on_finished)
+                    if self._writer is None:
+                        return
+                    # Checkpoints go on until the whole job has finished, and the last one commits.
+                    self._wakeup.wait()
+
+    def _hand_over(self) -> None:
+        """Give the captures to the writer, and say when rows have come to the end of the chain."""
+        if self._writer is not None:
+            for capture in self._task.take_captures():
+                self._writer.put(capture)
+        if self._ends and (self._ends[0].rows_in or self._ends[0].rows_out):
+            self._ends.clear()
+            self._loop.call_soon_threadsafe(self._report, SubtaskEvent.FIRST_ROWS)
+
+    def _answer_from_any_thread(self, checkpoint: int, answer: Answer) -> None:
+        self._loop.call_soon_threadsafe(self._answer, checkpoint, answer)
+
+    # What the thread says, on the event loop
+
+    def _on_finished(self) -> None:
+        for buffer in self._results.values():
+            buffer.arrived.set()
+        # Rows for the client are safe only once the client has asked for more and been told that there is none.
+        if not self._results:
+            self._report(SubtaskEvent.FINISHED)
+
+    def _on_closed(self, error: PenstockError | None) -> None:
+        error = self._aborted or error
+        if error is not None:
+            self._report(error)
+        for buffer in self._results.values():
+            buffer.arrived.set()
+        # Calls that nobody will answer any more must not fill the actor, which may be deployed again.
+        for waiting in (self._opened, self._closed, *self._untaken):
+            _resolve(waiting)
+        self._reported.set()
+        for checkpoint in list(self._answers):
+            self._answer(checkpoint, Declined("the subtask has ended"))
+
+    def _abort(self, error: PenstockError) -> None:
+        """Stop stepping, and end with the error once the task has been closed."""
+        self._aborted = self._aborted or error
+        self._closing = True
+        self._wakeup.set()
+
+    def _abort_from_any_thread(self, error: PenstockError) -> None:
+        self._loop.call_soon_threadsafe(self._abort, error)
+
+    # Rows
+
+    async def push(self, channel: int, sequence: int, message: Message) -> None:
+        """Take a message; returns when the task has taken it out of its inbox (that return is the credit)."""
+        if self._closed.done():
+            return
+        taken: asyncio.Future[None] = self._loop.create_future()
+
+        def release() -> None:
+            self._loop.call_soon_threadsafe(_resolve, taken)
+
+        self._untaken.add(taken)
+        try:
+            self._receiving[channel].receive(sequence, message, release)
+            await taken
+        finally:
+            self._untaken.discard(taken)
+
+    async def fetch(self, output: int, received: int, seconds: float) -> Fetched:
+        """Rows for the client from exchange `output`, which has `received` batches; waits for some up to `seconds`."""
+        buffer = self._results[output]
+        buffer.received(received)
+        if not self._stepped:
+            try:
+                await asyncio.wait_for(buffer.arrived.wait(), seconds)
+            except asyncio.TimeoutError:
+                return Fetched([], not self._closed.done(), self._completed)
+            if buffer.credits and not self._stepped:
+                # A call for every few rows would cost more than the rows: let some gather.
+                await asyncio.sleep(_GATHER_SECONDS)
+        rows = buffer.take()
+        exhausted = self._stepped and not rows
+        if exhausted and not buffer.exhausted:
+            buffer.exhausted = True
+            if all(result.exhausted for result in self._results.values()):
+                self._report(SubtaskEvent.FINISHED)
+        return Fetched(rows, not exhausted and not self._closed.done(), self._completed)
+
+    def align(self, minimum: int) -> None:
+        """The earliest position of the alignment group: splits that are too far ahead of it wait."""
+        if self.alignment is not None:
+            # The thread of the task reads it before each batch, and again when it is woken.
+            self.alignment.minimum = minimum
+            self._wakeup.set()
+
+    # Checkpoints
+
+    async def checkpoint(self, barrier: Barrier, target: str | None) -> Answer:
+        """Take part in a checkpoint; returns when the files are there, or with the reason why they will not be.
+
+        Args:
+            barrier: which.
+            target: of a savepoint: the URL of its folder.
+        """
+        if self._closed.done():
+            return Declined("the subtask has ended")
+        if target is not None:
+            self._targets[barrier.checkpoint] = target
+        answer = self._answers.setdefault(barrier.checkpoint, self._loop.create_future())
+        self._command(lambda: self._task.expect(barrier))
+        given = await asyncio.shield(answer)
+        if not isinstance(given, Declined) and barrier.kind is not SnapshotKind.SAVEPOINT:
+            delivering = asyncio.gather(
+                *(buffer.delivered(barrier.checkpoint, given.finished) for buffer in self._results.values())
+            )
+            await asyncio.wait([delivering, self._closed], return_when=asyncio.FIRST_COMPLETED)
+            if not delivering.done():
+                delivering.cancel()
+                return Declined("the subtask has ended")
+        return given
+
+    def abort(self, checkpoint: int) -> None:
+        """The checkpoint will not be."""
+        self._command(lambda: self._task.abort(checkpoint))
+        self._answer(checkpoint, Declined("the checkpoint was aborted"))
+
+    async def complete(self, checkpoint: int) -> bool:
+        """The checkpoint counts; returns when the sinks have committed. False: the subtask ended before."""
+        self._completed = max(self._completed, checkpoint)
+        committed: asyncio.Future[None] = self._loop.create_future()
+
+        def commit() -> None:
+            self._task.complete(checkpoint)
+            self._loop.call_soon_threadsafe(_resolve, committed)
+
+        self._command(commit)
+        await asyncio.wait([committed, self._closed], return_when=asyncio.FIRST_COMPLETED)
+        return committed.done()
+
+    def drain(self) -> None:
+        """End the input here, if the task is a source."""
+        self._command(self._task.drain)
+
+    def _answer(self, checkpoint: int, answer: Answer) -> None:
+        waiting = self._answers.pop(checkpoint, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def _command(self, command: Callable[[], None]) -> None:
+        """Have the thread do something between two steps."""
+        self._commands.append(command)
+        self._wakeup.set()
+
+
+def _patience(until: float | None, now: float) -> float | None:
+    """How long (seconds) the thread waits at a time before it steps again; None for as long as nothing comes."""
+    return None if until is None else min(max(0.0, until - now), _LONGEST_WAIT_SECONDS)
+
+
+def _resolve(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _pusher(peer: Any, attempt: int, channel: int) -> Push:
+    method = peer.push
+
+    def push(sequence: int, message: Message) -> Future[None]:
+        call: Future[None] = method.remote(attempt, channel, sequence, message).future()
+        return call
+
+    return push

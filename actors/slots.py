@@ -1,0 +1,96 @@
+"""The slots of a job on the cluster: one placement group each, so that a rescale can add and give back single ones.
+
+The job manager's execution reserves them before it creates actors, and releases them when the job ends. They bear the
+job's id, because Ray keeps them when it restarts a job manager: the new one removes those of the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import ray
+from ray.util import get_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from penstock.engine.errors import ClusterError
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    bundle: Mapping[str, float]
+    group: PlacementGroup
+
+
+class Slots:
+    """The slots of one job.
+
+    Args:
+        job_id: whose.
+        timeout_s: how long to wait for room.
+    """
+
+    def __init__(self, job_id: str, timeout_s: float) -> None:
+        self._prefix = f"penstock:{job_id}:"
+        self._timeout_s = timeout_s
+        self._slots: list[_Slot] = []
+        self._made = 0
+
+    def remove_old(self) -> None:
+        """Give back what an earlier job manager of the same job had reserved."""
+        for group in placement_group_table().values():
+            if str(group["name"]).startswith(self._prefix) and group["state"] != "REMOVED":
+                remove_placement_group(get_placement_group(group["name"]))
+
+    async def resize(self, bundles: Sequence[Mapping[str, float]]) -> None:
+        """Have exactly these slots: those that fit already are kept. The actors in the others must be gone.
+
+        Raises:
+            ClusterError: there is no room.
+        """
+        kept = len(self._slots) if len(self._slots) <= len(bundles) else len(bundles)
+        while kept and any(self._slots[slot].bundle != bundles[slot] for slot in range(kept)):
+            kept -= 1
+        for slot in self._slots[kept:]:
+            remove_placement_group(slot.group)
+        del self._slots[kept:]
+        new = []
+        for bundle in bundles[kept:]:
+            self._made += 1
+            group = placement_group([dict(bundle)], strategy="PACK", name=f"{self._prefix}{self._made}")
+            self._slots.append(_Slot(bundle, group))
+            new.append(group)
+        if not await asyncio.to_thread(_all_ready, new, time.monotonic() + self._timeout_s):
+            raise ClusterError(
+                f"no room for {len(bundles)} slots of {dict(bundles[0])} within {self._timeout_s:g} s; the cluster has "
+                f"{_cluster_resources()}; lower the parallelism or slot_cpus, or add nodes (a cluster embedded by an "
+                "earlier job keeps its size until ray.shutdown())"
+            )
+
+    def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
+        """Where an actor of slot number `slot` is placed."""
+        return PlacementGroupSchedulingStrategy(self._slots[slot].group, 0)
+
+    @property
+    def count(self) -> int:
+        return len(self._slots)
+
+    def release(self) -> None:
+        """Give all slots back; Ray kills what still runs in them."""
+        for slot in self._slots:
+            remove_placement_group(slot.group)
+        self._slots.clear()
+
+
+def _all_ready(groups: Sequence[PlacementGroup], deadline: float) -> bool:
+    """Wait until all groups have been placed, or the deadline (monotonic seconds) has come."""
+    return all(group.wait(max(0.01, deadline - time.monotonic())) for group in groups)
+
+
+def _cluster_resources() -> dict[str, float]:
+    """What the cluster has in all, without Ray's own markers."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return {name: amount for name, amount in resources.items() if not name.startswith("node:")}

@@ -1,0 +1,87 @@
+"""Warm processes that take the place of those that die, so that a recovery need not wait for a process to start.
+
+The execution of a job fills the pool in the background once the job runs, and takes from it when a process is lost. A
+standby that dies is replaced, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+
+_AGAIN_SECONDS: Final = 5.0
+
+
+class Standbys:
+    """The standbys of one job.
+
+    Args:
+        size: how many are kept.
+        create: makes a subtask actor, without waiting for it.
+    """
+
+    def __init__(self, size: int, create: Callable[[], Any]) -> None:
+        self._size = size
+        self._create = create
+        self._graph: Any = None
+        self._warm: deque[Any] = deque()
+        self._minding: set[asyncio.Task[None]] = set()
+        self._warming = 0
+        self._closed = False
+
+    def fill(self, graph: Any) -> None:
+        """Begin to make as many as are missing.
+
+        Args:
+            graph: ref of the job's graph, which brings the job's modules into the processes.
+        """
+        self._graph = graph
+        while not self._closed and len(self._warm) + self._warming < self._size:
+            self._warming += 1
+            minding = asyncio.ensure_future(self._mind())
+            self._minding.add(minding)
+            minding.add_done_callback(self._minding.discard)
+
+    def take(self) -> Any | None:
+        """A warm actor, or None if there is none."""
+        return self._warm.popleft() if self._warm else None
+
+    @property
+    def warm(self) -> int:
+        """How many are ready."""
+        return len(self._warm)
+
+    async def _mind(self) -> None:
+        """Make one, and watch it as long as it lives."""
+        actor = self._create()
+        try:
+            await actor.prepare.remote(self._graph)
+        except RayError:
+            await asyncio.sleep(_AGAIN_SECONDS)
+            self._warming -= 1
+            self.fill(self._graph)
+            return
+        except asyncio.CancelledError:
+            ray.kill(actor)
+            raise
+        self._warming -= 1
+        self._warm.append(actor)
+        with contextlib.suppress(RayError):
+            await actor.wait.remote()
+        if actor in self._warm:
+            self._warm.remove(actor)
+            self.fill(self._graph)
+
+    def close(self) -> None:
+        """End all of them."""
+        self._closed = True
+        for minding in self._minding:
+            minding.cancel()
+        while self._warm:
+            ray.kill(self._warm.popleft())

@@ -1,0 +1,41 @@
+"""Whether a job can take checkpoints, asked before anything starts.
+
+The environment calls it for jobs whose configuration has an interval, and a job's manager before a savepoint. The
+answer depends on the program alone.
+"""
+
+from __future__ import annotations
+
+from penstock.engine.errors import GraphError
+from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.operators.iteration import IterationHeadFactory
+
+
+def check_checkpointable(graph: PhysicalGraph) -> None:
+    """Make sure that each part of the job can go on from a checkpoint.
+
+    Args:
+        graph: the job.
+
+    Raises:
+        GraphError: it has loops, or sources that cannot go on where they were; names them, and what to do.
+    """
+    problems = [problem for task in graph.tasks for problem in _problems(task)]
+    if problems:
+        raise GraphError(f"job {graph.name!r} cannot take checkpoints: {'; '.join(problems)}")
+
+
+def _problems(task: TaskPlan) -> list[str]:
+    problems = [
+        f"operator {operator.name!r} is the head of a loop, and rows that go round cannot be held at a barrier: run "
+        "the job without a checkpoint interval, or unroll the loop"
+        for operator in task.operators
+        if isinstance(operator.factory, IterationHeadFactory)
+    ]
+    source = task.source
+    if source is not None and not source.source.rewindable:
+        problems.append(
+            f"source {source.name!r} ({type(source.source).__name__}) cannot go on where it was: give it "
+            "open_at(), and its readers position(), or run the job without a checkpoint interval"
+        )
+    return problems

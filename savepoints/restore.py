@@ -1,0 +1,310 @@
+"""Which state each operator goes on from, and reading it: after a failure, from a savepoint, at another parallelism.
+
+The manager of a job plans, which checks all before anything starts; each subtask then loads its share. Operators are
+found by their uids, wherever in the program they are now; each subtask reads only what it may need.
+"""
+
+from __future__ import annotations
+
+import enum
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from penstock.engine.checkpointing.handles import (
+    CompletedCheckpoint,
+    NativeHandle,
+    OperatorHandle,
+    SubtaskHandle,
+    TableHandle,
+)
+from penstock.engine.checkpointing.restored import RestoredTask, share_in_flight
+from penstock.engine.checkpointing.store import RestorePlan
+from penstock.engine.checkpointing.task_capture import in_flight_origin
+from penstock.engine.elements import Batch
+from penstock.engine.errors import RestoreError, nearest
+from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.state.capture import merge_rows
+from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.snapshot import (
+    OperatorSnapshot,
+    Redistribution,
+    StateTable,
+    rows_of_groups,
+    share,
+)
+from penstock.savepoints.paths import check_path
+from penstock.savepoints.routing import routed
+from penstock.savepoints.segments import decode_batches, decode_table, read_file
+from penstock.savepoints.storage import BlobStore, OpenBlobs
+from penstock.savepoints.writer import uids_of
+
+NativeReader: TypeAlias = Callable[[Path, Mapping[str, str], range], Mapping[str, StateTable]]
+"""Makes keyed tables of a backend's files: given their folder, `NativeHandle.metadata`, and the wanted key groups."""
+
+
+class NonRestoredState(enum.Enum):
+    """What becomes of state in a savepoint whose operator the program does not have."""
+
+    REFUSED = "refused"
+    """The job does not start."""
+    DROPPED = "dropped"
+    """The job starts without it."""
+
+
+def plan_failover(graph: PhysicalGraph, checkpoint: CompletedCheckpoint, location: str) -> RestorePlan:
+    """The plan for going on from the job's own checkpoint, after a failure or at another parallelism.
+
+    Args:
+        graph: the program, the same as when the checkpoint was taken but for its parallelism.
+        checkpoint: what is restored.
+        location: URL of the job's folder.
+
+    Raises:
+        RestoreError: it does not fit.
+    """
+    _check_fits(graph, checkpoint, location)
+    _check_operators(graph, checkpoint, location)
+    return RestorePlan(location, checkpoint, failover=_same_subtasks(graph, checkpoint))
+
+
+def plan_restore(
+    graph: PhysicalGraph,
+    checkpoint: CompletedCheckpoint,
+    location: str,
+    non_restored: NonRestoredState = NonRestoredState.REFUSED,
+) -> RestorePlan:
+    """The plan for starting a program from a savepoint, or from a retained checkpoint of another job.
+
+    Operators that the savepoint does not know start without state; the parallelism may be any.
+
+    Args:
+        graph: the program.
+        checkpoint: what is restored.
+        location: URL of the folder that its files are relative to.
+        non_restored: what becomes of state whose operator the program does not have.
+
+    Raises:
+        RestoreError: the number of key groups differs, state or rows under way would get lost. Says what to do.
+    """
+    _check_fits(graph, checkpoint, location)
+    dropped = _missing_operators(graph, checkpoint)
+    if non_restored is NonRestoredState.REFUSED:
+        _check_operators(graph, checkpoint, location)
+    return RestorePlan(location, checkpoint, failover=False, drop_operators=tuple(dropped))
+
+
+def _same_subtasks(graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> bool:
+    """Whether each subtask goes on from one that had its number, its parallelism, and no other operators."""
+    now = {(task.id, subtask): task for task in graph.tasks for subtask in range(task.parallelism)}
+    then = {(handle.task, handle.subtask): handle for handle in checkpoint.subtasks}
+    return now.keys() == then.keys() and all(
+        handle.parallelism == now[place].parallelism
+        and {operator.uid for operator in handle.operators} <= {*uids_of(now[place])}
+        for place, handle in then.items()
+    )
+
+
+def _check_fits(graph: PhysicalGraph, checkpoint: CompletedCheckpoint, location: str) -> None:
+    most = graph.config.max_parallelism
+    if checkpoint.max_parallelism != most:
+        raise RestoreError(
+            f"{_named(checkpoint, location)} has max_parallelism {checkpoint.max_parallelism}, and the program {most}: "
+            "keyed state is kept by key groups, as many as max_parallelism, and cannot be divided otherwise; set "
+            f"max_parallelism={checkpoint.max_parallelism} (parallelism may be anything up to that)"
+        )
+    exchanges = {exchange.uid for task in graph.tasks for exchange in task.outputs}
+    under_way = {in_flight_origin(rows.exchange)[0] for handle in checkpoint.subtasks for rows in handle.in_flight}
+    lost = sorted(under_way - exchanges)
+    if lost:
+        raise RestoreError(
+            f"{_named(checkpoint, location)} is unaligned and holds rows that were on their way on exchanges which "
+            f"the program does not have: {', '.join(map(repr, lost))}; restore it with the program that took it, take "
+            "a savepoint, and start the new program from that"
+        )
+
+
+def _check_operators(graph: PhysicalGraph, checkpoint: CompletedCheckpoint, location: str) -> None:
+    missing = _missing_operators(graph, checkpoint)
+    if not missing:
+        return
+    known = [uid for task in graph.tasks for uid in uids_of(task)]
+    listed = "; ".join(f"{uid!r} (operator {name!r}){nearest(uid, known)}" for uid, name in missing.items())
+    raise RestoreError(
+        f"{_named(checkpoint, location)} holds state of operators that the program does not have: {listed}. The "
+        f"program has the uids {', '.join(map(repr, known))}. Give the operators the uids that they "
+        "had, .uid(...), or drop their state with allow_non_restored_state"
+    )
+
+
+def _missing_operators(graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> dict[str, str]:
+    """Uid and name of the operators with state that the program does not have."""
+    known = {uid for task in graph.tasks for uid in uids_of(task)}
+    operators = [operator for handle in checkpoint.subtasks for operator in handle.operators]
+    return {op.uid: op.name for op in operators if op.uid not in known and (op.tables or op.native is not None)}
+
+
+def _named(checkpoint: CompletedCheckpoint, location: str) -> str:
+    return f"{checkpoint.kind.value} {checkpoint.checkpoint} of job {checkpoint.job_name!r} in {location}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Whose share of the state is read.
+
+    Args:
+        blobs: where the files are.
+        subtask, parallelism, max_parallelism: of the subtask that goes on.
+        directory: for temporary files; None: the system's.
+    """
+
+    blobs: BlobStore
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    directory: str | None = None
+
+    def groups_of(self, old: SubtaskHandle) -> range:
+        """The key groups that belonged to an old subtask and belong to this one."""
+        now = key_group_range(self.subtask, self.parallelism, self.max_parallelism)
+        then = key_group_range(old.subtask, old.parallelism, self.max_parallelism)
+        start = max(now.start, then.start)
+        return range(start, max(start, min(now.stop, then.stop)))
+
+
+def load_task(open_blobs: OpenBlobs, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
+    """Read what one subtask goes on from.
+
+    Args:
+        open_blobs: opens the folder of the plan.
+        graph, plan: the program and the plan made for it.
+        task, subtask: which.
+
+    Raises:
+        CheckpointCorruptError: a file is missing or not as it was written.
+        RestoreError: a state is in a format that this installation does not know.
+    """
+    own, config, checkpoint = graph.task(task), graph.config, plan.checkpoint
+    blobs = routed(open_blobs(plan.location), config.checkpoints.storage_overrides, checkpoint.job_id, open_blobs)
+    to = _Share(blobs, subtask, own.parallelism, config.max_parallelism, config.state_directory)
+    if to.directory is not None:
+        Path(to.directory).mkdir(parents=True, exist_ok=True)
+    held = {uid: _old_subtasks(checkpoint, uid) for uid in uids_of(own)}
+    operators = {uid: _load_operator(to, old) for uid, old in held.items() if old}
+    return RestoredTask(
+        operators,
+        _load_in_flight(to, own, checkpoint),
+        _had_finished(held.values(), subtask, own.parallelism),
+        tracked=plan.failover,
+    )
+
+
+_Old: TypeAlias = tuple[SubtaskHandle, OperatorHandle]
+"""An old subtask, and its part of the operator in question."""
+
+
+def _old_subtasks(checkpoint: CompletedCheckpoint, uid: str) -> list[_Old]:
+    found = [
+        (handle, operator) for handle in checkpoint.subtasks for operator in handle.operators if operator.uid == uid
+    ]
+    return sorted(found, key=lambda one: one[0].subtask)
+
+
+def _had_finished(held: Iterable[Sequence[_Old]], subtask: int, parallelism: int) -> bool:
+    """Whether nothing is left to do: its operators had finished where it was before, or everywhere after a rescale."""
+    by_operator = list(held)
+    for old in by_operator:
+        before = [handle for handle, _ in old if handle.parallelism != parallelism or handle.subtask == subtask]
+        if not before or not all(handle.finished for handle in before):
+            return False
+    return bool(by_operator)
+
+
+def _load_in_flight(to: _Share, task: TaskPlan, checkpoint: CompletedCheckpoint) -> dict[str, list[Batch]]:
+    exchanges = {exchange.uid for exchange in task.outputs}
+    parts = []
+    # Receivers first: what had arrived goes before what had not been sent.
+    for handle in sorted(checkpoint.subtasks, key=lambda one: one.task, reverse=True):
+        part: dict[str, list[Batch]] = {}
+        for rows in handle.in_flight:
+            exchange, sender = in_flight_origin(rows.exchange)
+            if exchange in exchanges and sender % to.parallelism == to.subtask:
+                part[rows.exchange] = decode_batches(read_file(to.blobs, rows.file), rows.file, to.blobs.url)
+        parts.append(part)
+    return share_in_flight(parts, to.subtask, to.parallelism)
+
+
+def _load_operator(to: _Share, old: Sequence[_Old]) -> OperatorSnapshot:
+    tables: list[dict[str, StateTable]] = [{} for _ in old]
+    for name in dict.fromkeys(name for _, operator in old for name in operator.tables):
+        for place, table in _load_state(to, name, old).items():
+            tables[place][name] = table
+    for own, (handle, operator) in zip(tables, old, strict=True):
+        if operator.native is not None:
+            own.update(_load_native(to, operator.native, to.groups_of(handle)))
+    snapshots = [OperatorSnapshot(own, operator.watermark) for own, (_, operator) in zip(tables, old, strict=True)]
+    return share(snapshots, to.subtask, to.parallelism, to.max_parallelism)
+
+
+def _load_state(to: _Share, name: str, old: Sequence[_Old]) -> dict[int, StateTable]:
+    """One state of the old subtasks by their places, as far as it may be this subtask's."""
+    held = {place: operator.tables[name] for place, (_, operator) in enumerate(old) if name in operator.tables}
+    way = next(iter(held.values())).redistribution
+    needed = list(held)
+    if way is Redistribution.BROADCAST:
+        needed = [needed[to.subtask % len(needed)]]
+    elif way is Redistribution.WHOLE:
+        needed = [place for place in needed if place % to.parallelism == to.subtask]
+    read = {place: _load_table(to, held[place], to.groups_of(old[place][0])) for place in needed}
+    loaded = {place: StateTable(way, rows) for place, rows in read.items() if rows is not None}
+    if way is Redistribution.WHOLE and loaded:
+        # The places of the others count.
+        nothing = StateTable(way, next(iter(loaded.values())).data.slice(0, 0))
+        return {place: loaded.get(place, nothing) for place in range(len(old))}
+    return loaded
+
+
+def _load_table(to: _Share, table: TableHandle, groups: range) -> pa.Table | None:
+    """The rows of one old subtask, of a keyed state those of `groups`; None where there are none."""
+    is_keyed = table.redistribution is Redistribution.KEYED
+    parts = []
+    for segment in table.segments:
+        first, last = segment.first_group, segment.last_group
+        if is_keyed and first >= 0 and (last < groups.start or first >= groups.stop):
+            continue
+        rows = decode_table(read_file(to.blobs, segment.file), segment.file, to.blobs.url)
+        parts.append(rows_of_groups(rows, groups) if is_keyed else rows)
+    if not parts or (is_keyed and not groups):
+        return None
+    return merge_rows(parts, table.identity, table.expiry)
+
+
+def _load_native(to: _Share, native: NativeHandle, groups: range) -> Mapping[str, StateTable]:
+    """A backend's files as tables, so that any backend can go on from them."""
+    if native.format not in _NATIVE_READERS:
+        raise RestoreError(
+            f"state in {to.blobs.url} is in the format {native.format!r}, which this version does not read; it reads "
+            f"{', '.join(_NATIVE_READERS)}: upgrade penstock"
+        )
+    if not groups:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="penstock-restore-", dir=to.directory) as folder:
+        for name, file in native.files.items():
+            path = Path(folder, check_path(name, to.blobs.url))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(memoryview(read_file(to.blobs, file)))
+        return _NATIVE_READERS[native.format](Path(folder), native.metadata, groups)
+
+
+def _read_rocksdb(folder: Path, metadata: Mapping[str, str], groups: range) -> Mapping[str, StateTable]:
+    # Its library is installed where the backend is used.
+    from penstock.engine.state.rocksdb_native import read_native
+
+    return read_native(folder, metadata, groups)
+
+
+_NATIVE_READERS: Final[Mapping[str, NativeReader]] = {"rocksdb": _read_rocksdb}

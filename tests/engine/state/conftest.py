@@ -1,0 +1,24 @@
+"""Each test of backends runs with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.engine.state.backend import KeyedStateBackend
+from tests.engine.state.backends import BACKENDS, make_backend
+
+
+@pytest.fixture(params=BACKENDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "rocksdb":
+        pytest.importorskip("rocksdict")
+    return str(request.param)
+
+
+@pytest.fixture
+def backend(kind: str) -> Iterator[KeyedStateBackend]:
+    made = make_backend(kind)
+    yield made
+    made.close()

@@ -1,0 +1,263 @@
+"""Captures give what has changed, by reference: no more than that, unharmed by what comes later, all where most did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.engine.state.backend import KeyedStateBackend
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture
+from penstock.engine.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    PickleSerializer,
+    ValueStateDescriptor,
+    ttl,
+)
+from tests.engine.state.backends import make_backend
+
+CHANGES, BASE, COMPLETE = (CaptureRequest(1, scope) for scope in CaptureScope)
+IN_MEMORY = pytest.mark.parametrize("kind", ["heap", "columnar"])
+VALUE = ValueStateDescriptor("v", "int64")
+LIST = ListStateDescriptor("v", "int64")
+MAP = MapStateDescriptor("v", "int64", key_type="int64")
+MORTAL = ttl("1h")
+
+
+def captured(backend: KeyedStateBackend, request: CaptureRequest = CHANGES) -> TableCapture:
+    return backend.capture(request).tables["v"]
+
+
+def setter(backend: KeyedStateBackend, descriptor: Any) -> Callable[[int, int], None]:
+    """Sets the state of a key, of any kind, to a number."""
+    match descriptor:
+        case ValueStateDescriptor():
+            write: Any = backend.value_state(descriptor).update
+        case ListStateDescriptor():
+            state = backend.list_state(descriptor)
+            write = lambda number: state.update([number])  # noqa: E731
+        case _:
+            entries = backend.map_state(descriptor)
+            write = lambda number: entries.put(0, number)  # noqa: E731
+
+    def put(key: int, number: int) -> None:
+        backend.set_current_key(key)
+        write(number)
+
+    return put
+
+
+@IN_MEMORY
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        VALUE,
+        LIST,
+        MAP,
+        ValueStateDescriptor("v", "int64", ttl=MORTAL),
+        ListStateDescriptor("v", "int64", ttl=MORTAL),
+        MapStateDescriptor("v", "int64", key_type="int64", ttl=MORTAL),
+    ],
+    ids=["value", "list", "map", "mortal value", "mortal list", "mortal map"],
+)
+def test_a_capture_holds_the_keys_that_changed_and_all_where_most_did(kind: str, descriptor: Any) -> None:
+    backend = make_backend(kind)
+    put = setter(backend, descriptor)
+    for key in range(100):
+        put(key, 0)
+    first = captured(backend)
+    assert (first.is_changes, first.rows().num_rows) == (False, 100), "nothing counted from anywhere yet"
+    for key in range(10):
+        put(key, 1)
+    savepoint = captured(backend, COMPLETE)
+    changes = captured(backend)
+    for key in range(60):
+        put(key, 2)
+    most = captured(backend)
+    assert sorted(changes.rows().column("k").to_pylist()) == list(range(10))
+    assert (savepoint.is_changes, savepoint.rows().num_rows) == (False, 100)
+    assert (most.is_changes, most.rows().num_rows) == (False, 100)
+
+
+@IN_MEMORY
+def test_one_put_into_a_large_map_is_one_row(kind: str) -> None:
+    backend = make_backend(kind)
+    entries = backend.map_state(MAP)
+    backend.set_current_key(1)
+    entries.put_all({number: number for number in range(10_000)})
+    captured(backend, BASE)
+    entries.put(77, -1)
+    entries.remove(78)
+    rows = captured(backend).rows()
+    assert sorted(rows.select(["map_key", "value", "__deleted"]).to_pylist(), key=lambda row: row["map_key"]) == [
+        {"map_key": 77, "value": -1, "__deleted": False},
+        {"map_key": 78, "value": None, "__deleted": True},
+    ]
+
+
+@IN_MEMORY
+@pytest.mark.parametrize("request_", [CHANGES, BASE, COMPLETE], ids=lambda request: request.scope.value)
+def test_rows_made_late_are_those_of_the_barrier(kind: str, request_: CaptureRequest) -> None:
+    backend = make_backend(kind)
+    value = backend.value_state(ValueStateDescriptor("value", "list<int64>"))
+    numbers, entries = backend.list_state(ListStateDescriptor("list", "int64")), backend.map_state(MAP)
+    any_value = backend.value_state(ValueStateDescriptor("any", serializer=PickleSerializer()))
+    kept: dict[str, int] = {"n": 1}
+    for key in range(9):
+        backend.set_current_key(key)
+        value.update([1])
+        numbers.add_all([1, 2])
+        entries.put_all({1: 1, 2: 2})
+        any_value.update(kept)
+    backend.capture(BASE)
+    backend.set_current_key(0)
+    value.update([2])
+    numbers.add(3)
+    entries.put(3, 3)
+    any_value.update(kept)
+    capture = backend.capture(request_)
+    before = {name: table.data for name, table in backend.snapshot().items()}
+    value.update([3])
+    numbers.add(4)
+    entries.put(3, 4)
+    kept["n"] = 2
+    backend.set_current_key(1)
+    for state in (value, numbers, entries, any_value):
+        state.clear()
+    for name, table in capture.tables.items():
+        rows = table.rows()
+        expected = before[name] if not table.is_changes else before[name].filter(pa.compute.equal(before[name]["k"], 0))
+        held = rows.drop_columns("__deleted") if table.is_changes else rows
+        if table.is_changes and name == "v":
+            expected = expected.filter(pa.compute.equal(expected["map_key"], 3))
+        assert held.equals(expected), name
+
+
+@IN_MEMORY
+def test_what_was_restored_has_not_changed(kind: str) -> None:
+    source, target = make_backend(kind), make_backend(kind)
+    put = setter(source, VALUE)
+    for key in range(20):
+        put(key, key)
+    put = setter(target, VALUE)
+    target.restore(source.snapshot())
+    put(5, 7)
+    capture = captured(target)
+    assert (capture.is_changes, capture.rows().select(["k", "value"]).to_pylist()) == (True, [{"k": 5, "value": 7}])
+
+
+@IN_MEMORY
+def test_an_object_behind_a_serializer_that_was_given_away_has_changed(kind: str) -> None:
+    class Append(AggregateFunction):
+        def create_accumulator(self) -> Any:
+            return []
+
+        def add(self, value: Any, accumulator: Any) -> Any:
+            accumulator.append(value)
+            return accumulator
+
+        def get_result(self, accumulator: Any) -> Any:
+            return accumulator
+
+    backend = make_backend(kind)
+    value = backend.value_state(ValueStateDescriptor("v", serializer=PickleSerializer()))
+    gathered = backend.aggregating_state(
+        AggregatingStateDescriptor("all", serializer=PickleSerializer(), function=Append())
+    )
+    for key in range(9):
+        backend.set_current_key(key)
+        value.update([key])
+        gathered.add(key)
+    backend.capture(BASE)
+    backend.set_current_key(3)
+    value.value().append("more")
+    gathered.add("more")
+    for name, table in backend.capture(CHANGES).tables.items():
+        (data,) = table.rows().column("value").to_pylist()
+        assert PickleSerializer().loads(data) == [3, "more"], name
+
+
+@IN_MEMORY
+def test_keys_that_come_and_go_are_not_remembered_for_ever(kind: str) -> None:
+    backend = make_backend(kind)
+    value = backend.value_state(VALUE)
+    backend.capture(BASE)
+    for key in range(5_000):
+        backend.set_current_key(key)
+        value.update(1)
+        backend.capture(COMPLETE) if key % 1000 == 0 else None
+    backend.capture(BASE)
+    for key in range(5_000):
+        backend.set_current_key(key)
+        value.clear()
+    capture = captured(backend)
+    assert (capture.is_changes, capture.rows().num_rows) == (False, 0)
+
+
+def test_restored_state_that_is_not_declared_goes_on_until_it_is(backend: KeyedStateBackend, kind: str) -> None:
+    source = make_backend("heap")
+    put = setter(source, VALUE)
+    for key in range(3):
+        put(key, key)
+    backend.value_state(ValueStateDescriptor("new", "int64"))
+    backend.restore(source.snapshot())
+    assert backend.snapshot()["v"].data.num_rows == captured(backend, COMPLETE).rows().num_rows == 3
+    again = make_backend(kind)
+    again.restore(backend.snapshot())
+    late = again.value_state(VALUE)
+    again.set_current_key(2)
+    assert late.value() == 2
+    late.update(5)
+    assert sorted(again.snapshot()["v"].data.column("value").to_pylist()) == [0, 1, 5]
+    again.close()
+
+
+@IN_MEMORY
+def test_state_that_nobody_declares_is_written_once(kind: str) -> None:
+    source, target = make_backend(kind), make_backend(kind)
+    setter(source, VALUE)(1, 1)
+    target.restore(source.snapshot())
+    changes, base = captured(target), captured(target, BASE)
+    assert (changes.is_changes, changes.rows().num_rows) == (True, 0)
+    assert (base.is_changes, base.rows().num_rows) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        (ValueStateDescriptor("v", "int32"), VALUE, 7),
+        (ListStateDescriptor("v", "int32"), LIST, [7]),
+        (MapStateDescriptor("v", "int32", key_type="int64"), MAP, 7),
+    ],
+    ids=["value", "list", "map"],
+)
+def test_state_of_a_narrower_type_is_restored_and_given_whole(kind: str, old: Any, new: Any, kept: Any) -> None:
+    source, target = make_backend("heap"), make_backend(kind)
+    put, set_again = setter(source, old), setter(target, new)
+    for key in range(20):
+        put(key, 7)
+    target.restore(source.snapshot())
+    set_again(1, 7)
+    if kind != "rocksdb":
+        assert not captured(target).is_changes, "rows of two types do not go together"
+    assert target.snapshot()["v"].data.column("value").to_pylist() == [kept] * 20
+    target.close()
+
+
+def test_fields_may_be_added_to_a_struct_and_take_the_default(kind: str) -> None:
+    source, target = make_backend("heap"), make_backend(kind)
+    old = source.value_state(ValueStateDescriptor("v", pa.struct([("n", pa.int64())])))
+    source.set_current_key(1)
+    old.update({"n": 1})
+    default = {"n": 0, "note": "-"}
+    kind_now = pa.struct([("n", pa.int64()), ("note", pa.string())])
+    new = target.value_state(ValueStateDescriptor("v", kind_now, default=default))
+    target.restore(source.snapshot())
+    target.set_current_key(1)
+    assert new.value() == {"n": 1, "note": "-"}
+    target.close()

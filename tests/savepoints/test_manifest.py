@@ -1,0 +1,141 @@
+"""Manifests: read as written, readable by people, and refused if a single byte is not as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock.savepoints.manifest as manifest_module
+from penstock.engine.errors import CheckpointCorruptError, RestoreError
+from penstock.savepoints.manifest import decode_manifest, encode_manifest, seal
+from tests.savepoints.samples import FULL, empty
+
+_WHERE = "s3://bucket/job/chk-00000042/manifest.json"
+_DATA = encode_manifest(FULL)
+
+
+def test_a_checkpoint_comes_back() -> None:
+    assert decode_manifest(_DATA, _WHERE) == FULL
+    assert decode_manifest(encode_manifest(empty(1)), _WHERE) == empty(1)
+
+
+def test_equal_checkpoints_have_equal_manifests() -> None:
+    assert encode_manifest(decode_manifest(_DATA, _WHERE)) == _DATA
+
+
+def test_people_and_tools_can_read_it() -> None:
+    content = json.loads(_DATA)
+    assert [name for name in content if name != "sha256"] == sorted(content.keys() - {"sha256"})
+    assert (content["format"], content["checkpoint"], content["kind"]) == (1, 42, "suspend")
+    assert (content["files"], content["bytes"]) == (5, 5015)
+    assert content["penstock"]
+    assert max(map(len, _DATA.splitlines())) < 200
+
+
+def test_every_flipped_bit_is_refused_with_the_files_name() -> None:
+    for place in range(len(_DATA)):
+        for bit in range(8):
+            changed = bytearray(_DATA)
+            changed[place] ^= 1 << bit
+            with pytest.raises(CheckpointCorruptError, match=_WHERE):
+                decode_manifest(bytes(changed), _WHERE)
+
+
+def test_every_truncation_is_refused() -> None:
+    for length in range(len(_DATA)):
+        with pytest.raises(CheckpointCorruptError, match=_WHERE):
+            decode_manifest(_DATA[:length], _WHERE)
+
+
+@given(st.integers(0, len(_DATA)), st.binary(min_size=1, max_size=4))
+def test_every_insertion_is_refused(place: int, more: bytes) -> None:
+    with pytest.raises(CheckpointCorruptError, match=_WHERE):
+        decode_manifest(_DATA[:place] + more + _DATA[place:], _WHERE)
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+    with pytest.raises(CheckpointCorruptError, match=_WHERE):
+        decode_manifest(data, _WHERE)
+
+
+def _sealed(text: str) -> bytes:
+    """Text with a last line as manifests have."""
+    head = text.removesuffix("\n}") + ",\n"
+    return (head + manifest_module._last_line(head.encode())).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1", "is no JSON"),
+        ('{"a": ' + "[" * 100_000 + "\n}", "is no JSON"),
+        ('{"format": "1"\n}', "has no format number"),
+        ('{"format": true\n}', "has no format number"),
+        ('{"format": 0\n}', "has no format number"),
+        ('{"format": 1\n}', "the manifest must have the members attempt, bytes, "),
+        ('{"format": ' + "9" * 5000 + "\n}", "is no JSON"),
+    ],
+)
+def test_what_is_sealed_but_no_manifest_is_refused(text: str, message: str) -> None:
+    with pytest.raises(CheckpointCorruptError, match=rf"{_WHERE} {message}|{_WHERE} .*{message}"):
+        decode_manifest(_sealed(text), _WHERE)
+
+
+def test_a_newer_format_asks_for_a_newer_penstock() -> None:
+    with pytest.raises(RestoreError, match=rf"{_WHERE} has format 2, written by Penstock 9.1.*upgrade penstock"):
+        decode_manifest(seal({"format": 2, "penstock": "9.1", "unknown": {}}), _WHERE)
+
+
+def _nodes(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, inner in items for found in _nodes(inner, (*path, key)))]
+
+
+_CONTENT = {name: value for name, value in json.loads(_DATA).items() if name != "sha256"}
+
+
+@pytest.mark.parametrize("path", [path for path in _nodes(_CONTENT) if path], ids=str)
+def test_a_value_of_another_type_is_refused_with_its_place(path: tuple[Any, ...]) -> None:
+    content = json.loads(json.dumps(_CONTENT))
+    holder = content
+    for key in path[:-1]:
+        holder = holder[key]
+    for wrong in (1.5, [[]], True if not isinstance(holder[path[-1]], bool) else 1, {"no": 1.5}):
+        holder[path[-1]] = wrong
+        with pytest.raises((CheckpointCorruptError, RestoreError), match=_WHERE):
+            decode_manifest(seal(content), _WHERE)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("checkpoint",), 0, "checkpoint is 0, which is less than 1"),
+        (("kind",), "backup", "kind must be one of checkpoint, savepoint, suspend"),
+        (("bytes",), 1, "number of files or bytes"),
+        (("triggered_ms",), 2**63, "whole number of 64 bits"),
+        (("subtasks", 0, "subtask"), -1, r"subtasks\[0\].subtask is -1"),
+        (("subtasks", 0, "in_flight", 0, "file", "path"), "../../etc/passwd", "is no path"),
+        (("subtasks", 0, "in_flight", 0, "file", "path"), "/etc/passwd", "is no path"),
+        (("subtasks", 0, "in_flight", 0, "file", "sha256"), "AB" * 32, "is no SHA-256"),
+        (("subtasks", 0, "more"), 1, r"subtasks\[0\] must have the members finished, in_flight"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(path: tuple[Any, ...], value: object, message: str) -> None:
+    content = json.loads(json.dumps(_CONTENT))
+    holder = content
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    with pytest.raises(CheckpointCorruptError, match=message):
+        decode_manifest(seal(content), _WHERE)
+
+
+def test_a_file_that_is_far_too_large_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_module, "LARGEST", 100)
+    with pytest.raises(CheckpointCorruptError, match=f"{_WHERE} has {len(_DATA)} bytes; a manifest has at most 100"):
+        decode_manifest(_DATA, _WHERE)
