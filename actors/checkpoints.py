@@ -36,6 +36,7 @@ from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.local_manager import JobFolder
+from penstock.savepoints.paths import JobPaths, join_url, split_url
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,6 +104,11 @@ class Checkpoints:
         return self._coordinator
 
     @property
+    def claimed(self) -> bool:
+        """Whether the folder has been taken over."""
+        return self._coordinator is not None
+
+    @property
     def latest(self) -> CompletedCheckpoint | None:
         """What the job goes on from after a failure."""
         return self.coordinator.latest
@@ -116,7 +122,10 @@ class Checkpoints:
         latest = self.latest
         if latest is None:
             return Restore(self._store, self._folder.start)
-        return Restore(self._store, await asyncio.to_thread(self._store.plan, graph, latest), latest.checkpoint)
+        plan = await asyncio.to_thread(self._store.plan, graph, latest)
+        folder, _ = split_url(JobPaths(self._folder.job_id).manifest(latest.checkpoint))
+        self.latest_url = join_url(plan.location, folder)
+        return Restore(self._store, plan, latest.checkpoint)
 
     # Attempts
 
@@ -146,24 +155,39 @@ class Checkpoints:
         while self._storing:
             await asyncio.wait(list(self._storing))
 
+    def check_target(self, directory: str | None) -> None:
+        """Check, in a thread, that a savepoint can be written.
+
+        Raises:
+            CheckpointError: there is no directory, or it cannot be written.
+        """
+        self._store.savepoint_target(0, directory)
+
     async def take(self, kind: SnapshotKind, directory: str | None = None) -> str:
-        """Take a checkpoint or savepoint now: its URL, when it is complete and, where it commits, all sinks have.
+        """Take a checkpoint or savepoint now; its URL.
 
         Raises:
             CheckpointError: it could not be taken.
         """
-        now = time.monotonic()
-        number, instructions = self.coordinator.request(kind, now, _now_ms(), directory)
-        wanted = self._wanted[number] = asyncio.get_running_loop().create_future()
-        committing = self._committing[number] = asyncio.get_running_loop().create_future()
-        # Nobody may be left to hear of it, where the job is cancelled.
-        for waiting in (wanted, committing):
-            waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._obey(instructions)
+        return await self._request(kind, directory)[1]
+
+    async def take_last(self, kind: SnapshotKind, directory: str | None = None) -> str:
+        """Take one that ends the job: its URL, when it is complete and all sinks have committed what belongs to it.
+
+        Raises:
+            CheckpointError: it could not be taken, or a sink could not commit.
+        """
+        number, wanted = self._request(kind, directory)
+        committing = self._committing[number] = _future()
         url = await wanted
-        if kind is not SnapshotKind.SAVEPOINT:
-            await committing
+        await committing
         return url
+
+    def _request(self, kind: SnapshotKind, directory: str | None) -> tuple[int, asyncio.Future[str]]:
+        number, instructions = self.coordinator.request(kind, time.monotonic(), _now_ms(), directory)
+        wanted = self._wanted[number] = _future()
+        asyncio.get_running_loop().call_soon(self._obey, instructions)
+        return number, wanted
 
     # Instructions
 
@@ -310,6 +334,13 @@ class Checkpoints:
             await asyncio.to_thread(self._store.discard)
         except CheckpointError as error:
             _LOG.warning("the checkpoints of job %r could not be removed: %s", self._name, error)
+
+
+def _future() -> asyncio.Future[Any]:
+    """A future whose error is no news where nobody waits for it any more."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future
 
 
 def _now_ms() -> int:

@@ -1,24 +1,36 @@
-"""The client's side of a job on Ray: submits it, fetches its rows, and is the handle that users hold."""
+"""The client's side of a job on Ray: submits it, fetches its rows, and is the handle that users hold.
+
+Rows of `collect()` are exactly once: those of a job that takes checkpoints wait here until a checkpoint behind them is
+complete. Failures of the job, also of its manager, are no concern of the caller's as long as the job gets over them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import ray
 from ray import ObjectRef, cloudpickle
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
-from penstock.actors.job_manager import ClientChannel, JobManager, JobReport
+from penstock.actors.job_manager import ClientChannel, ClientView, JobReport
+from penstock.actors.registry import JobControl, answer_of, create_manager
+from penstock.actors.results import Fetched
+from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
-from penstock.engine.errors import PenstockError, SerializationError, WorkerLostError
-from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobHandle, JobStatus, ResultConsumer
+from penstock.engine.errors import ConfigurationError, PenstockError, SerializationError, WorkerLostError
+from penstock.engine.graph.physical import JobProgram, PhysicalGraph
+from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer, new_job_id
+from penstock.engine.local_manager import JobFolder
 from penstock.engine.metrics import JobMetrics, report
 
-_FETCH_SECONDS = 1.0
-_CANCEL_SECONDS = 10.0
+_FETCH_SECONDS: Final = 1.0
+_CANCEL_SECONDS: Final = 20.0
+_AGAIN_SECONDS: Final = 0.2
+DEFAULT_NAME: Final = "penstock job"
+"""The name of jobs whose user gave none: any number of them may run at once."""
 
 
 def check_serializable(graph: PhysicalGraph) -> None:
@@ -41,72 +53,164 @@ def check_serializable(graph: PhysicalGraph) -> None:
                 ) from error
 
 
+class _Channel:
+    """What the client has of one channel: where it fetches, how much has come, and what it holds back."""
+
+    def __init__(self) -> None:
+        self.source: ClientChannel | None = None
+        self.received = 0
+        self.held = HeldRows()
+
+
 class RayJob(JobHandle):
-    """A job on Ray, attached to this process: it ends when the process does.
+    """A job on Ray.
 
     Args:
-        graph: the job.
+        program: the job.
         consumers: takes the rows of each results node, by node id.
+        folder: where its checkpoints are kept; None: it takes none.
+        detached: whether the job outlives this process; otherwise it ends when the process does.
+
+    Raises:
+        JobError: a job of that name is running.
+        ConfigurationError: a detached job has rows for its client.
     """
 
-    def __init__(self, graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer]) -> None:
-        super().__init__(graph.name, consumers)
-        manager_class: Any = ray.remote(JobManager)
-        self._manager = manager_class.options(num_cpus=0, max_concurrency=1000).remote(graph)
-        self._running: ObjectRef[Any] | None = self._manager.run.remote()
-        self._channels: ObjectRef[Any] | None = self._manager.client_channels.remote(list(consumers))
-        self._fetches: dict[ObjectRef[Any], ClientChannel] = {}
+    def __init__(
+        self,
+        program: JobProgram,
+        consumers: Mapping[int, ResultConsumer],
+        folder: JobFolder | None = None,
+        detached: bool = False,
+    ) -> None:
+        super().__init__(program.name, consumers)
+        if detached and consumers:
+            raise ConfigurationError(
+                f"job {program.name!r} cannot be detached: it ends in collect() or print(), whose rows go to this "
+                "process; end it in a sink"
+            )
+        self.job_id = folder.job_id if folder is not None else new_job_id(program.name)
+        content = cloudpickle.dumps((program, folder))  # type: ignore[no-untyped-call]
+        name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
+        self._manager = create_manager(name, self.job_id, content, folder is not None, detached)
+        self._holds_back = folder is not None and program.config.checkpoints.enabled
+        self._seen = 0
+        self._completed = 0
+        self._ending: ObjectRef[Any] | None = self._manager.wait_for_end.remote()
+        self._view: ObjectRef[Any] | None = self._ask_view()
+        self._channels: dict[tuple[int, tuple[int, int], int], _Channel] = {}
+        self._fetches: dict[ObjectRef[Any], tuple[_Channel, ClientChannel]] = {}
+        self._lost = ""
         self._report: JobReport | None = None
         self._last_metrics = report([])
 
+    @property
+    def control(self) -> JobControl:
+        """The job by its manager, for checkpoints, savepoints and rescaling from a process that takes no rows."""
+        return JobControl(self.name, self._manager)
+
+    # Rows
+
+    def _ask_view(self) -> ObjectRef[Any]:
+        view: ObjectRef[Any] = self._manager.client_view.remote(list(self._consumers), self._seen)
+        return view
+
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
-        waiting = [ref for ref in (self._running, self._channels, *self._fetches) if ref is not None]
-        if not waiting:
-            return []
-        ready, _ = ray.wait(waiting, num_returns=1, timeout=seconds, fetch_local=False)
-        arrived: list[tuple[int, Batch]] = []
-        for ref in ready:
-            if ref in self._fetches:
-                arrived.extend(self._take_rows(ref))
-            elif ref == self._channels:
-                self._channels = None
-                for channel in self._get(ref, []):
-                    self._fetch(channel)
+        waiting = [ref for ref in (self._ending, self._view, *self._fetches) if ref is not None]
+        if waiting:
+            ready, _ = ray.wait(waiting, num_returns=1, timeout=seconds, fetch_local=False)
+            for ref in ready:
+                self._on_answer(ref)
+        return self._final_rows()
+
+    def _on_answer(self, ref: ObjectRef[Any]) -> None:
+        if ref in self._fetches:
+            self._take_rows(ref)
+        elif ref == self._view:
+            self._view = None
+            view = self._answer_of_manager(ref, self._ask_view)
+            if isinstance(view, ClientView):
+                self._follow(view)
+                self._view = self._ask_view()
+            elif view is not None:
+                self._view = view
+        else:
+            self._ending = None
+            answer = self._answer_of_manager(ref, self._manager.wait_for_end.remote)
+            if isinstance(answer, ObjectRef):
+                self._ending = answer
             else:
-                self._running = None
-                self._end(self._get(ref, self._lost_manager()))
-        return arrived
+                self._end(answer or self._lost_manager())
 
-    def _fetch(self, channel: ClientChannel) -> None:
-        self._fetches[channel.actor.fetch.remote(channel.output, _FETCH_SECONDS)] = channel
-
-    def _take_rows(self, ref: ObjectRef[Any]) -> list[tuple[int, Batch]]:
-        channel = self._fetches.pop(ref)
-        try:
-            batches, more = ray.get(ref)
-        except ActorDiedError:
-            # Before the job's end the job manager says why; after it, all rows had been fetched.
-            return []
-        except RayError as error:
-            self._fail(WorkerLostError(f"rows for the client were lost: {type(error).__name__}: {error}"))
-            return []
-        if more:
-            self._fetch(channel)
-        return [(channel.result, batch) for batch in batches]
-
-    def _get(self, ref: ObjectRef[Any], otherwise: Any) -> Any:
+    def _answer_of_manager(self, ref: ObjectRef[Any], again: Callable[[], ObjectRef[Any]]) -> Any:
+        """The manager's answer; another call where it is being restarted, None where it is lost for good."""
         try:
             return ray.get(ref)
-        except RayError:
-            return otherwise
+        except ActorUnavailableError:
+            # Ray is restarting it: that takes a second or two.
+            time.sleep(_AGAIN_SECONDS)
+            return again()
+        except RayError as error:
+            self._lost = str(error)
+            return None
 
-    def _fail(self, error: PenstockError) -> None:
-        """End the job for what went wrong on the client's side of it."""
-        self.cancel()
-        self._report = JobReport(JobStatus.FAILED, error, [])
+    def _follow(self, view: ClientView) -> None:
+        """Fetch from the attempt that runs now, and drop what it will give again."""
+        self._seen = view.attempt
+        self._completed = max(self._completed, view.completed)
+        sources = {(channel.result, channel.place, channel.output): channel for channel in view.channels}
+        for key, channel in self._channels.items():
+            if key not in sources:
+                channel.source = None
+                channel.held.roll_back(view.restored)
+        for key, source in sources.items():
+            channel = self._channels.setdefault(key, _Channel())
+            if channel.source is None or channel.source.attempt != source.attempt:
+                channel.held.roll_back(source.restored)
+                channel.source, channel.received = source, 0
+                self._fetch(channel, source)
+        # What the old attempts still answer is not part of the checkpoint, which waits for what the client has.
+        self._fetches = {
+            ref: (channel, source) for ref, (channel, source) in self._fetches.items() if channel.source is source
+        }
+
+    def _fetch(self, channel: _Channel, source: ClientChannel) -> None:
+        ref = source.actor.fetch.remote(source.attempt, source.output, channel.received, _FETCH_SECONDS)
+        self._fetches[ref] = channel, source
+
+    def _take_rows(self, ref: ObjectRef[Any]) -> None:
+        channel, source = self._fetches.pop(ref)
+        try:
+            fetched: Fetched = ray.get(ref)
+        except ActorDiedError:
+            # The job manager says how it goes on, or why it ends; after the end, all rows had been fetched.
+            return
+        except RayError as error:
+            self._manager.rows_lost.remote(source.place, source.attempt, f"{type(error).__name__}: {error}")
+            return
+        channel.received += len(fetched.rows)
+        self._completed = max(self._completed, fetched.completed)
+        for behind, batch in fetched.rows:
+            channel.held.hold(source.result, behind, batch)
+        if fetched.more:
+            self._fetch(channel, source)
+
+    def _final_rows(self) -> list[tuple[int, Batch]]:
+        """The rows that no failure can take back; those that are only printed need not wait for that."""
+        finished = self._report is not None and self._report.status is JobStatus.FINISHED
+        final: list[tuple[int, Batch]] = []
+        for (result, _, _), channel in self._channels.items():
+            waits = self._holds_back and isinstance(self._consumers[result], CollectedRows)
+            held = channel.held
+            final.extend(held.release(self._completed) if waits and not finished else held.release_all())
+        return final
+
+    # The end
 
     def _lost_manager(self) -> JobReport:
-        error = WorkerLostError("the job manager's process died, and the job with it; submit the job again")
+        error = WorkerLostError(
+            f"the job manager's process died, and the job with it; submit the job again ({self._lost})"
+        )
         return JobReport(JobStatus.FAILED, error, [])
 
     def _end(self, ended: JobReport) -> None:
@@ -114,28 +218,27 @@ class RayJob(JobHandle):
         if ended.metrics:
             self._last_metrics = report(ended.metrics)
         with contextlib.suppress(RayError):
-            ray.kill(self._manager)
+            self._manager.leave.remote()
 
     @property
     def _drained(self) -> bool:
-        return self._report is not None and not self._fetches and self._channels is None
+        return self._report is not None and not self._fetches and self._view is None
 
     @property
     def _error(self) -> PenstockError | None:
         return self._report.error if self._report else None
 
     def status(self) -> JobStatus:
-        if self._report is None and self._running is not None:
-            ready, _ = ray.wait([self._running], timeout=0)
-            if not ready:
-                try:
-                    return JobStatus(ray.get(self._manager.status.remote()))
-                except RayError:
-                    pass
-            ref, self._running = self._running, None
-            self._end(self._get(ref, self._lost_manager()))
-        assert self._report is not None
-        return self._report.status
+        if self._report is None and self._ending is not None:
+            ready, _ = ray.wait([self._ending], timeout=0)
+            if ready:
+                self._on_answer(self._ending)
+        if self._report is not None:
+            return self._report.status
+        try:
+            return JobStatus(ray.get(self._manager.status.remote(), timeout=_CANCEL_SECONDS))
+        except RayError:
+            return JobStatus.RESTARTING
 
     def metrics(self) -> JobMetrics:
         if self._report is None:
@@ -148,16 +251,63 @@ class RayJob(JobHandle):
         return self._last_metrics
 
     def cancel(self) -> None:
-        if self._running is None:
+        if self._ending is None:
             return
         with contextlib.suppress(RayError):
             self._manager.cancel.remote()
-        running, self._running = self._running, None
-        cancelled = JobReport(JobStatus.CANCELLED, None, [])
+        ending, self._ending = self._ending, None
         try:
-            ended = ray.get(running, timeout=_CANCEL_SECONDS)
+            ended = ray.get(ending, timeout=_CANCEL_SECONDS)
         except RayError:
-            ended = cancelled
+            ended = JobReport(JobStatus.CANCELLED, None, [])
         self._fetches.clear()
-        self._channels = None
+        self._view = None
         self._end(ended)
+
+    # Checkpoints: rows are taken meanwhile, as a checkpoint is complete only when the client has those before it
+
+    def info(self) -> dict[str, Any]:
+        """The job as JSON has it: status, tasks, restarts, checkpoints; see `actors/info.py`."""
+        return self.control.info()
+
+    def checkpoint(self) -> str:
+        """Take a checkpoint now; its URL.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        return str(self._ask(self._manager.checkpoint.remote()))
+
+    def savepoint(self, directory: str | None = None) -> str:
+        """Take a savepoint while the job goes on; its URL.
+
+        Args:
+            directory: URL of the folder for it; None: the configured one.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        return str(self._ask(self._manager.savepoint.remote(directory)))
+
+    def stop(self, directory: str | None = None) -> str:
+        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint`."""
+        return str(self._ask(self._manager.stop.remote(directory)))
+
+    def drain(self, directory: str | None = None) -> str:
+        """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
+        return str(self._ask(self._manager.drain.remote(directory)))
+
+    def rescale(self, parallelism: int) -> float:
+        """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
+
+        Raises:
+            CheckpointError: it could not be taken; the job goes on as it was.
+            GraphError, ConfigurationError: the program cannot run so.
+        """
+        return float(self._ask(self._manager.rescale.remote(parallelism)))
+
+    def _ask(self, call: ObjectRef[Any]) -> Any:
+        while not ray.wait([call], timeout=0)[0]:
+            if not self.pump(_AGAIN_SECONDS):
+                break
+        return answer_of(call, self.name, _CANCEL_SECONDS)

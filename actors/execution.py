@@ -232,6 +232,12 @@ class Execution:
                 end.cancel()
                 self.discard(place)
 
+    async def drain(self) -> None:
+        """End the input of all sources."""
+        calls = [self.actors[place].drain.remote(attempt) for place, attempt in self.attempts.items()]
+        # A process that died meanwhile is noticed elsewhere, and the job is not drained then.
+        await asyncio.gather(*map(_call, calls), return_exceptions=True)
+
     async def _all(self, calls: Mapping[Place, Any]) -> None:
         """Wait for a call to each of several subtasks; forget those whose process has died.
 

@@ -1,34 +1,58 @@
-"""The job manager: one actor a job. It reserves slots, deploys the subtasks, watches them, and takes everything down.
+"""The job manager: one actor a job. It deploys the subtasks, watches them, and gets the job over failures.
 
-It is off the data path: rows never pass through it. It owns the subtask actors, so they die with it, and it dies with
-the driver that the job is attached to.
+It is off the data path: rows never pass through it. It owns the subtask actors, so they die with it. Where the job
+takes checkpoints, Ray restarts it when its process dies, and it goes on from storage, without any client; it begins by
+itself when it is created. All methods run on the actor's event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import ray
-from ray.exceptions import RayActorError, RayError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray import cloudpickle
+from ray.exceptions import RayActorError
 
-from penstock.actors.alignment import align
-from penstock.actors.deployment import Place, deployment, places, slot_bundles
-from penstock.actors.subtask import SubtaskActor
-from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError, located
-from penstock.engine.graph.physical import PhysicalGraph
+from penstock.actors.checkpoints import Checkpoints
+from penstock.actors.deployment import places
+from penstock.actors.execution import Event, Execution, Failed, Reported
+from penstock.actors.info import job_info
+from penstock.actors.restarts import Restart, RestartLog
+from penstock.actors.running_task import SubtaskEvent
+from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.connectors import TransactionalSink
+from penstock.engine.elements import SnapshotKind
+from penstock.engine.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    ClusterError,
+    FencedError,
+    JobError,
+    PenstockError,
+    RestoreError,
+    WorkerLostError,
+    located,
+)
+from penstock.engine.failover import RestartPolicy, default_strategy, regions
+from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import JobStatus, transition
+from penstock.engine.local_manager import JobFolder
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.engine.task.alignment import alignment_groups
 
-_STOP_SECONDS: Final = 5.0
-_METRICS_SECONDS: Final = 2.0
-_FIRST_ATTEMPT: Final = 1
-_OTHER_CALLS: Final = 100
+_ATTEMPTS: Final = 1_000_000
+"""More than a manager ever makes: attempts of a manager and of the one that replaced it never have the same number."""
+_RETRY_SECONDS: Final = 1.0
+"""How long the last checkpoint waits before it is tried again."""
+_LINGER_SECONDS: Final = 300.0
+"""How long one that nobody has asked how it ended stays, to be asked."""
+_TERMINAL: Final = (CheckpointCorruptError, RestoreError, FencedError)
+"""What is damaged, or does not fit, is so the next time too; and who is fenced must do nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,139 +66,365 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class ClientChannel:
-    """Where the client fetches rows: the actor, and the number of the exchange there."""
+    """Where the client fetches rows.
+
+    Args:
+        result: the results node.
+        place: the subtask.
+        output: number of the exchange there.
+        actor: whom to ask.
+        attempt: of the subtask.
+        restored: the checkpoint that the attempt goes on from, 0 for none.
+    """
 
     result: int
-    actor: Any
+    place: Place
     output: int
+    actor: Any
+    attempt: int
+    restored: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientView:
+    """What the client needs to know of an attempt.
+
+    Args:
+        attempt: number of the newest attempt.
+        restored: the checkpoint that it goes on from, 0 for none.
+        completed: the newest checkpoint that counts.
+        channels: where rows are; those of parts that were not restarted belong to older attempts.
+    """
+
+    attempt: int
+    restored: int
+    completed: int
+    channels: Sequence[ClientChannel]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rescale:
+    """Somebody wants another parallelism, and waits for it."""
+
+    program: JobProgram
+    parallelism: int
+    done: asyncio.Future[float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """The job has done all it had to do."""
+
+
+_Happening: TypeAlias = Event | _Rescale | _Over
 
 
 class JobManager:
-    """Runs one job once. All methods run on the actor's event loop."""
+    """Runs one job.
 
-    def __init__(self, graph: PhysicalGraph) -> None:
-        self._graph = graph
+    Args:
+        job_id: whose.
+        parts: the pickled (JobProgram, JobFolder | None), cut into pieces that Ray keeps with the actor itself: a
+            larger one would be lost with the driver, and the actor could not be restarted.
+    """
+
+    def __init__(self, job_id: str, *parts: bytes) -> None:
+        program, folder = cloudpickle.loads(b"".join(parts))
+        self._job_id = job_id
+        self._program: JobProgram = program
+        self._config = program.config
+        self._folder: JobFolder | None = folder
         self._status = JobStatus.CREATED
-        self._actors: dict[Place, Any] = {}
-        self._metrics: dict[Place, SubtaskMetrics] = {}
-        self._group: PlacementGroup | None = None
+        self._since = self._started = time.time_ns() // 1_000_000
+        self._happenings: asyncio.Queue[_Happening] = asyncio.Queue()
+        self._execution = Execution(job_id, program.config, self._happenings.put_nowait)
+        self._checkpoints = (
+            Checkpoints(folder, program.name, program.config, self._execution, self._fail) if folder else None
+        )
+        self._policy = RestartPolicy(default_strategy(program.config), random.Random())
+        self._restarts = RestartLog()
+        self._graph: PhysicalGraph | None = None
+        self._attempt = 0
+        self._deployed: dict[Place, tuple[int, int]] = {}
+        self._finished: set[Place] = set()
+        self._finishing: asyncio.Task[None] | None = None
+        self._draining: tuple[str | None, asyncio.Future[str]] | None = None
+        self._changed = asyncio.Event()
         self._cancelled = asyncio.Event()
-        self._deployed = asyncio.Event()
+        self._report: asyncio.Future[JobReport] = asyncio.get_running_loop().create_future()
+        self._running = asyncio.ensure_future(self._run())
 
-    async def run(self) -> JobReport:
-        """Deploy the job, watch it to its end, and take it down."""
-        error: PenstockError | None = None
-        end = JobStatus.FINISHED
-        running = asyncio.ensure_future(self._run())
-        cancelled = asyncio.ensure_future(self._cancelled.wait())
-        try:
-            await asyncio.wait([running, cancelled], return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()
-            else:
-                running.cancel()
-                end = JobStatus.CANCELLED
-        except RayActorError as died:
-            error = WorkerLostError(f"a process of the job died while it was deployed: {died}")
-            end = JobStatus.FAILED
-        except Exception as raised:
-            error = located(raised, self._graph.name, 0)
-            end = JobStatus.FAILED
-        cancelled.cancel()
-        await self._take_down()
-        self._status = transition(self._status, end)
-        self._deployed.set()
-        return JobReport(end, error, list(self._metrics.values()))
+    # The life of the job
 
     async def _run(self) -> None:
-        self._status = transition(self._status, JobStatus.DEPLOYING)
-        group = await self._reserve()
-        actor_class = ray.remote(SubtaskActor)
-        for place in places(self._graph):
-            self._actors[place] = actor_class.options(**self._actor_options(place, group)).remote()
-        graph = ray.put(self._graph)
-        await asyncio.gather(
-            *(
-                actor.deploy.remote(graph, deployment(self._graph, place, _FIRST_ATTEMPT, self._actors))
-                for place, actor in self._actors.items()
-            )
-        )
-        await asyncio.gather(*(actor.start.remote() for actor in self._actors.values()))
-        self._status = transition(self._status, JobStatus.RUNNING)
-        self._deployed.set()
-        aligning = [
-            asyncio.ensure_future(
-                align([self._actors[place] for place in group.places], group.update_interval_ms / 1000)
-            )
-            for group in alignment_groups(self._graph)
-        ]
+        error: PenstockError | None = None
+        end = JobStatus.FINISHED
+        working = asyncio.ensure_future(self._work())
+        cancelled = asyncio.ensure_future(self._cancelled.wait())
+        await asyncio.wait([working, cancelled], return_when=asyncio.FIRST_COMPLETED)
+        cancelled.cancel()
         try:
-            await asyncio.gather(*(self._watch(place) for place in self._actors))
-        finally:
-            for loop in aligning:
-                loop.cancel()
+            if working.done():
+                working.result()
+            else:
+                working.cancel()
+                end = JobStatus.CANCELLED
+        except Exception as raised:
+            error, end = self._as_error(raised), JobStatus.FAILED
+        await self._take_down(end, error)
 
-    async def _reserve(self) -> PlacementGroup:
-        bundles = slot_bundles(self._graph)
-        seconds = self._graph.config.slot_timeout_ms / 1000
-        group: PlacementGroup = placement_group(bundles, strategy="PACK")
-        self._group = group
+    async def _work(self) -> None:
+        self._move(JobStatus.DEPLOYING)
+        await asyncio.to_thread(self._execution.remove_old)
+        await self._prepare()
         try:
-            await asyncio.wait_for(group.ready(), seconds)
-        except asyncio.TimeoutError:
-            raise ClusterError(
-                f"no room for {len(bundles)} slots of {bundles[0]} within {seconds:g} s; the cluster has "
-                f"{_cluster_resources()}; lower the parallelism or slot_cpus, or add nodes (a cluster "
-                "embedded by an earlier job keeps its size until ray.shutdown())"
-            ) from None
-        return group
+            await self._begin(self._all_places)
+        except Exception as error:
+            await self._recover(Failed(None, 0, self._as_error(error), time.monotonic()))
+        while True:
+            match await self._happenings.get():
+                case Reported() as reported if self._is_current(reported.place, reported.attempt):
+                    self._hear(reported)
+                case Failed() as failed if failed.place is None or self._is_current(failed.place, failed.attempt):
+                    await self._recover(failed)
+                case _Rescale() as rescale:
+                    await self._rescale(rescale)
+                case _Over():
+                    return
 
-    def _actor_options(self, place: Place, group: PlacementGroup) -> dict[str, Any]:
-        task_id, subtask = place
-        resources = self._graph.task(task_id).resources
-        open_pushes = len(self._graph.input_channels(*place)) * self._graph.config.channel_credits
-        return {
-            "num_cpus": resources.num_cpus if resources else 0,
-            "num_gpus": resources.num_gpus if resources else 0,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-            "enable_task_events": False,
-            # Pushes wait in the receiver until their message is taken: as many calls are open as there is credit.
-            "max_concurrency": open_pushes + _OTHER_CALLS,
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(group, subtask),
-        }
+    async def _prepare(self) -> None:
+        """Plan the job; one that another manager has begun goes on at the parallelism of its newest checkpoint."""
+        latest = None
+        if self._checkpoints is not None:
+            self._attempt = await self._checkpoints.claim() * _ATTEMPTS
+            latest = self._checkpoints.latest
+        self._program = _as_checkpointed(self._program, latest)
+        self._graph = self._planned(self._program)
 
-    async def _watch(self, place: Place) -> None:
-        """Return when the subtask has ended well; raise when it failed or its process died."""
-        try:
-            error = await self._actors[place].watch.remote()
-        except RayActorError as died:
-            task_id, subtask = place
-            raise WorkerLostError(
-                f"the process of task {self._graph.task(task_id).name!r}, subtask {subtask}, died: {died}"
-            ) from None
-        if error is not None:
-            raise error
+    def _planned(self, program: JobProgram) -> PhysicalGraph:
+        latest = self._checkpoints.latest if self._checkpoints is not None else None
+        if latest is None and self._folder is not None and self._folder.start is not None:
+            latest = self._folder.start.checkpoint
+        return program.physical(latest.split_parallelism if latest is not None else {})
 
-    async def _take_down(self) -> None:
-        stopping = [asyncio.ensure_future(self._stop(place)) for place in self._actors]
-        if stopping:
-            await asyncio.wait(stopping, timeout=_STOP_SECONDS)
-        for actor in self._actors.values():
-            ray.kill(actor)
-        if self._group is not None:
-            remove_placement_group(self._group)
+    @property
+    def _all_places(self) -> Sequence[Place]:
+        assert self._graph is not None
+        return places(self._graph)
 
-    async def _stop(self, place: Place) -> None:
-        try:
-            self._metrics[place] = await self._actors[place].stop.remote()
-        except RayError:
-            # It is dead already, which is why the job ends; its last counters stand.
+    async def _begin(self, chosen: Sequence[Place]) -> None:
+        """Deploy subtasks as a new attempt, from the newest checkpoint."""
+        assert self._graph is not None
+        restore = await self._checkpoints.restore(self._graph) if self._checkpoints is not None else None
+        restored = restore.checkpoint if restore is not None else 0
+        self._attempt += 1
+        await self._execution.provide(self._graph)
+        self._finished.difference_update(chosen)
+        # From now on, what is heard of earlier attempts of these subtasks means nothing.
+        for place in chosen:
+            self._deployed[place] = (self._attempt, restored)
+        await self._execution.deploy(chosen, self._attempt, restore)
+        self._move(JobStatus.RUNNING)
+        self._policy.on_running(time.monotonic())
+        if self._checkpoints is not None:
+            self._checkpoints.start_attempt(self._attempt, self._graph)
+        if self._policy_restarts:
+            self._execution.fill_standbys()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @property
+    def _policy_restarts(self) -> bool:
+        return self._config.failover.restart is not None or self._config.checkpoints.enabled
+
+    @property
+    def _restored(self) -> int:
+        """The checkpoint that the newest attempt goes on from, 0 for none."""
+        return max((restored for attempt, restored in self._deployed.values() if attempt == self._attempt), default=0)
+
+    def _is_current(self, place: Place, attempt: int) -> bool:
+        return self._deployed.get(place, (0, 0))[0] == attempt
+
+    def _hear(self, reported: Reported) -> None:
+        assert self._graph is not None
+        if reported.event is SubtaskEvent.FINISHED:
+            self._finished.add(reported.place)
+            if len(self._finished) == len(self._all_places) and self._finishing is None:
+                self._finishing = asyncio.ensure_future(self._finish(self._graph))
+        elif all(exchange.downstream is None for exchange in self._graph.task(reported.place[0]).outputs):
+            self._restarts.on_rows(reported.attempt, reported.at)
+
+    async def _finish(self, graph: PhysicalGraph) -> None:
+        """All subtasks have emitted everything: a last checkpoint commits what sinks hold back, then the job ends."""
+        commits = self._config.checkpoints.enabled or any(isinstance(sink, TransactionalSink) for sink in graph.sinks)
+        kind = SnapshotKind.SUSPEND if self._draining else SnapshotKind.CHECKPOINT
+        directory, drained = self._draining or (None, None)
+        url: str | None = None
+        while self._checkpoints is not None and (commits or drained) and url is None:
+            try:
+                url = await self._checkpoints.take_last(kind, directory)
+            except CheckpointError as error:
+                if drained is not None and self._checkpoints.coordinator.suspended is None:
+                    # The user learns why; the job ends as any that has come to the end of its input.
+                    _refuse(drained, error)
+                    kind, directory, drained = SnapshotKind.CHECKPOINT, None, None
+                await asyncio.sleep(_RETRY_SECONDS)
+        if drained is not None and url is not None:
+            drained.set_result(url)
+        self._happenings.put_nowait(_Over())
+
+    # Failures
+
+    def _fail(self, error: PenstockError) -> None:
+        self._happenings.put_nowait(Failed(None, 0, error, time.monotonic()))
+
+    async def _recover(self, failed: Failed) -> None:
+        """Restart the part of the job that failed, as often as the restart strategy allows.
+
+        Raises:
+            PenstockError: the strategy, or the failure, does not.
+        """
+        chosen = self._region(failed.place)
+        restart = self._restarts.begin(str(failed.error), chosen, failed.at)
+        self._interrupt(failed.error)
+        while True:
+            delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
+            if delay is None:
+                raise failed.error
+            if self._status is not JobStatus.RESTARTING:
+                self._move(JobStatus.RESTARTING)
+            await self._execution.cancel(chosen)
+            await asyncio.sleep(delay)
+            if self._checkpoints is not None:
+                await self._checkpoints.settled()
+            try:
+                await self._begin(chosen)
+            except Exception as error:
+                failed = Failed(None, 0, self._as_error(error), time.monotonic())
+                restart.cause = f"{restart.cause}; then: {failed.error}"
+            else:
+                self._note(restart)
+                return
+
+    def _region(self, place: Place | None) -> Sequence[Place]:
+        assert self._graph is not None
+        if place is not None and self._config.failover.regions:
+            return sorted(next(region for region in regions(self._graph) if place in region))
+        return self._all_places
+
+    def _interrupt(self, error: PenstockError) -> None:
+        """The attempt is over: nothing that was under way for it will come to an end.
+
+        Raises:
+            JobError: the job had been stopped with a savepoint, which it must not go back behind.
+        """
+        if self._finishing is not None:
+            self._finishing.cancel()
+            self._finishing = None
+        draining, self._draining = self._draining, None
+        if draining is not None:
+            _refuse(draining[1], CheckpointError(f"the job failed while it was drained, and goes on: {error}"))
+        if self._checkpoints is None:
             return
+        self._checkpoints.end_attempt()
+        suspended = self._checkpoints.coordinator.suspended
+        if suspended is not None:
+            raise JobError(
+                f"savepoint {suspended.checkpoint} is complete, but the job failed before it had stopped behind it; "
+                f"start it again from that savepoint: {error}"
+            ) from error
+
+    def _note(self, restart: Restart) -> None:
+        restart.attempt = self._attempt
+        restart.checkpoint = self._restored
+        restart.restored = time.monotonic()
+
+    async def _rescale(self, rescale: _Rescale) -> None:
+        """Stop all subtasks, and go on from the newest checkpoint with as many as are wanted now."""
+        before = self._program, self._graph
+        try:
+            graph = self._planned(rescale.program)
+            await self._execution.prepare(graph)
+        except Exception as error:
+            _refuse(rescale.done, self._as_error(error))
+            return
+        asked = time.monotonic()
+        restart = self._restarts.begin(f"rescale to {rescale.parallelism}", places(graph), asked)
+        self._interrupt(JobError("the job is rescaled"))
+        self._move(JobStatus.RESTARTING)
+        await self._execution.cancel(list(self._execution.actors))
+        assert self._checkpoints is not None
+        await self._checkpoints.settled()
+        self._program, self._graph = rescale.program, self._planned(rescale.program)
+        self._deployed.clear()
+        self._finished.clear()
+        try:
+            await self._begin(self._all_places)
+        except Exception as error:
+            failure = self._as_error(error)
+            _refuse(rescale.done, failure)
+            if isinstance(failure, ClusterError):
+                self._program, self._graph = before
+            await self._recover(Failed(None, 0, failure, time.monotonic()))
+            return
+        self._note(restart)
+        rescale.done.set_result(time.monotonic() - asked)
+
+    def _as_error(self, error: BaseException) -> PenstockError:
+        if isinstance(error, RayActorError):
+            return WorkerLostError(f"a process of the job died while it was deployed: {error}")
+        return located(error, self._program.name, 0)
+
+    def _move(self, status: JobStatus) -> None:
+        if status is not self._status:
+            self._status = transition(self._status, status)
+            self._since = time.time_ns() // 1_000_000
+
+    # The end
+
+    async def _take_down(self, end: JobStatus, error: PenstockError | None) -> None:
+        if isinstance(error, FencedError):
+            # Whatever its subtasks still do, another manager's do as well.
+            self._execution.kill()
+        if self._finishing is not None:
+            self._finishing.cancel()
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        await self._execution.stop()
+        self._move(end)
+        if self._draining is not None:
+            _refuse(self._draining[1], CheckpointError(f"the job {end.value} while it was drained"))
+        self._report.set_result(JobReport(end, error, self._execution.last_metrics))
+        self._changed.set()
+        # Nobody may ever ask: a detached job has no client.
+        asyncio.get_running_loop().call_later(_LINGER_SECONDS, lambda: asyncio.ensure_future(self.leave()))
+
+    async def leave(self) -> None:
+        """The client knows how the job ended: remove what is not kept, and end this process for good.
+
+        Its last act is to remove the checkpoints: if it was restarted before, it would find them, and that the job has
+        finished; behind it, nothing restarts it.
+        """
+        if not self._report.done():
+            return
+        status = self._report.result().status
+        kept = status is JobStatus.FAILED or (
+            status is JobStatus.CANCELLED and self._config.checkpoints.retain_on_cancel
+        )
+        if self._checkpoints is not None and not kept:
+            await self._checkpoints.discard()
+        ray.kill(ray.get_runtime_context().current_actor)
+
+    # What clients ask
+
+    async def wait_for_end(self) -> JobReport:
+        """Return when the job has ended and been taken down."""
+        return await asyncio.shield(self._report)
 
     async def cancel(self) -> None:
-        """End the job; `run` returns when it has been taken down."""
+        """End the job; returns when it has been taken down."""
         self._cancelled.set()
+        await self.wait_for_end()
 
     async def status(self) -> JobStatus:
         """Where the job is in its life."""
@@ -183,29 +433,133 @@ class JobManager:
     async def metrics(self) -> Sequence[SubtaskMetrics]:
         """The latest counters of all subtasks that have given any."""
         if self._status is JobStatus.RUNNING:
-            asking = [asyncio.ensure_future(self._ask_metrics(place)) for place in self._actors]
-            await asyncio.wait(asking, timeout=_METRICS_SECONDS)
-        return [self._metrics[place] for place in sorted(self._metrics)]
+            return await self._execution.metrics()
+        return self._execution.last_metrics
 
-    async def _ask_metrics(self, place: Place) -> None:
-        try:
-            self._metrics[place] = await self._actors[place].metrics.remote()
-        except RayError:
-            return
+    async def info(self) -> dict[str, Any]:
+        """The job as JSON has it; see `job_info`."""
+        report = self._report.result() if self._report.done() else None
+        return job_info(
+            self._job_id,
+            self._program.name,
+            self._status,
+            self._since,
+            self._started,
+            self._attempt,
+            self._graph,
+            self._deployed,
+            self._finished,
+            self._restarts,
+            self._checkpoints,
+            str(report.error) if report is not None and report.error is not None else None,
+        )
 
-    async def client_channels(self, results: Sequence[int]) -> list[ClientChannel]:
-        """Where the client fetches the rows of the results nodes; returns once the job runs, empty if it never did."""
-        await self._deployed.wait()
-        if self._status is not JobStatus.RUNNING:
-            return []
-        return [
-            ClientChannel(result, self._actors[task_id, subtask], output)
+    async def client_view(self, results: Sequence[int], seen: int) -> ClientView | None:
+        """Where the client fetches the rows of the results nodes; waits for an attempt behind `seen`. None: no more."""
+        while not self._report.done() and (self._attempt <= seen or self._status is not JobStatus.RUNNING):
+            await self._changed.wait()
+        if self._report.done() or self._graph is None:
+            return None
+        channels = [
+            ClientChannel(
+                result, (task, subtask), output, self._execution.actors[task, subtask], *self._deployed[task, subtask]
+            )
             for result in results
-            for task_id, output, subtask in self._graph.client_channels(result)
+            for task, output, subtask in self._graph.client_channels(result)
+            if (task, subtask) in self._execution.actors
         ]
+        completed = self._checkpoints.completed if self._checkpoints is not None else 0
+        restored = max(
+            (restored for attempt, restored in self._deployed.values() if attempt == self._attempt), default=0
+        )
+        return ClientView(self._attempt, restored, completed, channels)
+
+    async def rows_lost(self, place: Place, attempt: int, message: str) -> None:
+        """Rows of a subtask were lost on their way to the client: its part of the job has failed."""
+        error = WorkerLostError(f"rows for the client were lost: {message}")
+        self._happenings.put_nowait(Failed(place, attempt, error, time.monotonic()))
+
+    async def checkpoint(self) -> str:
+        """Take a checkpoint now; its URL.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        return await self._with_checkpoints().take(SnapshotKind.CHECKPOINT)
+
+    async def savepoint(self, directory: str | None) -> str:
+        """Take a savepoint while the job goes on; its URL. Errors as for `checkpoint`."""
+        return await self._with_checkpoints().take(SnapshotKind.SAVEPOINT, directory)
+
+    async def stop(self, directory: str | None) -> str:
+        """Take a savepoint and end the job behind it; its URL. Errors as for `checkpoint`: then the job goes on."""
+        url = await self._with_checkpoints().take_last(SnapshotKind.SUSPEND, directory)
+        self._happenings.put_nowait(_Over())
+        await self.wait_for_end()
+        return url
+
+    async def drain(self, directory: str | None) -> str:
+        """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
+        checkpoints = self._with_checkpoints()
+        if self._draining is not None:
+            raise CheckpointError(
+                f"job {self._program.name!r} does not run, or is being drained; try again once it runs"
+            )
+        await asyncio.to_thread(checkpoints.check_target, directory)
+        drained: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._draining = (directory, drained)
+        await self._execution.drain()
+        url = await asyncio.shield(drained)
+        await self.wait_for_end()
+        return url
+
+    async def rescale(self, parallelism: int) -> float:
+        """Go on at another parallelism, behind a checkpoint taken now.
+
+        Returns:
+            for how long (seconds) the job stood still.
+
+        Raises:
+            CheckpointError: the checkpoint could not be taken; the job goes on as it was.
+            GraphError, ConfigurationError: the program cannot run so.
+            ClusterError: there is no room; the job goes on as it was.
+        """
+        program = self._program.rescaled(parallelism)
+        self._planned(program)
+        await self._with_checkpoints().take(SnapshotKind.CHECKPOINT)
+        done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._happenings.put_nowait(_Rescale(program, parallelism, done))
+        ends: list[asyncio.Future[Any]] = [done, self._report]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise JobError(f"job {self._program.name!r} ended before it was rescaled")
+        return done.result()
+
+    def _with_checkpoints(self) -> Checkpoints:
+        if self._checkpoints is None:
+            raise CheckpointError(
+                f"job {self._program.name!r} has no checkpoint storage; run it with checkpoints(storage=...)"
+            )
+        if self._status is not JobStatus.RUNNING:
+            raise CheckpointError(f"job {self._program.name!r} is {self._status.value}; try again once it runs")
+        return self._checkpoints
 
 
-def _cluster_resources() -> dict[str, float]:
-    """What the cluster has in all, without Ray's own markers."""
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return {name: amount for name, amount in resources.items() if not name.startswith("node:")}
+def _refuse(waiting: asyncio.Future[Any], error: PenstockError) -> None:
+    """Tell whoever waits; nobody may be left."""
+    if not waiting.done():
+        waiting.set_exception(error)
+        waiting.exception()
+
+
+def _as_checkpointed(program: JobProgram, latest: CompletedCheckpoint | None) -> JobProgram:
+    """The program at the parallelism that its newest checkpoint was taken at, where it had been rescaled."""
+    if latest is None:
+        return program
+    taken = {subtask.task: subtask.parallelism for subtask in latest.subtasks}
+    candidates = [program, *(program.rescaled(parallelism) for parallelism in sorted(set(taken.values())))]
+    for candidate in candidates:
+        graph = candidate.physical(latest.split_parallelism)
+        if {task.id: task.parallelism for task in graph.tasks} == taken:
+            return candidate
+    return program

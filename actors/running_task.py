@@ -99,6 +99,7 @@ class RunningTask:
         self._closing = False
         self._started = False
         self._stepped = False
+        self._over = False
         self._aborted: PenstockError | None = None
         self._completed = self._restore.checkpoint if self._restore else 0
         self._reports: list[Report] = []
@@ -160,14 +161,14 @@ class RunningTask:
         self._wakeup.set()
         for buffer in self._results.values():
             buffer.take()
-        if not self._started:
-            # The thread never began: nobody else says that the subtask has ended.
+        if not self._started or self._closed.done():
+            # The thread never began, or ended long ago: nobody else says that the attempt has.
             self._on_closed(None)
         await asyncio.shield(self._closed)
 
     async def watch(self, seen: int) -> Sequence[Report]:
-        """The reports behind the first `seen` ones; waits for some. None once the attempt is closed."""
-        while len(self._reports) <= seen and not self._closed.done():
+        """The reports behind the first `seen` ones; waits for some. None once the attempt is over."""
+        while len(self._reports) <= seen and not self._over:
             self._reported.clear()
             await self._reported.wait()
         return self._reports[seen:]
@@ -253,6 +254,8 @@ class RunningTask:
         error = self._aborted or error
         if error is not None:
             self._report(error)
+        # One that has emitted everything still has its rows for the client.
+        self._over = self._over or self._closing or error is not None
         for buffer in self._results.values():
             buffer.arrived.set()
         # Calls that nobody will answer any more must not fill the actor, which may be deployed again.
@@ -297,7 +300,7 @@ class RunningTask:
             try:
                 await asyncio.wait_for(buffer.arrived.wait(), seconds)
             except asyncio.TimeoutError:
-                return Fetched([], not self._closed.done(), self._completed)
+                return Fetched([], not self._over, self._completed)
             if buffer.credits and not self._stepped:
                 # A call for every few rows would cost more than the rows: let some gather.
                 await asyncio.sleep(_GATHER_SECONDS)
@@ -307,7 +310,7 @@ class RunningTask:
             buffer.exhausted = True
             if all(result.exhausted for result in self._results.values()):
                 self._report(SubtaskEvent.FINISHED)
-        return Fetched(rows, not exhausted and not self._closed.done(), self._completed)
+        return Fetched(rows, not exhausted and not self._over, self._completed)
 
     def align(self, minimum: int) -> None:
         """The earliest position of the alignment group: splits that are too far ahead of it wait."""
@@ -336,7 +339,8 @@ class RunningTask:
             delivering = asyncio.gather(
                 *(buffer.delivered(barrier.checkpoint, given.finished) for buffer in self._results.values())
             )
-            await asyncio.wait([delivering, self._closed], return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [delivering, self._closed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not delivering.done():
                 delivering.cancel()
                 return Declined("the subtask has ended")

@@ -7,6 +7,8 @@ client move while someone waits or iterates, and stay in the job, held back by c
 from __future__ import annotations
 
 import enum
+import re
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -69,6 +71,17 @@ def transition(current: JobStatus, following: JobStatus) -> JobStatus:
     """The following status; a step that the table does not have is an error of the runtime."""
     assert following in TRANSITIONS[current], f"a job that is {current.value} cannot become {following.value}"
     return following
+
+
+def new_job_id(name: str) -> str:
+    """A new id for a job: its name, as far as a folder's name can have it, and something that no other job has.
+
+    Example:
+        >>> new_job_id("Word count")  # doctest: +SKIP
+        'word-count-1f09a3c2'
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
+    return f"{slug}-{secrets.token_hex(4)}"
 
 
 class ResultConsumer(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -26,7 +26,7 @@ from penstock.engine.checkpointing.coordinator import (
     Store,
     Trigger,
 )
-from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, SubtaskHandle
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import JobStore, RestorePlan, SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
@@ -124,6 +124,8 @@ class LocalManager:
         )
         self.completed = self.restored = self._newest
         self._policy = RestartPolicy(default_strategy(program.config), chosen)
+        if claim is not None and claim.ended is not None:
+            self.status = JobStatus(claim.ended)
         self._restart_at: float | None = None
         self._background: dict[Place, _Background] = {}
         self._targets: dict[int, str] = {}
@@ -133,7 +135,7 @@ class LocalManager:
         self._last_due = 0.0
         self._uncommitted: set[Place] = set()
         self._storing: set[int] = set()
-        self._garbage: tuple[list[CompletedCheckpoint], list[FileHandle]] = ([], [])
+        self._garbage: list[Delete] = []
         self._drain_to: list[str | None] = []
         self._number = self._epoch * _ATTEMPTS
         self.attempt = self._new_attempt()
@@ -154,7 +156,9 @@ class LocalManager:
         return LocalAttempt(graph, self._number, self._clock, self._random)
 
     def start(self) -> None:
-        """Open all tasks of the attempt, with the state that they go on from, and begin."""
+        """Open all tasks of the attempt, with the state that they go on from, and begin; unless the job has ended."""
+        if self.status.ended:
+            return
         attempt = self.attempt
         place = attempt.places[0]
         self.restored = self._newest
@@ -196,6 +200,8 @@ class LocalManager:
         delay = None if terminal else self._policy.on_failure(self._clock.monotonic())
         if delay is None:
             self.status = transition(self.status, JobStatus.FAILED)
+            if self._folder is not None:
+                self._end_folder(self._folder.store, ())
         else:
             self._restart_after(delay)
 
@@ -248,9 +254,15 @@ class LocalManager:
         self.status = transition(self.status, JobStatus.FAILED if self.error is not None else status)
         retains = self._program.config.checkpoints.retain_on_cancel
         kept = self.status is JobStatus.FAILED or (self.status is JobStatus.CANCELLED and retains)
-        if self._folder is not None and not kept:
-            with contextlib.suppress(CheckpointError):
-                self._folder.store.discard()
+        if self._folder is not None:
+            self._end_folder(self._folder.store, () if kept else (self._folder.store.discard,))
+
+    def _end_folder(self, store: JobStore, clean_up: Sequence[Callable[[], None]]) -> None:
+        # What cannot be removed now stays, and does no harm; but nothing is removed before the end is written down.
+        with contextlib.suppress(CheckpointError, FencedError):
+            store.finish(self._epoch, self.status.value)
+            for remove in clean_up:
+                remove()
 
     # Steps
 
@@ -348,8 +360,8 @@ class LocalManager:
                     self._notify_complete(checkpoint, places)
                 case NotifyAborted(checkpoint, _, message, places):
                     self._notify_aborted(checkpoint, message, places)
-                case Delete(checkpoints, files):
-                    self.mail.post(LetterKind.DELETE, partial(self._delete, checkpoints, files))
+                case Delete():
+                    self.mail.post(LetterKind.DELETE, partial(self._delete, instruction))
                 case FailJob(message):
                     self.fail(CheckpointError(message), self.attempt.places[0])
 
@@ -461,12 +473,12 @@ class LocalManager:
             self.attempt.task(place).abort(checkpoint)
             self.attempt.wake_place(place)
 
-    def _delete(self, checkpoints: Sequence[CompletedCheckpoint], files: Sequence[FileHandle]) -> None:
+    def _delete(self, delete: Delete) -> None:
         assert self._folder is not None
-        checkpoints, files = [*self._garbage[0], *checkpoints], [*self._garbage[1], *files]
-        self._garbage = ([], [])
+        due, self._garbage = [*self._garbage, delete], []
         try:
-            self._folder.store.delete(checkpoints, files)
+            for one in due:
+                self._folder.store.delete(one.checkpoints, one.files, self._targets.get(one.savepoint))
         except CheckpointError:
             # Nothing refers to it, so it does no harm; the next deletion takes it along.
-            self._garbage = (checkpoints, files)
+            self._garbage = due

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from penstock.connectors.collection import CollectionSource, RowSchema
@@ -24,11 +24,14 @@ from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import live_part
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
-from penstock.engine.job import JobHandle
+from penstock.engine.job import JobHandle, new_job_id
 from penstock.engine.local import LocalJob
+from penstock.engine.local_manager import JobFolder
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
+from penstock.savepoints.storage import OpenBlobs
+from penstock.savepoints.store import FolderJobStore
 
 Runtime = Literal["ray", "local"]
 StateBackend = Literal["heap", "rocksdb"]
@@ -134,6 +137,39 @@ class StreamEnvironment:
         self._clock = clock
         self._program = Program(self._submit)
         self._jobs: list[JobHandle] = []
+
+    @classmethod
+    def from_configuration(cls, values: Mapping[str, object]) -> StreamEnvironment:
+        """An environment with the settings of configuration keys; arguments and errors as for `configure`.
+
+        Example:
+            >>> env = StreamEnvironment.from_configuration({"penstock.runtime": "local", "parallelism.default": 2})
+        """
+        env = cls()
+        env.configure(values)
+        return env
+
+    def configure(self, values: Mapping[str, object]) -> None:
+        """Set what configuration keys say, over what was set before; other settings stay.
+
+        Args:
+            values: by key, flat or nested as in a file; docs/configuration.md lists the keys.
+
+        Raises:
+            ConfigurationError: names every key and value that cannot be used; nothing was changed.
+
+        Example:
+            >>> env.configure({"execution.checkpointing.interval": "10s"})
+        """
+        # pydantic takes 0.2 s to import, and most environments do without it.
+        from penstock.configuration import Configuration, configured
+
+        settings = Configuration().over(values, "").settings()
+        self._config = configured(settings, self._config)
+        given = settings.model_fields_set
+        self._parallelism = settings.parallelism if "parallelism" in given else self._parallelism
+        self._runtime = settings.runtime if "runtime" in given else self._runtime
+        self._address = settings.address if "address" in given else self._address
 
     # Sources
 
@@ -289,11 +325,23 @@ class StreamEnvironment:
         from penstock.actors.client import RayJob, check_serializable
         from penstock.actors.cluster import connect
         from penstock.actors.deployment import slot_bundles
+        from penstock.actors.ray_blobs import open_blobs
 
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
+        folder = _job_folder(job_program, open_blobs)
         _prepare_sinks(graph)
-        return RayJob(graph, program.consumers)
+        return RayJob(job_program, program.consumers, folder)
+
+
+def _job_folder(program: JobProgram, open_blobs: OpenBlobs) -> JobFolder | None:
+    """Where the job keeps its checkpoints, under an id of its own; None where there is no storage for them."""
+    checkpoints = program.config.checkpoints
+    if checkpoints.storage is None:
+        return None
+    job_id = new_job_id(program.name)
+    store = FolderJobStore(checkpoints.storage, job_id, program.name, checkpoints.savepoint_storage, open_blobs=open_blobs)
+    return JobFolder(store, job_id)
 
 
 class _Problems:

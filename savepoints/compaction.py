@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -68,15 +69,21 @@ def merge_changes(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Ex
         parts: changes, oldest first; one that lacks `DELETED` deletes nothing.
         identity, expiry: as in `merge_rows`.
     """
-    if not any(DELETED in part.column_names for part in parts):
-        return merge_rows(parts, identity, expiry)
-    merged = _renamed(merge_rows([_renamed(part, DELETED, _GONE) for part in parts], identity), _GONE, DELETED)
-    merged = merged.set_column(merged.column_names.index(DELETED), DELETED, pc.fill_null(merged.column(DELETED), False))
+    named = [_renamed(part, DELETED, _GONE) for part in parts]
+    marked = [part if _GONE in part.column_names else part.append_column(_GONE, _none(part)) for part in named]
+    merged = _renamed(merge_rows(marked, identity), _GONE, DELETED)
     if expiry is None or expiry.column not in merged.column_names:
         return merged
-    # What deletes an older row must stay, whatever else it says.
-    alive = pc.greater_equal(merged.column(expiry.column), expiry.below)
-    return merged.filter(pc.or_kleene(merged.column(DELETED), alive))
+    alive = pc.fill_null(pc.greater_equal(merged.column(expiry.column), expiry.below), False)
+    if expiry.column in identity:
+        return merged.filter(alive)
+    # A row that has died still stands before an older one, which may live.
+    gone = pc.or_(merged.column(DELETED), pc.invert(alive))
+    return merged.set_column(merged.column_names.index(DELETED), DELETED, gone)
+
+
+def _none(part: pa.Table) -> pa.Array:
+    return pa.array(np.zeros(part.num_rows, np.bool_))
 
 
 def _renamed(part: pa.Table, name: str, other: str) -> pa.Table:

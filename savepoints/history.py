@@ -43,11 +43,13 @@ class Delta:
 
     Args:
         table: the state as it stands, of whose segments those of the base remain; the new rows come behind them.
+        died: which rows of those segments were dead in the base; None where the expiry of `table` says it.
         rows: the new rows, None for none: all there are where no segments remain, otherwise changes of those.
     """
 
     table: TableHandle
     rows: pa.Table | None
+    died: Expiry | None = None
 
 
 class TableHistory:
@@ -62,7 +64,7 @@ class TableHistory:
         self._captured: list[Captured] = []
         self._lost: str | None = None
         known = [table for table in self._stood.values() if table is not None]
-        self._table = known[-1] if known else TableHandle(Redistribution.KEYED, (), ())
+        self._table = replace(known[-1], segments=()) if known else TableHandle(Redistribution.KEYED, (), ())
 
     def add(self, checkpoint: int, capture: TableCapture, rows: pa.Table) -> None:
         """Take what a capture gives; `rows` are those of `capture`.
@@ -70,14 +72,16 @@ class TableHistory:
         Raises:
             CheckpointError: changes that do not say what tells rows apart.
         """
-        identity, expiry = capture.identity, capture.expiry
+        identity = capture.identity
         if capture.is_changes:
-            identity, expiry = identity or self._table.identity, _later(self._table.expiry, expiry)
+            identity = identity or self._table.identity
             if not identity:
                 raise CheckpointError("an operator gave changes of a state, and no columns that tell its rows apart")
-        self._table = TableHandle(capture.redistribution, identity, (), expiry)
-        if not capture.is_changes:
+            if self._captured and goes_back(self._table.expiry, capture.expiry):
+                self._captured = [self._merge(self._captured)]
+        else:
             self._start_again()
+        self._table = TableHandle(capture.redistribution, identity, (), capture.expiry)
         self._captured.append(Captured(checkpoint, rows, capture.is_changes))
         while len(self._captured) > _KEPT_APART:
             self._captured[:2] = [self._merge(self._captured[:2])]
@@ -111,7 +115,8 @@ class TableHistory:
         if stood is None:
             assert merged.rows is not None, "changes have rows"
             return Delta(self._table, merge_rows([merged.rows], self._table.identity, self._table.expiry))
-        return Delta(replace(self._table, segments=stood.segments), merged.rows)
+        died = stood.expiry if goes_back(stood.expiry, self._table.expiry) else None
+        return Delta(replace(self._table, segments=stood.segments), merged.rows, died)
 
     def stood_at(self, checkpoint: int) -> TableHandle | None:
         """The state at a checkpoint that is known; None: empty, or not known."""
@@ -140,8 +145,6 @@ class TableHistory:
         return Captured(checkpoint, merge(parts, self._table.identity, self._table.expiry), is_changes)
 
 
-def _later(one: Expiry | None, other: Expiry | None) -> Expiry | None:
-    """The expiry that leaves less: what has died does not come back."""
-    if one is None or other is None or one.column != other.column:
-        return other or one
-    return one if one.below > other.below else other
+def goes_back(before: Expiry | None, now: Expiry | None) -> bool:
+    """Whether rows that have died would come back: a restored operator may have less event time than it had."""
+    return before is not None and (now is None or now.column != before.column or now.below < before.below)

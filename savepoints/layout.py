@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -146,7 +147,7 @@ class Layout:
 
 def numbers(rows: int) -> pa.ChunkedArray:
     """Numbers of so many timers, registered in this order."""
-    return pa.chunked_array([pa.array(range(1, rows + 1), pa.int64())])
+    return pa.chunked_array([pa.array(np.arange(1, rows + 1))])
 
 
 def shown_name(name: str) -> str:

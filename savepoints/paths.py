@@ -5,6 +5,7 @@ and is the same on a disk and in a bucket; no name of a file of state is ever us
 
     <root>/<job id>/claims/00000002                     manager number 2 has taken the job over
                     claims/00000002.restored            and which checkpoint it went on from
+                    claims/00000002.ended               the job has ended under it; all else may go
                     shared/<sha256>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
                     chk-00000042/manifest.json          written last: with it the checkpoint exists
                     chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
@@ -122,6 +123,10 @@ class JobPaths:
     def restored(self, epoch: int) -> str:
         """Says which checkpoint manager number `epoch` went on from."""
         return f"{CLAIMS}/{epoch:08d}.restored"
+
+    def ended(self, epoch: int) -> str:
+        """Says that the job has ended under manager number `epoch`, and how."""
+        return f"{CLAIMS}/{epoch:08d}.ended"
 
     def new_savepoint(self, checkpoint: int) -> str:
         """The name of a new folder for savepoint number `checkpoint`; never the same twice."""

@@ -19,6 +19,7 @@ from penstock.engine.errors import StateError, nearest
 from penstock.engine.state.capture import DELETED, merge_rows
 from penstock.engine.state.key_groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
+from penstock.engine.state.state_tables import TOUCHED
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
 from penstock.savepoints.segments import decode_table, read_file
 from penstock.savepoints.storage import BlobStore
@@ -244,7 +245,7 @@ class SavedState:
         layout = self.layout
         kinds = (StateKind.VALUE, StateKind.LIST, StateKind.MAP)
         beside = 2 if layout.kind is StateKind.MAP else 1
-        own = [name for stored, name in layout.columns if stored not in layout.keys and not stored.startswith("__to")]
+        own = [name for stored, name in layout.columns if stored not in (*layout.keys, TOUCHED)]
         if layout.kind not in kinds or len(own) != beside:
             raise StateError(f"{self.place} holds more than a value a key; use where(...)")
         if len(key) != len(layout.keys):
@@ -268,7 +269,7 @@ class SavedState:
             sample = self._read(held[0]) if held else pa.table({})
             if any(pa.types.is_null(kind) for kind in sample.schema.types):
                 # A column had nothing but nulls so far in some segments, and got its type in others.
-                sample = merge_rows([self._read(segment) for segment in held], ())
+                sample = merge_rows([self._read(segment).slice(0, 1) for segment in held], ())
             self._layout = layout_of(self.stored_name, self.redistribution, sample)
         return self._layout
 
@@ -304,11 +305,12 @@ class SavedState:
 
 
 def _within(segment: SegmentHandle, owned: range) -> bool:
-    return segment.first_group in owned and segment.last_group in owned
+    return segment.rows == 0 or (segment.first_group in owned and segment.last_group in owned)
 
 
 def _overlaps(segment: SegmentHandle, owned: range) -> bool:
-    return segment.first_group < 0 or (segment.first_group < owned.stop and segment.last_group >= owned.start)
+    is_apart = segment.first_group >= owned.stop or 0 <= segment.last_group < owned.start
+    return segment.rows > 0 and not is_apart
 
 
 def _common(owned: range, groups: range) -> range:

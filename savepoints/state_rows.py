@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -116,7 +117,7 @@ def check_unique(place: str, rows: pa.Table, identity: Sequence[str]) -> None:
     Raises:
         StateError: some are; shows the first.
     """
-    numbered = rows.select(list(identity)).append_column(_ROWS, pa.array(range(rows.num_rows), pa.int64()))
+    numbered = rows.select(list(identity)).append_column(_ROWS, pa.array(np.arange(rows.num_rows)))
     counted = numbered.group_by(list(identity), use_threads=False).aggregate([(_ROWS, "count")])
     twice = counted.filter(pc.greater(counted.column(f"{_ROWS}_count"), 1))
     if twice.num_rows:

@@ -44,6 +44,7 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifest, seal, unseal
 from penstock.savepoints.paths import (
     CLAIMS,
+    CLAIMS,
     MANIFEST,
     JobPaths,
     checkpoint_folder,
@@ -101,6 +102,9 @@ class FolderJobStore:
         """
         blobs = self._blobs()
         epoch = self._create_claim(blobs)
+        ended = _ended_by(blobs, self._paths.ended(epoch - 1))
+        if ended is not None:
+            return Claim(epoch, 1, (), ended)
         retained = _counted(blobs)
         if retained:
             check_files(blobs, retained[-1])
@@ -141,17 +145,26 @@ class FolderJobStore:
             raise CheckpointError(f"savepoint {checkpoint} of job {self.job_name!r}: {error}") from error
         return join_url(blobs.url, self._paths.new_savepoint(checkpoint))
 
-    def delete(self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle]) -> None:
-        blobs = self._blobs()
+    def delete(
+        self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle], target: str | None = None
+    ) -> None:
+        blobs = self._blobs() if target is None else self.open_blobs(target)
         if checkpoints:
-            blobs.delete([self._paths.manifest(checkpoint.checkpoint) for checkpoint in checkpoints])
+            manifests = [self._paths.manifest(checkpoint.checkpoint) for checkpoint in checkpoints]
+            blobs.delete(manifests if target is None else [MANIFEST])
         paths = sorted({file.path for file in files})
         if paths:
             blobs.delete(paths)
 
+    def finish(self, epoch: int, status: str) -> None:
+        blobs = self._blobs()
+        blobs.create(self._paths.ended(epoch), seal({"format": FORMAT, "epoch": epoch, "status": status}))
+        # Whoever claims from now on sees it. One who did before may be reading what would be removed next.
+        self._check_not_fenced(blobs, epoch, "the end")
+
     def discard(self) -> None:
         blobs = self._blobs()
-        paths = [path for path, _ in blobs.list()]
+        paths = [path for path, _ in blobs.list() if not path.startswith(f"{CLAIMS}/")]
         manifests = [path for path in paths if manifest_number(path) is not None]
         blobs.delete(manifests)
         blobs.delete([path for path in paths if manifest_number(path) is None])
@@ -330,6 +343,14 @@ def _restored_by(blobs: BlobStore, epoch: int) -> int:
     if type(checkpoint) is not int or checkpoint < 0:
         raise CheckpointCorruptError(f"{where} names no checkpoint")
     return checkpoint
+
+
+def _ended_by(blobs: BlobStore, marker: str) -> str | None:
+    """How the job has ended, going by what its last manager wrote down."""
+    if marker not in [path for path, _ in blobs.list(CLAIMS)]:
+        return None
+    status = unseal(blobs.get(marker).to_pybytes(), join_url(blobs.url, marker)).get("status")
+    return status if isinstance(status, str) else None
 
 
 def _newest_epoch(blobs: BlobStore) -> int:

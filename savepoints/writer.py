@@ -32,7 +32,7 @@ from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.state.capture import NativeCapture, TableCapture, merge_rows
+from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture, merge_rows
 from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.compaction import first_to_merge, merge_changes
@@ -160,7 +160,7 @@ class CheckpointWriter:
         finally:
             for _, _, operator in capture.operators:
                 if operator.native is not None:
-                    operator.native.release()
+                    pass
 
     def close(self) -> None:
         self._tables.clear()
@@ -247,15 +247,28 @@ class CheckpointWriter:
         history = self._tables[key]
         delta = history.delta(base)
         table, rows = delta.table, delta.rows
-        kept = first_to_merge([segment.rows for segment in table.segments], 0 if rows is None else rows.num_rows)
-        if rows is not None and rows.num_rows and kept < len(table.segments):
-            merge = merge_changes if kept else merge_rows
-            rows = merge([*map(self._read, table.segments[kept:]), rows], table.identity, table.expiry)
+        if table.segments and delta.died is not None:
+            rows = self._merged(table, 0, rows, delta.died)
+            table = replace(table, segments=())
+        elif rows is not None and rows.num_rows:
+            kept = first_to_merge([segment.rows for segment in table.segments], rows.num_rows)
+            rows = self._merged(table, kept, rows)
             table = replace(table, segments=table.segments[:kept])
         if rows is not None and rows.num_rows:
             like = None if table.segments else history.stood_at(base)
             table = replace(table, segments=(*table.segments, files.write_rows(key[0], rows, like)))
         return table if table.segments else None
+
+    def _merged(self, table: TableHandle, kept: int, rows: pa.Table | None, died: Expiry | None = None) -> pa.Table:
+        """The new rows behind those of all segments but the `kept` first ones."""
+        parts = [self._read(segment) for segment in table.segments[kept:]]
+        if died is not None:
+            parts = [merge_rows(parts, table.identity, died)]
+        parts += [] if rows is None else [rows]
+        if len(parts) == 1 and died is None:
+            return parts[0]
+        merge = merge_changes if kept else merge_rows
+        return merge(parts, table.identity, table.expiry)
 
     def _read(self, segment: SegmentHandle) -> pa.Table:
         rows = decode_table(read_file(self._blobs, segment.file), segment.file, self._blobs.url)

@@ -24,11 +24,13 @@ class Claim:
         epoch: number of managers so far, this one included; each claims a number that nobody had.
         next_checkpoint: a number that no checkpoint of the job has had, completed or not.
         retained: the completed checkpoints that count, oldest first; those of fenced managers do not.
+        ended: how the job has ended under the manager before, if it has: nothing is left to be done.
     """
 
     epoch: int
     next_checkpoint: int
     retained: Sequence[CompletedCheckpoint] = ()
+    ended: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class JobStore(Protocol):
 
         Raises:
             CheckpointCorruptError: the newest checkpoint that counts cannot be read; never an older one instead.
+            FencedError: yet another manager has taken the folder over meanwhile.
         """
         ...
 
@@ -100,12 +103,27 @@ class JobStore(Protocol):
         """
         ...
 
-    def delete(self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle]) -> None:
-        """Remove the manifests of `checkpoints` first, then `files`. What is gone already is no error."""
+    def delete(
+        self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle], target: str | None = None
+    ) -> None:
+        """Remove the manifests of `checkpoints` first, then `files`. What is gone already is no error.
+
+        Args:
+            target: URL of the savepoint's folder that both are in; None: the job's.
+        """
+        ...
+
+    def finish(self, epoch: int, status: str) -> None:
+        """Write down that the job has ended, so that no manager after this one begins it again.
+
+        Raises:
+            FencedError: another manager has claimed the folder, and goes on with what is in it.
+            CheckpointError: it cannot be written.
+        """
         ...
 
     def discard(self) -> None:
-        """Remove the job's folder: it has ended and keeps nothing."""
+        """Remove all checkpoints of the job; it has ended (`finish`) and keeps none."""
         ...
 
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:

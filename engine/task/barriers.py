@@ -68,6 +68,7 @@ class BarrierAligner:
         self._alignments: dict[int, _Alignment] = {}
         self._complete: dict[int, dict[int, list[Batch]]] = {}
         self._over: set[int] = set()
+        self._passed: dict[int, int] = {}
         self._newest = 0
         self.blocked: frozenset[int] = frozenset()
         self.deadline = math.inf
@@ -84,6 +85,9 @@ class BarrierAligner:
 
     def on_barrier(self, channel: int, barrier: Barrier, now: float) -> list[Barrier]:
         """The task has come to a barrier in a channel. Returns the barriers whose snapshot is due now."""
+        if barrier.checkpoint not in self._alignments and self._comes_no_more(barrier.checkpoint):
+            self._forget(barrier.checkpoint)
+        self._passed[channel] = barrier.checkpoint
         self._give_up_older(channel, barrier)
         if self.is_over(barrier.checkpoint):
             return self._due(now)
@@ -116,7 +120,7 @@ class BarrierAligner:
         self._forget(checkpoint)
 
     def is_over(self, checkpoint: int) -> bool:
-        """Whether the checkpoint has had its snapshot here, or has been given up."""
+        """Whether the checkpoint has had its snapshot here, or will never have it."""
         return checkpoint in self._over or checkpoint <= self._newest - _REMEMBERED
 
     def awaiting(self, channel: int) -> list[int]:
@@ -206,6 +210,10 @@ class BarrierAligner:
                 self.met(channel, checkpoint)
             elif alignment.phase is Phase.ALIGNING and channel not in alignment.arrived:
                 self._forget(checkpoint)
+
+    def _comes_no_more(self, checkpoint: int) -> bool:
+        """Whether a channel has brought a later barrier before that of the checkpoint."""
+        return any(self._passed.get(channel, 0) > checkpoint for channel in self._open)
 
     def _finish(self, alignment: _Alignment) -> None:
         self._complete[alignment.barrier.checkpoint] = alignment.overtaken

@@ -58,6 +58,10 @@ class Barriers(Protocol):
         """Wait for the barriers of the checkpoint no more."""
         ...
 
+    def discard_input(self) -> None:
+        """Take no input any more: the task had finished before a restore, and what is sent to it is sent again."""
+        ...
+
     def is_over(self, checkpoint: int) -> bool:
         """Whether the checkpoint was given up because a later one has come, so that it must not be captured."""
         ...
@@ -110,6 +114,7 @@ class TaskCheckpoints:
         self._newest = 0
         self._begun: deque[_Begun] = deque()
         self._input_ended = False
+        self._end_is_barrier = False
         self._has_base = False
         self._suspended_by: int | None = None
 
@@ -139,6 +144,7 @@ class TaskCheckpoints:
         self._router.resend(restored.in_flight)
         if restored.finished:
             self._input_ended = True
+            self._barriers.discard_input()
             words = (Watermark(MAX_TIMESTAMP), EndOfInput()) if self._source is None else self._source.last_words
             for word in words:
                 self._router.broadcast(word)
@@ -185,8 +191,10 @@ class TaskCheckpoints:
                 self._begin_ended(self._expected[checkpoint])
 
     def _begin_ended(self, barrier: Barrier) -> None:
-        # Channels that have ended count as aligned, so a barrier is needed only to overtake rows that are stuck.
-        overtakes = barrier.mode is CheckpointMode.UNALIGNED
+        # Channels that have ended count as aligned, so a barrier is needed only to overtake rows that are stuck: not
+        # where an older checkpoint counts on the end behind them.
+        overtakes = barrier.mode is CheckpointMode.UNALIGNED and not self._end_is_barrier
+        self._end_is_barrier = not overtakes
         overtaken = self._router.hurry_past_end(barrier) if overtakes else {}
         self._capture(barrier, self._clock.monotonic(), overtaken, finished=True)
 

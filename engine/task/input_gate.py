@@ -10,6 +10,7 @@ Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -207,6 +208,7 @@ class InputGate:
         self._rounds = FeedbackRounds(self._feedback)
         self._blocked: frozenset[int] = frozenset()
         self._input_ended = False
+        self._discards = False
         self.let_overtake(())
         if len(self._feedback) == len(input_indexes):
             # No upstream subtask sends here, as behind a global exchange.
@@ -244,9 +246,24 @@ class InputGate:
         self._inboxes[channel].append((message, release))
         if self._choose is None:
             self._waiting.append(channel)
+        if self._discards:
+            self._release_all()
+            return
         last = message[-1] if message else None
         if isinstance(last, Barrier | EndOfInput):
             self._announced.append((channel, last))
+
+    def discard_input(self) -> None:
+        """Drop what has come and what will come, and give its credit back: the task had finished before a restore."""
+        self._discards = True
+        self._release_all()
+
+    def _release_all(self) -> None:
+        """May be called by two threads at once, hence no look before taking."""
+        for inbox in self._inboxes:
+            with contextlib.suppress(IndexError):
+                while True:
+                    inbox.popleft()[1]()
 
     def next_urgent(self, now: float) -> tuple[int, Element] | None:
         """What must not wait for the outputs: an unaligned barrier, and what was taken before it."""

@@ -142,7 +142,7 @@ class Task:
         self._checkpoints.open(restored)
 
     def expect(self, barrier: Barrier) -> None:
-        """Take part in a checkpoint; their numbers ascend.
+        """Take part in a checkpoint, unless a source has given a later barrier already.
 
         This and all calls below come between steps, from the thread that steps; then step.
         """

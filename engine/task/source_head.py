@@ -151,11 +151,12 @@ class SourceHead:
         return OperatorCapture({SPLITS_TABLE: TableCapture(Redistribution.UNION, table)})
 
     def expect(self, barrier: Barrier) -> None:
-        """Put a barrier behind all that has been read, unless a later one is there."""
+        """Put a barrier behind all that has been read and before later ones, unless one of those has been given."""
         if self.is_over(barrier.checkpoint):
             return
-        self._newest = barrier.checkpoint
-        self._ready.append(barrier)
+        later = [one for one in self._ready if isinstance(one, Barrier) and one.checkpoint > barrier.checkpoint]
+        place = self._ready.index(later[0]) if later else len(self._ready)
+        self._ready.insert(place, barrier)
         if barrier.alignment_timeout_ms is not None and barrier.mode is CheckpointMode.ALIGNED:
             due = self._context.clock.monotonic() + barrier.alignment_timeout_ms / 1000
             self.deadline = min(self.deadline, due)
@@ -169,8 +170,11 @@ class SourceHead:
             self._suspended_by = None
 
     def is_over(self, checkpoint: int) -> bool:
-        """Whether a later barrier has been put behind the rows, so that this one would come too late."""
+        """Whether a later barrier has been given, so that this one would come too late."""
         return checkpoint < self._newest
+
+    def discard_input(self) -> None:
+        """Nothing is read before the task asks."""
 
     def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]]:
         """No rows come to a source: those that were read go before the barrier."""
@@ -206,6 +210,7 @@ class SourceHead:
     def _give(self) -> tuple[int, Element]:
         element = self._ready.popleft()
         if isinstance(element, Barrier):
+            self._newest = max(self._newest, element.checkpoint)
             if not any(isinstance(waiting, Barrier) for waiting in self._ready):
                 self.deadline = math.inf
             if element.kind is SnapshotKind.SUSPEND:

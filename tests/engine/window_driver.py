@@ -17,11 +17,14 @@ from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
 from penstock.engine.operators.windows.window import WindowOperator
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, share
 from tests.engine.helpers import RecordingCollector, Row, local_environment
+from tests.engine.operators.capture_log import restorable
 
 SCHEMA = pa.schema({"k": "string", "at": "int64", "v": "int64"})
 """Key, event time, value."""
+_MOST_CALLS = 10_000
 Program = Callable[[Any], DataStream]
 """Takes the keyed stream (or the stream itself, for windows over all rows), and returns the results."""
 
@@ -40,32 +43,30 @@ def factory_of(program: Program, *, timed: bool = True, keyed: bool = True, decl
         stream = stream.map(dict)
     if timed:
         stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
-    results = program(stream.key_by("k") if keyed else stream)
+    return factory_behind(program(stream.key_by("k") if keyed else stream))
+
+
+def factory_behind(results: DataStream) -> OperatorFactory:
+    """What creates the operator whose results these are."""
     role = results._program.graph[results._own_node("a test")].role
     assert callable(role)
     return role
 
 
-class WindowDriver:
+class OperatorDriver:
     """A window operator under way.
 
     Args:
-        program, timed, keyed, declared: as for `factory_of`.
+        factory: creates it, now and at each restore.
+        timed: whether rows have timestamps.
         backend: where it keeps its state.
         sides: names of the side outputs that are read.
     """
 
     def __init__(
-        self,
-        program: Program,
-        *,
-        timed: bool = True,
-        keyed: bool = True,
-        declared: bool = True,
-        backend: str = "heap",
-        sides: Sequence[str] = (),
+        self, factory: OperatorFactory, *, timed: bool = True, backend: str = "heap", sides: Sequence[str] = ()
     ) -> None:
-        self._factory = factory_of(program, timed=timed, keyed=keyed, declared=declared)
+        self._factory = factory
         self._timed = timed
         self._config = JobConfig(state_backend=backend)
         self.clock = ManualClock()
@@ -84,7 +85,7 @@ class WindowDriver:
         """Whether the API chose the general operator."""
         return isinstance(self.operator, WindowOperator)
 
-    def add(self, *rows: tuple[str, int, int], schema: pa.Schema = SCHEMA) -> None:
+    def add(self, *rows: tuple[str, int, float], schema: pa.Schema = SCHEMA) -> None:
         """Handle one batch of (key, event time, value)."""
         columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(schema.types)]
         data = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -97,10 +98,14 @@ class WindowDriver:
 
     def come_to(self, now_ms: int) -> None:
         """Bring the clock to `now_ms`; the operator acts at each time that it asks for."""
-        while (due := self.operator.next_processing_time) is not None and due <= now_ms:
+        for _ in range(_MOST_CALLS):
+            due = self.operator.next_processing_time
+            if due is None or due > now_ms:
+                self.clock.wait_until(now_ms / 1000)
+                return
             self.clock.wait_until(max(due, self.clock.now_ms()) / 1000)
             self.operator.on_processing_time(self.clock.now_ms(), self.out)
-        self.clock.wait_until(now_ms / 1000)
+        raise AssertionError(f"the operator asks for the time {due} over and over, and the clock cannot pass it")
 
     def jump_to(self, now_ms: int) -> None:
         """Bring the clock to `now_ms` at once, and only then let the operator act."""
@@ -113,8 +118,8 @@ class WindowDriver:
         return self.operator.snapshot()
 
     def restore(self) -> None:
-        """Go on in a new operator, by way of two subtasks."""
-        snapshot = self.operator.snapshot()
+        """Go on in a new operator, from a capture that was shared out to two subtasks and back."""
+        snapshot = restorable(self.operator.capture(CaptureRequest(1, CaptureScope.BASE)))
         self.operator.close()
         halves = [share([snapshot], subtask, 2, self._config.max_parallelism) for subtask in range(2)]
         self.operator = self._open()
@@ -143,3 +148,25 @@ class WindowDriver:
         tables = self.snapshot().tables.items()
         keyed = {name: table.data.num_rows for name, table in tables if table.redistribution is Redistribution.KEYED}
         return {name: rows for name, rows in keyed.items() if rows}
+
+
+class WindowDriver(OperatorDriver):
+    """The window operator of a program.
+
+    Args:
+        program, timed, keyed, declared: as for `factory_of`.
+        backend, sides: as for `OperatorDriver`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        timed: bool = True,
+        keyed: bool = True,
+        declared: bool = True,
+        backend: str = "heap",
+        sides: Sequence[str] = (),
+    ) -> None:
+        factory = factory_of(program, timed=timed, keyed=keyed, declared=declared)
+        super().__init__(factory, timed=timed, backend=backend, sides=sides)

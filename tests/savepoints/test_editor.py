@@ -169,10 +169,12 @@ def test_a_copy_has_the_changes_and_the_original_has_not(memory_url: MakeUrl) ->
     editor = savepoints.modify(old, new).change_state(
         "totals", "total", lambda rows: rows.set_column(1, "value", pc.multiply(rows["value"], 10))
     )
-    changed = editor.keyed_state("totals", keys=["user"], state=LOG, data=[{"user": "dan", "value": ["x"]}]).write()
+    editor.keyed_state("totals", keys=["user"], state=LOG, data=[{"user": "dan", "value": ["x"]}])
+    changed = editor.operator_list_state("totals", state=OFFSETS, values=[7]).write()
     assert sorted(changed.operator("totals").state("total").to_arrow()["value"].to_pylist()) == [10, 30]
     assert changed.operator("totals").state("log").get("dan") == ["x"]
     assert changed.operator("totals").parallelism == 2
+    assert changed.operator("totals").state("offsets").to_arrow().to_pylist() == [{"value": 7}]
     assert savepoints.read(old).operator("totals").state("total").get("ann") == 1
     assert changed.checkpoint.kind.value == "savepoint"
     assert savepoints.read(new).verify() == len({file.path for file in changed.checkpoint.files()})
@@ -300,6 +302,31 @@ def test_reduced_values_and_frames_of_pandas_are_taken(memory_url: MakeUrl) -> N
     read = editor.write().operator("a").state("most")
     assert read.schema.field("value").type == pa.int32()
     assert read.to_pandas().set_index("user")["value"].to_dict() == {"ann": 3, "bob": 4}
+
+
+def test_timers_at_one_time_keep_their_order(memory_url: MakeUrl) -> None:
+    users = [f"user{n}" for n in range(40)]
+    editor = savepoints.bootstrap(memory_url())
+    made = editor.event_timers("a", keys=["user"], data=[{"user": user, "time": 1_000} for user in users]).write()
+    assert made.operator("a").timers()["user"].to_pylist() == users
+    editor = savepoints.modify(made, memory_url())
+    changed = editor.change_state("a", "event timers", lambda rows: rows.slice(1)).write()
+    assert changed.operator("a").timers()["user"].to_pylist() == users[1:]
+
+
+def test_large_tables_become_files_of_whole_key_groups(memory_url: MakeUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.savepoints.savepoint_files._SEGMENT_ROWS", 10)
+    data = {"user": [f"user{n}" for n in range(100)], "value": list(range(100))}
+    made = savepoints.bootstrap(memory_url(), max_parallelism=16).keyed_state(
+        "a", keys=["user"], state=TOTAL, data=data
+    )
+    read = made.write()
+    (handle,) = read.checkpoint.subtasks[0].operators
+    segments = handle.tables["total"].segments
+    assert len(segments) > 3
+    assert all(one.last_group < other.first_group for one, other in itertools.pairwise(segments))
+    assert read.operator("a").state("total").rows == 100
+    assert read.operator("a").state("total").get("user42") == 42
 
 
 def test_changes_must_keep_the_columns_and_the_keys_apart(memory_url: MakeUrl) -> None:

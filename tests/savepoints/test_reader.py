@@ -101,17 +101,21 @@ class CountingReads:
         monkeypatch.setattr(saved_state, "read_file", counted)
 
 
+@pytest.mark.parametrize("parallelism", [1, GROUPS])
 def test_one_key_is_looked_up_in_the_files_of_its_key_group_alone(
-    memory_url: MakeUrl, monkeypatch: pytest.MonkeyPatch
+    memory_url: MakeUrl, monkeypatch: pytest.MonkeyPatch, parallelism: int
 ) -> None:
-    url = checkpoint(memory_url(), [totals({f"user{n}": n for n in range(100)})], GROUPS)
+    users = [f"user{n}" for n in range(100)]
+    groups = key_groups([pa.array(users)], GROUPS).tolist()
+    by_group = [
+        totals({user: n for n, user in enumerate(users) if groups[n] == group}) for group in sorted(set(groups))
+    ]
+    url = checkpoint(memory_url(), by_group, parallelism)
     state = savepoints.read(url).operator("totals").state("total")
     assert state.kind is savepoints.StateKind.VALUE
     reads = CountingReads(monkeypatch)
     assert state.where(user=["user7"]).to_pylist() == [{"user": "user7", "value": 7}]
     assert len(reads.paths) == 1
-    group = int(key_groups([pa.array(["user7"])], GROUPS)[0])
-    assert state.of_groups(range(group, group + 1)).num_rows >= 1
 
 
 def test_a_column_that_is_no_key_can_be_asked_for_too(memory_url: MakeUrl) -> None:
@@ -169,6 +173,21 @@ def _with_table(url: str, name: str, redistribution: Redistribution, rows: pa.Ta
     file = write_file(open_blobs(url), f"shared/{sha256_of(data)}-3-1-0-0-0.arrow", data)
     handle = OperatorHandle("op", "op", {name: TableHandle(redistribution, (), (SegmentHandle(file, rows.num_rows),))})
     return complete(url, [SubtaskHandle(0, 0, 1, (handle,))])
+
+
+def test_of_a_broadcast_map_that_all_subtasks_have_one_is_shown(memory_url: MakeUrl) -> None:
+    url = memory_url()
+    data = encode_table(pa.table({"map_key": ["x"], "value": [1]}))
+    subtasks = []
+    for subtask in range(2):
+        file = write_file(open_blobs(url), f"shared/{sha256_of(data)}-3-1-0-{subtask}-0.arrow", data)
+        table = TableHandle(Redistribution.BROADCAST, (), (SegmentHandle(file, 1),))
+        subtasks.append(SubtaskHandle(0, subtask, 2, (OperatorHandle("op", "op", {"rules": table}),)))
+    state = savepoints.read(complete(url, subtasks)).operator("op").state("rules")
+    assert (state.to_arrow().to_pylist(), state.rows) == ([{"map_key": "x", "value": 1}], 1)
+    made = savepoints.write(url, memory_url())
+    assert made.operator("op").state("rules").rows == 1
+    assert len({file.path for file in made.checkpoint.files()}) == 2
 
 
 def test_what_is_not_there_is_told_with_what_is(memory_url: MakeUrl, tmp_path: Path) -> None:

@@ -193,12 +193,23 @@ def test_manifests_go_before_the_files_they_need(memory_url: Callable[[], str]) 
     assert deleted[0] == _PATHS.manifest(2)
 
 
-def test_discard_leaves_nothing(local: FolderJobStore, tmp_path: Path) -> None:
+def test_discard_leaves_nothing_but_that_the_job_has_ended(local: FolderJobStore) -> None:
     local.claim()
     local.complete(1, small(open_blobs(local.url), 1))
+    local.finish(1, "finished")
     local.discard()
     local.discard()
-    assert list(tmp_path.iterdir()) == []
+    left = [path for path, _ in open_blobs(local.url).list()]
+    assert left == [_PATHS.claim(1), _PATHS.ended(1), _PATHS.restored(1)]
+    assert local.claim().ended == "finished"
+
+
+def test_who_has_been_replaced_cannot_end_the_job(local: FolderJobStore) -> None:
+    local.claim()
+    local.claim()
+    with pytest.raises(FencedError, match="the end"):
+        local.finish(1, "failed")
+    assert local.claim().ended is None
 
 
 def test_state_of_single_operators_may_lie_elsewhere(memory_url: Callable[[], str]) -> None:
@@ -209,7 +220,8 @@ def test_state_of_single_operators_may_lie_elsewhere(memory_url: Callable[[], st
     store.complete(1, checkpoint)
     assert _numbers(store.claim()) == [1]
     store.discard()
-    assert open_blobs(store.url).list() == []
+    assert all(path.startswith("claims/") for path, _ in open_blobs(store.url).list())
+    assert open_blobs(elsewhere).list() == []
 
 
 def test_a_savepoint_is_a_folder_of_its_own(store: FolderJobStore) -> None:

@@ -138,11 +138,10 @@ class Job:
         blobs = self.storage.open(ROOT)
         blobs.delete([path for path in blobs.files if path not in files])
 
-    def check(self) -> None:
+    def check(self, parallelism: int) -> None:
         if self.complete is not None:
             expected = self.expected[self.complete.checkpoint]
-            for parallelism in (self.parallelism, 1, 3):
-                assert restored_entries(self.storage, self.complete, parallelism) == expected
+            assert restored_entries(self.storage, self.complete, parallelism) == expected
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ _SELDOM = st.sampled_from([False] * 5 + [True])
 
 
 @st.composite
-def rounds(draw: st.DrawFn) -> Round:
+def _rounds(draw: st.DrawFn) -> Round:
     return Round(
         puts=draw(st.lists(st.tuples(_KEYS, st.integers(0, 9)), max_size=6)),
         drops=draw(st.lists(_KEYS, max_size=3)),
@@ -175,8 +174,8 @@ def rounds(draw: st.DrawFn) -> Round:
     )
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(rounds(), min_size=3, max_size=20))
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_rounds(), min_size=3, max_size=20))
 def test_a_completed_checkpoint_is_the_state_at_its_barrier_whatever_failed_before(rounds: list[Round]) -> None:
     with mock.patch.object(compaction, "_SMALLEST", 2):
         job = Job()
@@ -192,7 +191,7 @@ def test_a_completed_checkpoint_is_the_state_at_its_barrier_whatever_failed_befo
                 job.abort()
             else:
                 job.settle(this.settle)
-            job.check()
+            job.check(1 + number % 3)
             if this.restart is not None:
                 job.start(this.restart or job.parallelism)
                 assert job.entries == job.expected[job.complete.checkpoint if job.complete else 0]
@@ -218,7 +217,7 @@ def _entries(keys: range, value: str = "v") -> Entries:
 def test_small_changes_write_little_and_recovery_reads_few_files() -> None:
     storage = Storage()
     chain, blobs = Chain(storage), storage.open(ROOT)
-    keys, changed, rounds = 100_000, 1_000, 60
+    keys, changed, rounds = 40_000, 400, 40
     entries = _entries(range(keys), "v" * 20)
     handle = chain.take(keyed_capture(keyed_rows(entries)))
     whole, most = blobs.written, 0

@@ -23,15 +23,11 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock import DataStream, OutputTag, ProcessWindowFunction, StreamEnvironment, WatermarkStrategy, WindowedStream
-from penstock.engine.clock import ManualClock
-from penstock.engine.config import JobConfig
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark
-from penstock.engine.metrics import OperatorMetrics
-from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
+from penstock.engine.elements import MAX_TIMESTAMP
+from penstock.engine.operators.base import OperatorFactory
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
-from penstock.engine.state.snapshot import share
-from tests.engine.helpers import RecordingCollector
+from tests.engine.window_driver import OperatorDriver, factory_behind
 
 LATE = OutputTag("late")
 Function = Literal["aggregate", "process", "reduce"]
@@ -151,76 +147,12 @@ def factory_of(transcript: Transcript, function: Function) -> OperatorFactory:
     """What creates the operator that the API chose for the windows."""
     env = StreamEnvironment(runtime="local")
     rows = env.from_collection([], schema=SCHEMA).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
-    stream = windowed(transcript, function, rows)
-    role = stream._program.graph[stream._own_node("test")].role
-    assert callable(role)
-    return role
+    return factory_behind(windowed(transcript, function, rows))
 
 
 def is_vectorised(factory: OperatorFactory) -> bool:
     """Whether the API chose the path that works on whole batches."""
     return isinstance(factory, WindowAggregateFactory | SessionAggregateFactory)
-
-
-class Driven:
-    """An operator under way.
-
-    Args:
-        factory: creates it, now and at each restore.
-        backend: where it keeps its state.
-    """
-
-    def __init__(self, factory: OperatorFactory, backend: str) -> None:
-        self._factory = factory
-        self._config = JobConfig(state_backend=backend)
-        self._clock = ManualClock()
-        self._late = RecordingCollector()
-        self._out = RecordingCollector()
-        self._operator = self._create()
-
-    def _create(self) -> Operator:
-        context = OperatorContext(
-            "windows", 0, 1, self._clock, OperatorMetrics(), self._config, {LATE.name: self._late}
-        )
-        operator = self._factory()
-        operator.open(context)
-        return operator
-
-    def add(self, rows: list[tuple[str, int, float]]) -> None:
-        columns = [
-            pa.array(list(values), kind) for values, kind in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)
-        ]
-        batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-        self._operator.process_batch(Batch(batch, batch.column("at")), 0, self._out)
-
-    def advance(self, watermark: int) -> None:
-        self._operator.on_watermark(Watermark(watermark), self._out)
-
-    def come_to(self, now_ms: int) -> None:
-        """Let time pass, and the operator act at each time that it asked for."""
-        while (due := self._operator.next_processing_time) is not None and due <= now_ms:
-            self._clock.wait_until(max(due, self._clock.now_ms()) / 1000)
-            self._operator.on_processing_time(self._clock.now_ms(), self._out)
-        self._clock.wait_until(now_ms / 1000)
-
-    def restore(self) -> None:
-        """Go on in a new operator, from a snapshot that was shared out to two subtasks and back."""
-        snapshot = self._operator.snapshot()
-        self._operator.close()
-        halves = [share([snapshot], subtask, 2, self._config.max_parallelism) for subtask in range(2)]
-        self._operator = self._create()
-        self._operator.restore(share(halves, 0, 1, self._config.max_parallelism))
-
-    def take(self) -> tuple[list[Fired], list[tuple[str, int, float]]]:
-        """What was emitted, and what was late, since the last call."""
-        fired = [as_fired(row) for row in self._out.rows]
-        late = [(row["k"], row["at"], row["v"]) for row in self._late.rows]
-        self._out.elements.clear()
-        self._late.elements.clear()
-        return fired, late
-
-    def close(self) -> None:
-        self._operator.close()
 
 
 def as_fired(row: dict[str, Any]) -> Fired:
@@ -246,7 +178,7 @@ def run(transcript: Transcript, function: Function, backend: str, batch_rows: in
         restores: "marked" restores where the transcript says so, "always" after every step.
     """
     factory = factory_of(transcript, function)
-    driven = Driven(factory, backend)
+    driver = OperatorDriver(factory, backend=backend, sides=[LATE.name])
     # Whole batches have one update for each window: the last one.
     whole = last_of_each if is_vectorised(factory) and batch_rows > 1 else list[Fired]
     for number, step in enumerate(parse(transcript.steps), start=1):
@@ -254,15 +186,16 @@ def run(transcript: Transcript, function: Function, backend: str, batch_rows: in
             case "+":
                 rows = rows_of(step.text)
                 for begin in range(0, len(rows), batch_rows):
-                    driven.add(rows[begin : begin + batch_rows])
+                    driver.add(*rows[begin : begin + batch_rows], schema=SCHEMA)
             case "w":
-                driven.advance(MAX_TIMESTAMP if step.text == "max" else int(step.text))
+                driver.advance(MAX_TIMESTAMP if step.text == "max" else int(step.text))
             case "p":
-                driven.come_to(int(step.text))
+                driver.come_to(int(step.text))
         if restores == "always" or step.verb == "s":
-            driven.restore()
-        fired, late = driven.take()
+            driver.restore()
+        fired = [as_fired(row) for row in driver.take()]
+        late = [(row["k"], row["at"], row["v"]) for row in driver.take_side(LATE.name)]
         where = f"step {number}: {step.verb} {step.text}"
         assert sorted(whole(fired), key=str) == sorted(whole(step.fired), key=str), where
         assert sorted(late) == sorted(step.late), where
-    driven.close()
+    driver.operator.close()

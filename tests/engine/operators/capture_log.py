@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +17,7 @@ from penstock.engine.state.capture import (
     CaptureScope,
     OperatorCapture,
     TableCapture,
+    captured_snapshot,
     merge_rows,
 )
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable
@@ -82,6 +86,16 @@ def _shown(row: dict[str, Any]) -> str:
     return repr(sorted(row.items()))
 
 
-def scopes(draws: Sequence[int]) -> list[CaptureScope]:
-    """The scope of each number, changes most often."""
-    return [(CaptureScope.BASE, CaptureScope.COMPLETE)[draw] if draw < 2 else CaptureScope.CHANGES for draw in draws]
+def restorable(capture: OperatorCapture) -> OperatorSnapshot:
+    """The snapshot that a complete capture is restored as, that of its own files with it."""
+    snapshot, native = captured_snapshot(capture), capture.native
+    if native is None:
+        return snapshot
+    from penstock.engine.state.rocksdb_native import read_native
+
+    with tempfile.TemporaryDirectory() as directory:
+        for name, path in native.files.items():
+            shutil.copyfile(path, Path(directory, name))
+        native.release()
+        tables = read_native(Path(directory), native.metadata, range(int(native.metadata["max_parallelism"])))
+    return replace(snapshot, tables={**snapshot.tables, **tables})

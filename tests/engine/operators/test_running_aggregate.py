@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine import aggregates as agg
@@ -178,6 +178,7 @@ def test_the_last_update_of_a_key_is_its_value_however_rows_are_cut(rows: list[K
     assert final == {key: _model(rows, key) for key, _ in rows}
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(-9, 9))), max_size=6), st.booleans())
 def test_captures_add_up_to_the_snapshot(batches: list[list[KeyAndValue]], from_savepoint: bool) -> None:
     aggregates = {"rows": count(), "total": agg.sum("n"), "all": collect_list("n")}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.state.capture import DELETED, OperatorCapture, TableCapture, merge_rows
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
 from penstock.engine.state.state_tables import TOUCHED
@@ -17,6 +18,7 @@ class Saved:
 
     def __init__(self) -> None:
         self._pending: list[OperatorCapture] = []
+        self._watermark = MIN_TIMESTAMP
         self._parts: dict[str, tuple[TableCapture, list[pa.Table]]] = {}
 
     def take(self, capture: OperatorCapture) -> None:
@@ -27,19 +29,20 @@ class Saved:
         """What the captures hold together."""
         for capture in self._pending:
             self._add(capture.tables)
+            self._watermark = capture.watermark
         self._pending.clear()
         merged = {
             name: StateTable(newest.redistribution, merge_rows(parts, newest.identity, newest.expiry))
             for name, (newest, parts) in self._parts.items()
         }
-        return OperatorSnapshot(merged)
+        return OperatorSnapshot(merged, self._watermark)
 
     def _add(self, tables: Mapping[str, TableCapture]) -> None:
         older, self._parts = self._parts, {}
         for name, table in tables.items():
             rows = table.rows()
             assert (rows.column_names[-1] == DELETED) is table.is_changes
-            groups = rows.column(KEY_GROUP).to_pylist()
+            groups = rows.column(KEY_GROUP).to_pylist() if KEY_GROUP in rows.column_names else []
             assert groups == sorted(groups)
             parts = older[name][1] if table.is_changes else []
             self._parts[name] = (table, [*parts, rows])

@@ -7,7 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.engine.clock import ManualClock
+from penstock.engine.state import changes, heap
 from penstock.engine.state.backend import KeyedStateBackend
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture
 from penstock.engine.state.descriptors import (
@@ -16,10 +20,13 @@ from penstock.engine.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     PickleSerializer,
+    TtlUpdate,
     ValueStateDescriptor,
     ttl,
 )
+from penstock.engine.state.snapshot import OperatorSnapshot
 from tests.engine.state.backends import make_backend
+from tests.engine.state.saved import Saved, contents
 
 CHANGES, BASE, COMPLETE = (CaptureRequest(1, scope) for scope in CaptureScope)
 IN_MEMORY = pytest.mark.parametrize("kind", ["heap", "columnar"])
@@ -75,11 +82,11 @@ def test_a_capture_holds_the_keys_that_changed_and_all_where_most_did(kind: str,
     for key in range(10):
         put(key, 1)
     savepoint = captured(backend, COMPLETE)
-    changes = captured(backend)
+    few = captured(backend)
     for key in range(60):
         put(key, 2)
     most = captured(backend)
-    assert sorted(changes.rows().column("k").to_pylist()) == list(range(10))
+    assert sorted(few.rows().column("k").to_pylist()) == list(range(10))
     assert (savepoint.is_changes, savepoint.rows().num_rows) == (False, 100)
     assert (most.is_changes, most.rows().num_rows) == (False, 100)
 
@@ -222,8 +229,8 @@ def test_state_that_nobody_declares_is_written_once(kind: str) -> None:
     source, target = make_backend(kind), make_backend(kind)
     setter(source, VALUE)(1, 1)
     target.restore(source.snapshot())
-    changes, base = captured(target), captured(target, BASE)
-    assert (changes.is_changes, changes.rows().num_rows) == (True, 0)
+    none, base = captured(target), captured(target, BASE)
+    assert (none.is_changes, none.rows().num_rows) == (True, 0)
     assert (base.is_changes, base.rows().num_rows) == (False, 1)
 
 
@@ -261,3 +268,120 @@ def test_fields_may_be_added_to_a_struct_and_take_the_default(kind: str) -> None
     target.set_current_key(1)
     assert new.value() == {"n": 1, "note": "-"}
     target.close()
+
+
+KINDS_OF_STEPS = ["set", "set", "clear", "clear", "batch", "capture", "capture", "base", "savepoint", "fail"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS_OF_STEPS), st.integers(0, 2), st.integers(0, 2)), max_size=25)
+
+
+@IN_MEMORY
+@pytest.mark.parametrize("mortal", [None, MORTAL], ids=["", "mortal"])
+@given(steps=STEPS)
+def test_captures_of_few_keys_add_up(kind: str, mortal: Any, steps: list[tuple[str, int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (changes, heap):
+            patch.setattr(module, "are_most", lambda changed, entries: False)
+        few = Few(kind, mortal)
+        for step, key, number in steps:
+            few.take(step, key, number)
+        few.take("capture", 0, 0)
+        few.take("check", 0, 0)
+
+
+class Few:
+    """A backend with two values, a list and a map, and what its captures add up to."""
+
+    def __init__(self, kind: str, mortal: Any) -> None:
+        self.kind, self.mortal = kind, mortal
+        self.saved = Saved()
+        self.expected: Any = None
+        self.open()
+
+    def open(self) -> None:
+        made = self.backend = make_backend(self.kind)
+        self.values = [made.value_state(ValueStateDescriptor(f"v{n}", "int64", ttl=self.mortal)) for n in range(2)]
+        self.list = made.list_state(ListStateDescriptor("l", "int64", ttl=self.mortal))
+        self.map = made.map_state(MapStateDescriptor("m", "int64", key_type="int64", ttl=self.mortal))
+
+    def take(self, step: str, key: int, number: int) -> None:
+        self.backend.set_current_key(key)
+        match step:
+            case "set":
+                self.values[number % 2].update(number)
+                self.list.add(number)
+                self.map.put(number, number)
+            case "clear":
+                self.values[number % 2].clear()
+                self.list.clear()
+                self.map.clear() if number == 2 else self.map.remove(number)
+            case "batch":
+                self.backend.set_current_keys(pa.record_batch({"k": [key, key + 1]}))
+                self.values[0].update_values([None, number])
+                self.backend.clear_current_key()
+            case "capture" | "base":
+                self.saved.take(self.backend.capture(BASE if step == "base" else CHANGES))
+                self.expected = contents(OperatorSnapshot(self.backend.snapshot()))
+            case "savepoint":
+                self.backend.capture(COMPLETE)
+            case "check" if self.expected is not None:
+                assert contents(self.saved.snapshot()) == self.expected
+            case "fail" if self.expected is not None:
+                self.take("check", key, number)
+                self.open()
+                self.backend.restore(self.saved.snapshot().tables)
+
+
+@IN_MEMORY
+def test_reading_what_is_renewed_by_it_is_a_change(kind: str) -> None:
+    backend = make_backend(kind)
+    renewed = ttl("1h", TtlUpdate.ON_READ_AND_WRITE)
+    value = backend.value_state(ValueStateDescriptor("v", "int64", ttl=renewed))
+    numbers = backend.list_state(ListStateDescriptor("l", "int64", ttl=renewed))
+    entries = backend.map_state(MapStateDescriptor("m", "int64", key_type="int64", ttl=renewed))
+    for key in range(9):
+        backend.set_current_key(key)
+        value.update(1)
+        numbers.add(1)
+        entries.put(1, 1)
+    backend.capture(BASE)
+    backend.set_current_key(3)
+    assert (value.value(), numbers.get(), entries.get(1)) == (1, [1], 1)
+    for name, table in backend.capture(CHANGES).tables.items():
+        assert table.rows().column("k").to_pylist() == [3], name
+
+
+@IN_MEMORY
+def test_what_has_outlived_its_time_is_gone_from_what_captures_add_up_to(kind: str) -> None:
+    clock, saved = ManualClock(), Saved()
+    backend = make_backend(kind, clock=clock)
+    value = backend.value_state(ValueStateDescriptor("v", "int64", ttl=MORTAL))
+    for key in range(9):
+        backend.set_current_key(key)
+        value.update(1)
+    saved.take(backend.capture(BASE))
+    clock.advance(3600)
+    backend.set_current_key(3)
+    value.update(2)
+    saved.take(backend.capture(CHANGES))
+    assert saved.snapshot().tables["v"].data.column("k").to_pylist() == [3]
+
+
+@IN_MEMORY
+def test_a_key_that_comes_back_for_one_state_is_gone_from_the_other(kind: str) -> None:
+    backend, saved = make_backend(kind), Saved()
+    one, other = (backend.value_state(ValueStateDescriptor(name, "int64")) for name in ("one", "other"))
+    for key in range(20):
+        backend.set_current_key(key)
+        one.update(key)
+        other.update(key)
+    saved.take(backend.capture(BASE))
+    backend.set_current_key(1)
+    one.clear()
+    other.clear()
+    for key in (77, 1):
+        backend.set_current_key(key)
+        one.update(key)
+    capture = backend.capture(CHANGES)
+    assert all(table.is_changes for table in capture.tables.values())
+    saved.take(capture)
+    assert contents(saved.snapshot()) == contents(OperatorSnapshot(backend.snapshot()))

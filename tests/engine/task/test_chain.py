@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.clock import ManualClock
-from penstock.engine.elements import Batch, EndOfInput, Watermark, WatermarkStatus
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, EndOfInput, Watermark, WatermarkStatus
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.task.chain import ChainLink, fan_out
 from tests.engine.helpers import RecordingCollector, numbers, numbers_in
 
@@ -39,6 +40,15 @@ class Inputs(Operator):
 
 def link(operator: Operator, behind: Collector) -> ChainLink:
     return ChainLink(operator, OperatorContext("tested", 0, 1, ManualClock()), behind)
+
+
+def test_the_end_of_event_time_is_passed_on_again_after_a_restore_and_nothing_else_is_repeated() -> None:
+    out, operator = RecordingCollector(), Doubling()
+    restored = link(operator, out)
+    restored.open(OperatorSnapshot({}, MAX_TIMESTAMP))
+    restored.process(0, Watermark(4))
+    restored.process(0, Watermark(MAX_TIMESTAMP))
+    assert out.elements == [Watermark(MAX_TIMESTAMP)]
 
 
 def test_rows_go_through_the_whole_chain_and_are_counted() -> None:

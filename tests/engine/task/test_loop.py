@@ -42,6 +42,9 @@ class ScriptedHead:
     def abort(self, checkpoint: int) -> None:
         """No barriers come."""
 
+    def discard_input(self) -> None:
+        """Nothing comes but by the script."""
+
     def is_over(self, checkpoint: int) -> bool:
         return False
 

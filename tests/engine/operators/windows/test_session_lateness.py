@@ -19,9 +19,7 @@ from penstock.engine.operators.windows import session_aggregate
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
 from penstock.engine.windows.assigners import SessionWindows
 from tests.engine.helpers import RunningOperator, timed
-from tests.engine.operators.windows.window_job import LATE, Row, WindowJob
-
-AGGREGATES = {"rows": count(), "total": agg.sum("n"), "most": agg.max("n"), "first": agg.min("key")}
+from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, WindowJob, assert_agreement, scripts
 
 
 def job(gap: int, lateness: int = 0, parallelism: int = 1, **aggregates: Any) -> WindowJob:
@@ -108,21 +106,7 @@ def test_what_cannot_be_added_up_in_numpy_is_restored_and_merged_too() -> None:
 ROWS = st.lists(st.tuples(st.integers(-10, 40), st.sampled_from("abcdef"), st.integers(-9, 9)), min_size=1, max_size=8)
 
 
-@st.composite
-def steps(draw: st.DrawFn) -> list[Any]:
-    """Batches of rows, watermarks that rise, and ("rescale", parallelism), in any order."""
-    script: list[Any] = []
-    watermark = -15
-    for _ in range(draw(st.integers(0, 12))):
-        kind = draw(st.integers(0, 9))
-        if kind < 5:
-            script.append(draw(ROWS))
-        elif kind < 9:
-            watermark += draw(st.integers(1, 12))
-            script.append(watermark)
-        else:
-            script.append(("rescale", draw(st.integers(1, 3))))
-    return [*script, MAX_TIMESTAMP]
+SCRIPTS = scripts(ROWS, most_steps=12, first=-15, furthest=12)
 
 
 @dataclass
@@ -185,29 +169,16 @@ def _result(key: str, session: _Session) -> tuple[Any, ...]:
 
 
 def _agrees(script: list[Any], gap: int, lateness: int) -> None:
-    tested, model = job(gap, lateness, **AGGREGATES), _Model(gap, lateness)
-    for step in script:
-        if isinstance(step, int):
-            expected = model.advance(step)
-            tested.advance(step)
-        elif isinstance(step, tuple):
-            expected = []
-            tested.rescale(step[1])
-        else:
-            expected = model.rows_at(step)
-            tested.rows_at(*step)
-        assert sorted(tested.emitted()) == sorted(expected)
-    assert tested.metrics.late_rows == 0
-    assert sorted(tested.late()) == sorted(model.late)
+    assert_agreement(script, job(gap, lateness, **AGGREGATES), _Model(gap, lateness))
 
 
-@given(steps(), st.integers(1, 12), st.integers(0, 30))
+@given(SCRIPTS, st.integers(1, 12), st.integers(0, 30))
 @settings(max_examples=150)
 def test_sessions_agree_with_the_model(script: list[Any], gap: int, lateness: int) -> None:
     _agrees(script, gap, lateness)
 
 
-@given(steps(), st.integers(1, 12), st.integers(0, 30))
+@given(SCRIPTS, st.integers(1, 12), st.integers(0, 30))
 @settings(max_examples=150)
 def test_compiled_sessions_in_small_arrays_agree_with_the_model(script: list[Any], gap: int, lateness: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

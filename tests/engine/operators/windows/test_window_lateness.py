@@ -19,9 +19,7 @@ from penstock.engine.operators.cells import cell_index, slice_cells, slice_tree
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SlicedWindows
 from tests.engine.helpers import RunningOperator, timed
-from tests.engine.operators.windows.window_job import LATE, Row, WindowJob
-
-AGGREGATES = {"rows": count(), "total": agg.sum("n"), "most": agg.max("n"), "first": agg.min("key")}
+from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, WindowJob, assert_agreement, scripts
 
 
 def job(windows: SlicedWindows, lateness: int = 0, parallelism: int = 1, **aggregates: Any) -> WindowJob:
@@ -173,21 +171,7 @@ CUMULATIVE = st.builds(
 )
 
 
-@st.composite
-def steps(draw: st.DrawFn) -> list[Any]:
-    """Batches of rows, watermarks that rise, and ("rescale", parallelism), in any order."""
-    script: list[Any] = []
-    watermark = -60
-    for _ in range(draw(st.integers(0, 10))):
-        kind = draw(st.integers(0, 9))
-        if kind < 5:
-            script.append(draw(ROWS))
-        elif kind < 9:
-            watermark += draw(st.integers(1, 25))
-            script.append(watermark)
-        else:
-            script.append(("rescale", draw(st.integers(1, 3))))
-    return [*script, MAX_TIMESTAMP]
+SCRIPTS = scripts(ROWS, most_steps=10, first=-60, furthest=25)
 
 
 class _Model:
@@ -239,29 +223,16 @@ class _Model:
 
 
 def _agrees(script: list[Any], windows: SlicedWindows, lateness: int) -> None:
-    tested, model = job(windows, lateness, **AGGREGATES), _Model(windows, lateness)
-    for step in script:
-        if isinstance(step, int):
-            expected = model.advance(step)
-            tested.advance(step)
-        elif isinstance(step, tuple):
-            expected = []
-            tested.rescale(step[1])
-        else:
-            expected = model.rows_at(step)
-            tested.rows_at(*step)
-        assert sorted(tested.emitted()) == sorted(expected)
-    assert tested.metrics.late_rows == 0
-    assert sorted(tested.late()) == sorted(model.late)
+    assert_agreement(script, job(windows, lateness, **AGGREGATES), _Model(windows, lateness))
 
 
-@given(steps(), ALIGNED | CUMULATIVE | LONG, st.integers(0, 30))
+@given(SCRIPTS, ALIGNED | CUMULATIVE | LONG, st.integers(0, 30))
 @settings(max_examples=150)
 def test_windows_agree_with_the_model(script: list[Any], windows: SlicedWindows, lateness: int) -> None:
     _agrees(script, windows, lateness)
 
 
-@given(steps(), ALIGNED | CUMULATIVE | LONG, st.integers(0, 30))
+@given(SCRIPTS, ALIGNED | CUMULATIVE | LONG, st.integers(0, 30))
 @settings(max_examples=150)
 def test_windows_agree_with_the_model_in_small_blocks_hash_tables_and_arrays(
     script: list[Any], windows: SlicedWindows, lateness: int

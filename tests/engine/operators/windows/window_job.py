@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import strategies as st
 
+from penstock.engine import aggregates as agg
+from penstock.engine.aggregates import count
 from penstock.engine.clock import ManualClock
-from penstock.engine.elements import Watermark
+from penstock.engine.elements import MAX_TIMESTAMP, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
 from penstock.engine.state.key_groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RecordingCollector, timed
@@ -22,6 +26,8 @@ TYPES = {"at": pa.int64(), "key": pa.string(), "n": pa.int64()}
 LATE = "late"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_PARALLELISM = 128
+AGGREGATES = {"rows": count(), "total": agg.sum("n"), "most": agg.max("n"), "first": agg.min("key")}
+"""What the models compute."""
 
 
 class WindowJob:
@@ -43,12 +49,13 @@ class WindowJob:
             operator.restore(share(snapshots, subtask, parallelism, _MAX_PARALLELISM))
 
     def rescale(self, parallelism: int) -> None:
-        """Take a snapshot and go on from it, with other subtasks."""
-        snapshots = [operator.snapshot() for operator in self.operators]
+        """Capture the state and go on from it, with other subtasks."""
+        captures = [operator.capture(CaptureRequest(1, CaptureScope.BASE)) for operator in self.operators]
         for operator in self.operators:
-            # What comes behind a snapshot must not change it.
+            # What comes behind a capture must not change it.
             operator.process_batch(timed([{"at": 10**6, "key": "a", "n": 999}], TYPES), 0, RecordingCollector())
-        self._start(snapshots, parallelism)
+            operator.on_watermark(Watermark(MAX_TIMESTAMP), RecordingCollector())
+        self._start([captured_snapshot(capture) for capture in captures], parallelism)
 
     def rows_at(self, *rows: Row) -> None:
         """Process one batch, of which each subtask gets its share."""
@@ -80,6 +87,64 @@ class WindowJob:
         assert self._late.timestamps == [at for at, _, _ in rows]
         self._late.elements.clear()
         return rows
+
+
+class WindowModel(Protocol):
+    """What a window operator must do, in the plainest way."""
+
+    late: list[Row]
+    """All rows that came too late."""
+
+    def rows_at(self, rows: list[Row]) -> list[tuple[Any, ...]]:
+        """What a batch emits."""
+        ...
+
+    def advance(self, watermark: int) -> list[tuple[Any, ...]]:
+        """What a watermark emits."""
+        ...
+
+
+@st.composite
+def scripts(
+    draw: st.DrawFn, rows: st.SearchStrategy[list[Row]], most_steps: int, first: int, furthest: int
+) -> list[Any]:
+    """Batches of rows, watermarks that rise, and ("rescale", parallelism), in any order.
+
+    Args:
+        rows: of a batch.
+        most_steps: how long a script may be.
+        first: watermarks are above it.
+        furthest: how far a watermark may be from the one before.
+    """
+    script: list[Any] = []
+    watermark = first
+    for _ in range(draw(st.integers(0, most_steps))):
+        kind = draw(st.integers(0, 9))
+        if kind < 5:
+            script.append(draw(rows))
+        elif kind < 9:
+            watermark += draw(st.integers(1, furthest))
+            script.append(watermark)
+        else:
+            script.append(("rescale", draw(st.integers(1, 3))))
+    return [*script, MAX_TIMESTAMP]
+
+
+def assert_agreement(script: list[Any], tested: WindowJob, model: WindowModel) -> None:
+    """Take the steps of a script, and compare after each."""
+    for step in script:
+        if isinstance(step, int):
+            expected = model.advance(step)
+            tested.advance(step)
+        elif isinstance(step, tuple):
+            expected = []
+            tested.rescale(step[1])
+        else:
+            expected = model.rows_at(step)
+            tested.rows_at(*step)
+        assert sorted(tested.emitted()) == sorted(expected)
+    assert tested.metrics.late_rows == 0
+    assert sorted(tested.late()) == sorted(model.late)
 
 
 def _milliseconds(value: Any) -> Any:

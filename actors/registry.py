@@ -1,0 +1,219 @@
+"""The jobs of a cluster by name: how one is found, and how a second one of the same name is kept out.
+
+Each job manager is a named actor. The client creates it here; the command line lists and finds jobs, and drives them
+through the `JobControl` that it gets. Everything blocks, and raises the typed errors of the job.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import ray
+from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError, RayActorError, RayError, RayTaskError
+
+from penstock.actors.job_manager import JobManager
+from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError, nearest
+from penstock.engine.job import JobStatus
+
+NAMESPACE: Final = "penstock"
+_PREFIX: Final = "penstock:"
+_CALLS: Final = 1000
+_ASK_SECONDS: Final = 10.0
+_LEAVE_SECONDS: Final = 10.0
+_PART_BYTES: Final = 64 * 1024
+"""Ray keeps arguments of up to 100 KiB with the actor, 10 MiB in all; larger ones are the driver's."""
+_INLINE_BYTES: Final = 8 * 1024 * 1024
+
+
+def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detached: bool) -> Any:
+    """Start the job manager of a job.
+
+    Args:
+        name: the job's name, which no other running job of the cluster may have.
+        job_id: whose.
+        content: the pickled program and folder.
+        restarts: whether Ray restarts its process: the job can go on from storage.
+        detached: whether the job outlives this process.
+
+    Raises:
+        JobError: a job of that name is running.
+        ClusterError: a detached job is too large to outlive this process.
+    """
+    if detached and len(content) > _INLINE_BYTES:
+        raise ClusterError(
+            f"job {name!r} cannot be detached: with the data in it, its program has {len(content)} bytes, and at most "
+            f"{_INLINE_BYTES} outlive this process; read the data from files instead of from_collection"
+        )
+    parts = [content[start : start + _PART_BYTES] for start in range(0, len(content), _PART_BYTES)]
+    options: dict[str, Any] = {
+        "name": f"{_PREFIX}{name}",
+        "namespace": NAMESPACE,
+        "num_cpus": 0,
+        "max_concurrency": _CALLS,
+        "max_restarts": -1 if restarts else 0,
+        **({"lifetime": "detached"} if detached else {}),
+    }
+    manager_class: Any = ray.remote(JobManager)
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while True:
+        try:
+            return manager_class.options(**options).remote(job_id, *parts)
+        except ActorAlreadyExistsError:
+            _make_room(name, deadline)
+
+
+def _make_room(name: str, deadline: float) -> None:
+    """Have the manager that bears the name leave, if its job has ended."""
+    try:
+        found = find_job(name)
+        info = found.info()
+    except PenstockError:
+        # It is just going away, or about to be restarted.
+        if time.monotonic() > deadline:
+            raise
+        time.sleep(0.1)
+        return
+    if not JobStatus(info["status"]).ended:
+        raise JobError(
+            f"job {name!r} is running already, with id {info['id']} (status {info['status']}); cancel or stop it, or "
+            "give this one another name"
+        )
+    found.leave()
+    time.sleep(0.1)
+
+
+class JobControl:
+    """A job of the cluster, by its manager.
+
+    Args:
+        name: of the job.
+        manager: handle of its job manager.
+    """
+
+    def __init__(self, name: str, manager: Any) -> None:
+        self.name = name
+        self._manager = manager
+
+    def info(self) -> dict[str, Any]:
+        """The job as JSON has it; see `actors/info.py`."""
+        info: dict[str, Any] = self._ask("info", _ASK_SECONDS)
+        return info
+
+    def checkpoint(self) -> str:
+        """Take a checkpoint now; its URL.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        return str(self._ask("checkpoint", None))
+
+    def savepoint(self, directory: str | None = None) -> str:
+        """Take a savepoint while the job goes on; its URL.
+
+        Args:
+            directory: URL of the folder for it; None: the configured one.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+        return str(self._ask("savepoint", None, directory))
+
+    def stop(self, directory: str | None = None) -> str:
+        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint`."""
+        return str(self._ask("stop", None, directory))
+
+    def drain(self, directory: str | None = None) -> str:
+        """End the sources as if their input had ended, and the job with a savepoint behind everything."""
+        return str(self._ask("drain", None, directory))
+
+    def cancel(self) -> None:
+        """End the job now; returns when it has ended."""
+        self._ask("cancel", None)
+
+    def rescale(self, parallelism: int) -> float:
+        """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
+
+        Raises:
+            CheckpointError: it could not be taken; the job goes on as it was.
+            GraphError, ConfigurationError: the program cannot run so.
+        """
+        return float(self._ask("rescale", None, parallelism))
+
+    def leave(self) -> None:
+        """Forget the job, which has ended: removes the checkpoints that are not to be kept."""
+        self._manager.leave.remote()
+
+    def _ask(self, method: str, seconds: float | None, *arguments: Any) -> Any:
+        return answer_of(getattr(self._manager, method).remote(*arguments), self.name, seconds)
+
+
+def answer_of(call: Any, name: str, seconds: float | None = None) -> Any:
+    """What the manager of job `name` answers to a call, within `seconds`.
+
+    Raises:
+        PenstockError: the error that it answers with.
+        WorkerLostError: its process died or does not answer.
+    """
+    try:
+        return ray.get(call, timeout=seconds)
+    except RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, PenstockError):
+            raise cause from None
+        raise JobError(f"job {name!r}: {error}") from error
+    except GetTimeoutError:
+        raise WorkerLostError(f"the manager of job {name!r} does not answer within {seconds:g} s") from None
+    except RayActorError as error:
+        raise WorkerLostError(
+            f"the manager of job {name!r} died before it answered; where the job takes checkpoints it is restarted in "
+            f"a few seconds: try again ({error})"
+        ) from error
+
+
+def running_jobs() -> dict[str, JobControl]:
+    """All jobs of the cluster that have a manager, by name."""
+    jobs = {}
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and str(actor["name"]).startswith(_PREFIX):
+            name = str(actor["name"]).removeprefix(_PREFIX)
+            try:
+                jobs[name] = JobControl(name, ray.get_actor(actor["name"], NAMESPACE))
+            except (ValueError, RayError):
+                # It has ended since.
+                continue
+    return jobs
+
+
+def list_jobs() -> Sequence[dict[str, Any]]:
+    """What `info` says of each job of the cluster, in the order in which they were started."""
+    infos = []
+    for job in running_jobs().values():
+        try:
+            infos.append(job.info())
+        except WorkerLostError:
+            # It has ended since, or is being restarted and knows nothing yet.
+            continue
+    return sorted(infos, key=lambda info: str(info["started_ms"]))
+
+
+def find_job(name_or_id: str) -> JobControl:
+    """The job with that name, or that id.
+
+    Raises:
+        JobError: there is none, or several could be meant; says which there are.
+    """
+    jobs = running_jobs()
+    if name_or_id in jobs:
+        return jobs[name_or_id]
+    infos = list_jobs()
+    named = [str(info["name"]) for info in infos if name_or_id in (info["id"], info["name"])]
+    found = [str(info["id"]) for info in infos if name_or_id in (info["id"], info["name"])]
+    if len(found) == 1:
+        return next(job for job in jobs.values() if job.name in (named[0], f"{named[0]} {found[0]}"))
+    if found:
+        raise JobError(f"several jobs are called {name_or_id!r}; name one by its id: {', '.join(found)}")
+    known = [*jobs, *(str(info["id"]) for info in infos)]
+    there = f"running are {', '.join(sorted(jobs))}" if jobs else "no job is running on this cluster"
+    raise JobError(f"no job {name_or_id!r}{nearest(name_or_id, known)}; {there}")

@@ -1,0 +1,82 @@
+"""What a job has got over: each restart with its cause and how long it took; for people and the chaos report.
+
+The job manager keeps a log, notes what happens, and gives it out with its `info`. Times within a restart are seconds of
+one monotonic clock, so the clock of the machine may jump.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.engine.checkpointing.coordinator import Place
+
+KEPT: Final = 100
+"""How many restarts are kept."""
+
+
+@dataclass(slots=True, eq=False)
+class Restart:
+    """One restart.
+
+    Args:
+        cause: the error as text; or what was asked for, such as a rescale.
+        places: the subtasks that were restarted.
+        at_ms: when it was noticed, civil time in ms UTC.
+        detected: the same, monotonic seconds.
+        attempt: number of the attempt that followed; 0 while there is none.
+        checkpoint: what that went on from; 0 for none.
+        restored: when all subtasks ran again, monotonic seconds.
+        first_output: when the first rows came to an end of the job behind that.
+    """
+
+    cause: str
+    places: Sequence[Place]
+    at_ms: int
+    detected: float
+    attempt: int = 0
+    checkpoint: int = 0
+    restored: float | None = None
+    first_output: float | None = None
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """As JSON has it; durations are in milliseconds from when it was noticed."""
+        return {
+            "cause": self.cause,
+            "at_ms": self.at_ms,
+            "detected_monotonic": self.detected,
+            "subtasks": len(self.places),
+            "attempt": self.attempt,
+            "checkpoint": self.checkpoint,
+            "restore_ms": _ms(self.detected, self.restored),
+            "first_output_ms": _ms(self.detected, self.first_output),
+        }
+
+
+@dataclass(slots=True, eq=False)
+class RestartLog:
+    """The restarts of a job under one manager."""
+
+    count: int = 0
+    kept: deque[Restart] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    def begin(self, cause: str, places: Sequence[Place], detected: float) -> Restart:
+        """A restart begins, noticed at `detected`, monotonic seconds."""
+        self.count += 1
+        at_ms = time.time_ns() // 1_000_000 - int((time.monotonic() - detected) * 1000)
+        restart = Restart(cause, tuple(places), at_ms, detected)
+        self.kept.append(restart)
+        return restart
+
+    def on_rows(self, attempt: int, at: float) -> None:
+        """Rows have come to an end of the job, in subtasks of `attempt`."""
+        for restart in self.kept:
+            if restart.attempt == attempt and restart.first_output is None:
+                restart.first_output = at
+
+
+def _ms(since: float, until: float | None) -> float | None:
+    return None if until is None else round((until - since) * 1000, 1)

@@ -1,0 +1,405 @@
+"""The table of configuration keys, spelled as Flink 2 spells them: type, limits, default and meaning of each.
+
+`configuration` reads values by it, and the reference page (docs/configuration.md) is held to it by a test. Defaults are
+those of the settings that the keys stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from penstock.engine.checkpointing.config import (
+    LONGEST_MS,
+    MOST,
+    CheckpointConfig,
+    ExponentialDelay,
+    FailoverConfig,
+    FailureRate,
+    FixedDelay,
+)
+from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM
+from penstock.engine.durations import format_duration, parse_duration
+from penstock.engine.errors import ConfigurationError
+from penstock.savepoints.storage import normalise_url
+
+DEFAULT_STORAGE: Final = "~/.penstock/checkpoints"
+"""Of a job that takes checkpoints and names no storage."""
+DEFAULT_SAVEPOINTS: Final = "~/.penstock/savepoints"
+OPERATOR_STORAGE: Final = "penstock.operator-storage."
+"""Followed by the uid of an operator: the one family of keys."""
+OPERATOR_STORAGE_KEY: Final = f"{OPERATOR_STORAGE}UID"
+VARIABLES: Final = "PENSTOCK_"
+"""How the variables of the environment begin that give keys."""
+_OWN: Final = "penstock."
+_TEXT: Final = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the values of a type are, for people."""
+
+    name: str
+
+
+def _duration(value: object) -> int:
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"{value!r} is no duration; write a number with a unit, such as '50ms'")
+    try:
+        return parse_duration(value if isinstance(value, str) else str(value), "")
+    except ConfigurationError as error:
+        raise ValueError(str(error).removeprefix(": ")) from None
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"must be a whole number, not {value!r}")
+    return value
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number, not {value!r}")
+    return value
+
+
+def spelled(value: object) -> object:
+    """An option as we spell it: Flink's files have EXACTLY_ONCE, exactly_once and exactly-once."""
+    return value.strip().lower().replace("_", "-") if isinstance(value, str) else value
+
+
+def _strategy(value: object) -> object:
+    # YAML reads a bare `off` as false.
+    name = "none" if value is False else spelled(value)
+    return {"off": "none", "disable": "none", "fixeddelay": "fixed-delay", "failurerate": "failure-rate"}.get(
+        str(name), name
+    )
+
+
+def _backend(value: object) -> object:
+    name = spelled(value)
+    return "hashmap" if name == "heap" else name
+
+
+def _url(value: object) -> str:
+    """A folder's URL as it was given, if it can be one."""
+    text = str(value)
+    if not text.startswith("ray://"):
+        try:
+            normalise_url(text)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+    return text
+
+
+Milliseconds = Annotated[int, BeforeValidator(_duration), Kind("duration")]
+Count = Annotated[int, BeforeValidator(_whole), Kind("whole number")]
+Number = Annotated[float, BeforeValidator(_number), Kind("number")]
+Url = Annotated[str, BeforeValidator(_url), Kind("path or URL")]
+Mode = Annotated[Literal["exactly-once", "at-least-once"], BeforeValidator(spelled)]
+Retention = Annotated[
+    Literal["delete-on-cancellation", "retain-on-cancellation", "no-externalized-checkpoints"],
+    BeforeValidator(spelled),
+]
+Strategy = Annotated[Literal["none", "fixed-delay", "failure-rate", "exponential-delay"], BeforeValidator(_strategy)]
+Backend = Annotated[Literal["hashmap", "rocksdb"], BeforeValidator(_backend)]
+Failover = Annotated[Literal["region", "full"], BeforeValidator(spelled)]
+Runtime = Annotated[Literal["ray", "local"], BeforeValidator(spelled)]
+_CHECKPOINTS: Final = CheckpointConfig()
+_FAILOVER: Final = FailoverConfig()
+_FIXED: Final = FixedDelay()
+_RATE: Final = FailureRate()
+_EXPONENTIAL: Final = ExponentialDelay()
+
+
+def _key(key: str, default: object, meaning: str, low: float | None = None, high: float | None = None) -> Any:
+    return Field(default, alias=key, description=meaning, ge=low, le=high)
+
+
+def _time(key: str, default: int | None, meaning: str, low: int = 0) -> Any:
+    return _key(key, default, meaning, low, LONGEST_MS)
+
+
+class Settings(BaseModel):
+    """The values of all keys. `model_fields_set` tells those that were given from those that have their default.
+
+    A field is called as the setting of `JobConfig`, `CheckpointConfig` or `FailoverConfig` that it gives as it is.
+    """
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
+
+    interval_ms: Milliseconds = _time(
+        "execution.checkpointing.interval", 0, "From one checkpoint to the next; 0 takes none but those asked for."
+    )
+    mode: Mode = _key("execution.checkpointing.mode", "exactly-once", "What state is worth after a failure.")
+    timeout_ms: Milliseconds = _time(
+        "execution.checkpointing.timeout", _CHECKPOINTS.timeout_ms, "A checkpoint that takes longer is given up.", 1
+    )
+    min_pause_ms: Milliseconds = _time(
+        "execution.checkpointing.min-pause", _CHECKPOINTS.min_pause_ms, "From the end of one to the next."
+    )
+    max_concurrent: Count = _key(
+        "execution.checkpointing.max-concurrent-checkpoints",
+        _CHECKPOINTS.max_concurrent,
+        "How many may be under way; 1 where they can become unaligned.",
+        1,
+        MOST,
+    )
+    tolerable_failures: Count = _key(
+        "execution.checkpointing.tolerable-failed-checkpoints",
+        _CHECKPOINTS.tolerable_failures,
+        "How many may fail in a row; one more fails the job.",
+        0,
+        MOST,
+    )
+    retained: Count = _key(
+        "execution.checkpointing.num-retained",
+        _CHECKPOINTS.retained,
+        "How many completed checkpoints are kept.",
+        1,
+        MOST,
+    )
+    storage: Url | None = _key(
+        "execution.checkpointing.dir",
+        None,
+        f"Folder for the checkpoints of all jobs: a path, `file://`, `s3://`, `gs://`, `az://`, `ray://`. With an "
+        f"interval and without this: `{DEFAULT_STORAGE}`.",
+    )
+    savepoint_storage: Url | None = _key(
+        "execution.checkpointing.savepoint-dir",
+        None,
+        f"Folder for savepoints that name none. Beside the default checkpoints: `{DEFAULT_SAVEPOINTS}`.",
+    )
+    unaligned: bool = _key(
+        "execution.checkpointing.unaligned.enabled",
+        False,
+        "Take rows on their way into the checkpoint instead of waiting for barriers to align.",
+    )
+    aligned_timeout_ms: Milliseconds = _time(
+        "execution.checkpointing.aligned-checkpoint-timeout",
+        0,
+        "With unaligned checkpoints: how long each first tries to align; 0 does not.",
+    )
+    incremental: bool = _key(
+        "execution.checkpointing.incremental", _CHECKPOINTS.incremental, "Write only what has changed."
+    )
+    retention: Retention = _key(
+        "execution.checkpointing.externalized-checkpoint-retention",
+        "no-externalized-checkpoints",
+        "Whether the newest checkpoint stays when the job is cancelled; that of a failed job always does.",
+    )
+    local_backup: bool = _key(
+        "execution.checkpointing.local-backup.enabled",
+        _FAILOVER.local_recovery,
+        "Each process keeps what it wrote last on its own disk; goes with `execution.state-recovery.from-local`.",
+    )
+    from_local: bool = _key(
+        "execution.state-recovery.from-local",
+        _FAILOVER.local_recovery,
+        "Restore from these copies after a failure. Set one of the two: the other one follows.",
+    )
+    savepoint: Url | None = _key(
+        "execution.state-recovery.path", None, "Savepoint or retained checkpoint that the job starts from."
+    )
+    allow_non_restored_state: bool = _key(
+        "execution.state-recovery.ignore-unclaimed-state",
+        DEFAULTS.allow_non_restored_state,
+        "Drop state there of operators that the program does not have.",
+    )
+    restart: Strategy | None = _key(
+        "restart-strategy.type",
+        None,
+        "`none`, `fixed-delay`, `failure-rate` or `exponential-delay`, which is the default with an interval; without "
+        "one the first failure ends the job.",
+    )
+    fixed_delay_attempts: Count = _key(
+        "restart-strategy.fixed-delay.attempts", _FIXED.attempts, "How many restarts in all.", 0, MOST
+    )
+    fixed_delay_delay_ms: Milliseconds = _time(
+        "restart-strategy.fixed-delay.delay", _FIXED.delay_ms, "Before each restart."
+    )
+    failure_rate_failures: Count = _key(
+        "restart-strategy.failure-rate.max-failures-per-interval",
+        _RATE.failures,
+        "How many failures the job gets over within the interval.",
+        1,
+        MOST,
+    )
+    failure_rate_interval_ms: Milliseconds = _time(
+        "restart-strategy.failure-rate.failure-rate-interval", _RATE.interval_ms, "In which they are counted.", 1
+    )
+    failure_rate_delay_ms: Milliseconds = _time(
+        "restart-strategy.failure-rate.delay", _RATE.delay_ms, "Before each restart."
+    )
+    exponential_delay_initial_ms: Milliseconds = _time(
+        "restart-strategy.exponential-delay.initial-backoff",
+        _EXPONENTIAL.initial_ms,
+        "Before the first restart.",
+        1,
+    )
+    exponential_delay_largest_ms: Milliseconds = _time(
+        "restart-strategy.exponential-delay.max-backoff", _EXPONENTIAL.largest_ms, "Before any restart.", 1
+    )
+    exponential_delay_factor: Number = _key(
+        "restart-strategy.exponential-delay.backoff-multiplier",
+        _EXPONENTIAL.factor,
+        "By which the delay grows with each failure.",
+        1,
+        1000,
+    )
+    exponential_delay_reset_after_ms: Milliseconds = _time(
+        "restart-strategy.exponential-delay.reset-backoff-threshold",
+        _EXPONENTIAL.reset_after_ms,
+        "How long the job must run well for the delay to begin anew.",
+        1,
+    )
+    exponential_delay_jitter: Number = _key(
+        "restart-strategy.exponential-delay.jitter-factor",
+        _EXPONENTIAL.jitter,
+        "Share of the delay by which it is longer or shorter at random.",
+        0,
+        1,
+    )
+    exponential_delay_attempts: Count | None = _key(
+        "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+        None,
+        "How many restarts there may be without such a time; unset: any number.",
+        0,
+        MOST,
+    )
+    failover: Failover = _key(
+        "jobmanager.execution.failover-strategy",
+        "region",
+        "`region` restarts the part of the job that is connected to the failure, `full` all of it.",
+    )
+    heartbeat_timeout_ms: Milliseconds = _time(
+        "heartbeat.timeout",
+        _FAILOVER.heartbeat_timeout_ms,
+        "A process that lives and has not answered for so long is replaced.",
+        100,
+    )
+    backend: Backend = _key(
+        "state.backend.type", "hashmap", "Where keyed state lives: `hashmap` (memory) or `rocksdb` (local disk)."
+    )
+    state_directory: str | None = _key(
+        "state.backend.rocksdb.localdir", None, "Its folder; unset: the system's temporary folder."
+    )
+    parallelism: Count | None = _key(
+        "parallelism.default",
+        None,
+        "Subtasks of each operator that sets no number; unset: the number of CPUs.",
+        1,
+        LARGEST_MAX_PARALLELISM,
+    )
+    max_parallelism: Count = _key(
+        "pipeline.max-parallelism",
+        DEFAULTS.max_parallelism,
+        "Number of key groups: the largest parallelism there can ever be.",
+        1,
+        LARGEST_MAX_PARALLELISM,
+    )
+    name: str | None = _key("pipeline.name", None, "The job's name; unset: the name of the flow.")
+    auto_watermark_interval_ms: Milliseconds = _time(
+        "pipeline.auto-watermark-interval",
+        DEFAULTS.auto_watermark_interval_ms,
+        "How often watermark generators are asked while no row comes; 0: never.",
+    )
+    buffer_timeout_ms: Milliseconds = _time(
+        "execution.buffer-timeout.interval",
+        DEFAULTS.buffer_timeout_ms,
+        "The longest that rows wait for a batch to fill; 0 is fastest for a single row.",
+    )
+    slot_timeout_ms: Milliseconds = _time(
+        "slot.request.timeout", DEFAULTS.slot_timeout_ms, "How long a job waits for room on the cluster.", 1
+    )
+    runtime: Runtime = _key("penstock.runtime", "ray", "`ray` (one actor a subtask) or `local` (one process).")
+    address: str | None = _key(
+        "penstock.address",
+        None,
+        "Of the Ray cluster: `host:port`, `ray://...`, or `auto` for the one on this machine.",
+    )
+    standbys: Count = _key(
+        "penstock.standbys", _FAILOVER.standbys, "Processes kept warm to replace those that die.", 0, 10_000
+    )
+    slot_cpus: Number = _key("penstock.slot-cpus", DEFAULTS.slot_cpus, "CPUs that each slot reserves.", 0.001, 1024)
+    max_batch_rows: Count = _key(
+        "penstock.max-batch-rows", DEFAULTS.max_batch_rows, "The most rows of a batch.", 1, 2**30
+    )
+    max_batch_bytes: Count = _key(
+        "penstock.max-batch-bytes", DEFAULTS.max_batch_bytes, "The most bytes of a batch.", 1, 2**31
+    )
+    channel_credits: Count = _key(
+        "penstock.channel-credits", DEFAULTS.channel_credits, "Batches under way between two subtasks.", 1, 1000
+    )
+    operator_storage: dict[str, Url] = _key(OPERATOR_STORAGE_KEY, {}, "Checkpoint storage of one operator, by its uid.")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the configuration.
+
+    Args:
+        name: as files and `-D` have it.
+        variable: of the environment.
+        field: of `Settings`.
+        kind: what its values are, such as "duration".
+        default: as text, empty where there is none.
+        meaning: for people.
+    """
+
+    name: str
+    variable: str
+    field: str
+    kind: str
+    default: str
+    meaning: str
+
+
+def variable_of(key: str) -> str:
+    """The variable of the environment for a key.
+
+    Example:
+        >>> variable_of("execution.checkpointing.min-pause")
+        'PENSTOCK_EXECUTION_CHECKPOINTING_MIN_PAUSE'
+        >>> variable_of("penstock.runtime")
+        'PENSTOCK_RUNTIME'
+    """
+    return VARIABLES + key.removeprefix(_OWN).replace(".", "_").replace("-", "_").upper()
+
+
+def _described(field: str, info: FieldInfo) -> Key:
+    assert info.alias is not None
+    assert info.description is not None
+    kind = _kind(info.annotation, info.metadata)
+    variable = "" if info.alias == OPERATOR_STORAGE_KEY else variable_of(info.alias)
+    return Key(info.alias, variable, field, kind, shown(kind, info.default), info.description)
+
+
+def _kind(annotation: object, metadata: Sequence[object] = ()) -> str:
+    """What the values of a type are; of optional ones and of mappings, what is in them."""
+    named = [item.name for item in (*metadata, *getattr(annotation, "__metadata__", ())) if isinstance(item, Kind)]
+    if named:
+        return named[0]
+    if get_origin(annotation) is Literal:
+        return f"one of {', '.join(get_args(annotation))}"
+    inner = [_kind(argument) for argument in get_args(annotation)]
+    return next((kind for kind in inner if kind != _TEXT), "true or false" if annotation is bool else _TEXT)
+
+
+def shown(kind: str, value: object) -> str:
+    """A value of a key of such a kind, as text that the key takes."""
+    if value is None or value == {}:
+        return ""
+    if kind == "duration" and isinstance(value, int):
+        return format_duration(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+KEYS: Final[Mapping[str, Key]] = {
+    key.name: key for key in (_described(field, info) for field, info in Settings.model_fields.items())
+}
+"""Every key, in the order of the reference page."""
