@@ -31,10 +31,12 @@ from penstock.engine.checkpointing.coordinator import (
     Trigger,
 )
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.store import Claim
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.job import JobStatus
 from penstock.engine.local_manager import JobFolder
 from penstock.savepoints.paths import JobPaths, join_url, split_url
 
@@ -76,11 +78,12 @@ class Checkpoints:
         self._storing: set[asyncio.Task[None]] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._fenced = False
         self.completed = 0
         self.latest_url: str | None = None
 
-    async def claim(self) -> int:
-        """Take the job's folder over; the number of this manager.
+    async def claim(self) -> Claim:
+        """Take the job's folder over.
 
         Raises:
             CheckpointError: it cannot be used, or the newest checkpoint cannot be read.
@@ -96,7 +99,7 @@ class Checkpoints:
             claim.retained,
         )
         self.completed = self.latest.checkpoint if self.latest else 0
-        return claim.epoch
+        return claim
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -206,11 +209,8 @@ class Checkpoints:
                     self._give_up(checkpoint, message)
                     for place in told:
                         self._spawn(self._abort(place, checkpoint))
-                case Delete(savepoint=0):
-                    self._spawn(self._delete(instruction))
                 case Delete():
-                    # What is left of a savepoint has no manifest, and stands in a folder of its own.
-                    continue
+                    self._spawn(self._delete(instruction))
                 case FailJob(message):
                     self._fail(CheckpointError(message))
         self._set_timer()
@@ -269,6 +269,7 @@ class Checkpoints:
         try:
             url = await asyncio.to_thread(self._store.complete, self._epoch, checkpoint, self._targets.get(number))
         except FencedError as error:
+            self._fenced = True
             self._fail(error)
             return
         except Exception as error:
@@ -313,7 +314,8 @@ class Checkpoints:
 
     async def _delete(self, deletion: Delete) -> None:
         try:
-            await asyncio.to_thread(self._store.delete, deletion.checkpoints, deletion.files)
+            target = self._targets.get(deletion.savepoint)
+            await asyncio.to_thread(self._store.delete, deletion.checkpoints, deletion.files, target)
         except Exception as error:
             # It costs storage and nothing else.
             _LOG.warning("files of old checkpoints of job %r could not be deleted: %s", self._name, error)
@@ -327,13 +329,21 @@ class Checkpoints:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def discard(self) -> None:
-        """Remove the job's folder, unless it is fenced or cannot be."""
+    async def finish(self, status: JobStatus) -> None:
+        """Write down that the job has ended, so that no manager begins it again, and remove what is not kept."""
+        if self._coordinator is None or self._fenced:
+            return
         await self.settled()
+        kept = status is JobStatus.FAILED or (
+            status is JobStatus.CANCELLED and self._config.checkpoints.retain_on_cancel
+        )
         try:
-            await asyncio.to_thread(self._store.discard)
-        except CheckpointError as error:
-            _LOG.warning("the checkpoints of job %r could not be removed: %s", self._name, error)
+            await asyncio.to_thread(self._store.finish, self._epoch, status.value)
+            if not kept:
+                await asyncio.to_thread(self._store.discard)
+        except Exception as error:
+            # The job has ended as it has; what is left costs storage, and is begun again only if this manager dies.
+            _LOG.warning("the end of job %r could not be written down: %s", self._name, error)
 
 
 def _future() -> asyncio.Future[Any]:

@@ -135,7 +135,7 @@ class JobManager:
         self._config = program.config
         self._folder: JobFolder | None = folder
         self._status = JobStatus.CREATED
-        self._since = self._started = time.time_ns() // 1_000_000
+        self._since = self._started = _now_ms()
         self._happenings: asyncio.Queue[_Happening] = asyncio.Queue()
         self._execution = Execution(job_id, program.config, self._happenings.put_nowait)
         self._checkpoints = (
@@ -165,18 +165,22 @@ class JobManager:
         cancelled.cancel()
         try:
             if working.done():
-                working.result()
+                end = working.result()
             else:
                 working.cancel()
                 end = JobStatus.CANCELLED
         except Exception as raised:
             error, end = self._as_error(raised), JobStatus.FAILED
+        if end is JobStatus.FAILED and error is None:
+            error = JobError("the job failed; the job manager that knew why has died since")
         await self._take_down(end, error)
 
-    async def _work(self) -> None:
+    async def _work(self) -> JobStatus:
+        """Run the job to its end; how it ended."""
         self._move(JobStatus.DEPLOYING)
         await asyncio.to_thread(self._execution.remove_old)
-        await self._prepare()
+        if (ended := await self._prepare()) is not None:
+            return ended
         try:
             await self._begin(self._all_places)
         except Exception as error:
@@ -190,16 +194,24 @@ class JobManager:
                 case _Rescale() as rescale:
                     await self._rescale(rescale)
                 case _Over():
-                    return
+                    return JobStatus.FINISHED
 
-    async def _prepare(self) -> None:
-        """Plan the job; one that another manager has begun goes on at the parallelism of its newest checkpoint."""
+    async def _prepare(self) -> JobStatus | None:
+        """Plan the job; one that another manager has begun goes on at the parallelism of its newest checkpoint.
+
+        Returns:
+            how the job has ended under the manager before this one, if it has.
+        """
         latest = None
         if self._checkpoints is not None:
-            self._attempt = await self._checkpoints.claim() * _ATTEMPTS
+            claim = await self._checkpoints.claim()
+            if claim.ended is not None:
+                return JobStatus(claim.ended)
+            self._attempt = claim.epoch * _ATTEMPTS
             latest = self._checkpoints.latest
         self._program = _as_checkpointed(self._program, latest)
         self._graph = self._planned(self._program)
+        return None
 
     def _planned(self, program: JobProgram) -> PhysicalGraph:
         latest = self._checkpoints.latest if self._checkpoints is not None else None
@@ -378,7 +390,7 @@ class JobManager:
     def _move(self, status: JobStatus) -> None:
         if status is not self._status:
             self._status = transition(self._status, status)
-            self._since = time.time_ns() // 1_000_000
+            self._since = _now_ms()
 
     # The end
 
@@ -391,7 +403,9 @@ class JobManager:
         if self._checkpoints is not None:
             self._checkpoints.close()
         await self._execution.stop()
-        self._move(end)
+        if self._checkpoints is not None:
+            await self._checkpoints.finish(end)
+        self._status, self._since = end, _now_ms()
         if self._draining is not None:
             _refuse(self._draining[1], CheckpointError(f"the job {end.value} while it was drained"))
         self._report.set_result(JobReport(end, error, self._execution.last_metrics))
@@ -400,20 +414,9 @@ class JobManager:
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, lambda: asyncio.ensure_future(self.leave()))
 
     async def leave(self) -> None:
-        """The client knows how the job ended: remove what is not kept, and end this process for good.
-
-        Its last act is to remove the checkpoints: if it was restarted before, it would find them, and that the job has
-        finished; behind it, nothing restarts it.
-        """
-        if not self._report.done():
-            return
-        status = self._report.result().status
-        kept = status is JobStatus.FAILED or (
-            status is JobStatus.CANCELLED and self._config.checkpoints.retain_on_cancel
-        )
-        if self._checkpoints is not None and not kept:
-            await self._checkpoints.discard()
-        ray.kill(ray.get_runtime_context().current_actor)
+        """The client knows how the job ended: end this process for good."""
+        if self._report.done():
+            ray.kill(ray.get_runtime_context().current_actor)
 
     # What clients ask
 
@@ -543,6 +546,10 @@ class JobManager:
         if self._status is not JobStatus.RUNNING:
             raise CheckpointError(f"job {self._program.name!r} is {self._status.value}; try again once it runs")
         return self._checkpoints
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _refuse(waiting: asyncio.Future[Any], error: PenstockError) -> None:

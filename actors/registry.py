@@ -142,7 +142,7 @@ class JobControl:
         return float(self._ask("rescale", None, parallelism))
 
     def leave(self) -> None:
-        """Forget the job, which has ended: removes the checkpoints that are not to be kept."""
+        """Forget the job, if it has ended: its name is free again."""
         self._manager.leave.remote()
 
     def _ask(self, method: str, seconds: float | None, *arguments: Any) -> Any:

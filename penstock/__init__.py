@@ -90,6 +90,7 @@ from penstock.engine.windows.triggers import (
 from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from penstock.engine.windows.windows import TimeWindow
 from penstock.environment import StreamEnvironment
+from penstock.recovery import checkpoints, exponential_delay, failure_rate, fixed_delay, no_restart
 
 __version__ = "0.1.0"
 
@@ -169,6 +170,7 @@ __all__ = [
     "Zipf",
     "all_horizontal",
     "any_horizontal",
+    "checkpoints",
     "coalesce",
     "col",
     "collect_list",
@@ -176,7 +178,10 @@ __all__ = [
     "count",
     "count_distinct",
     "cumulative",
+    "exponential_delay",
+    "failure_rate",
     "first",
+    "fixed_delay",
     "global_windows",
     "last",
     "lit",
@@ -186,6 +191,7 @@ __all__ = [
     "mean_horizontal",
     "min",
     "min_horizontal",
+    "no_restart",
     "session",
     "sliding",
     "stddev",

@@ -24,14 +24,13 @@ from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import live_part
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
-from penstock.engine.job import JobHandle, new_job_id
+from penstock.engine.job import JobHandle
 from penstock.engine.local import LocalJob
-from penstock.engine.local_manager import JobFolder
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
-from penstock.savepoints.storage import OpenBlobs
-from penstock.savepoints.store import FolderJobStore
+from penstock.job_folders import FRESH, Start, job_folder
+from penstock.savepoints.restore import NonRestoredState
 
 Runtime = Literal["ray", "local"]
 StateBackend = Literal["heap", "rocksdb"]
@@ -248,18 +247,27 @@ class StreamEnvironment:
 
     # Running
 
-    def execute(self, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
+    def execute(
+        self,
+        name: str = "penstock job",
+        parallelism: int | None = None,
+        savepoint: str | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobHandle:
         """Run the program and return when it has finished. In a terminal, shows the job at work.
 
         Args:
             name: the job's name.
             parallelism: for operators that set none, where the environment sets none either.
+            savepoint: path or URL of the savepoint or retained checkpoint to go on from.
+            allow_non_restored_state: whether to go on although operators in it are not in the program any more.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run; nothing was started.
+            RestoreError, CheckpointCorruptError: it cannot go on from the savepoint; nothing was started.
             JobFailedError: the job failed.
         """
-        job = self.submit(name, parallelism)
+        job = self.submit(name, parallelism, savepoint, allow_non_restored_state)
         try:
             if sys.stderr.isatty():
                 from penstock.live_view import wait_with_view
@@ -273,13 +281,20 @@ class StreamEnvironment:
             raise
         return job
 
-    def submit(self, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
+    def submit(
+        self,
+        name: str = "penstock job",
+        parallelism: int | None = None,
+        savepoint: str | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobHandle:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
         The environment is then empty again, for the next program; a program that could not be started stays, to be
         mended and submitted again, until `clear`. A local job moves only while someone waits for it.
         """
-        return self._submit(self._program, name, parallelism)
+        non_restored = NonRestoredState.DROPPED if allow_non_restored_state else NonRestoredState.REFUSED
+        return self._submit(self._program, name, parallelism, Start(savepoint, non_restored))
 
     def clear(self) -> None:
         """Forget the program under construction, such as one that cannot run as it is."""
@@ -299,10 +314,16 @@ class StreamEnvironment:
         self._plan(name, parallelism)
         return JobProgram(name, self._program.graph.build(), self._chosen(parallelism), self._config)
 
-    def _submit(self, program: Program, name: str = "penstock job", parallelism: int | None = None) -> JobHandle:
+    def _submit(
+        self,
+        program: Program,
+        name: str = "penstock job",
+        parallelism: int | None = None,
+        start: Start = FRESH,
+    ) -> JobHandle:
         graph = self._plan(name, parallelism, program)
         job_program = JobProgram(name, program.graph.build(), self._chosen(parallelism), self._config)
-        job = program.job = self._start(graph, job_program, program)
+        job = program.job = self._start(graph, job_program, program, start)
         if program is self._program:
             self._program = Program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.
@@ -317,10 +338,11 @@ class StreamEnvironment:
     def _chosen(self, parallelism: int | None) -> Parallelism:
         return Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))
 
-    def _start(self, graph: PhysicalGraph, job_program: JobProgram, program: Program) -> JobHandle:
+    def _start(self, graph: PhysicalGraph, job_program: JobProgram, program: Program, start: Start) -> JobHandle:
         if self._runtime == "local":
+            folder = job_folder(job_program, start)
             _prepare_sinks(graph)
-            return LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed)
+            return LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
         # Ray takes a second to import, and the local runtime does without it.
         from penstock.actors.client import RayJob, check_serializable
         from penstock.actors.cluster import connect
@@ -329,19 +351,9 @@ class StreamEnvironment:
 
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
-        folder = _job_folder(job_program, open_blobs)
+        folder = job_folder(job_program, start, open_blobs)
         _prepare_sinks(graph)
         return RayJob(job_program, program.consumers, folder)
-
-
-def _job_folder(program: JobProgram, open_blobs: OpenBlobs) -> JobFolder | None:
-    """Where the job keeps its checkpoints, under an id of its own; None where there is no storage for them."""
-    checkpoints = program.config.checkpoints
-    if checkpoints.storage is None:
-        return None
-    job_id = new_job_id(program.name)
-    store = FolderJobStore(checkpoints.storage, job_id, program.name, checkpoints.savepoint_storage, open_blobs=open_blobs)
-    return JobFolder(store, job_id)
 
 
 class _Problems:

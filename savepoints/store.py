@@ -44,7 +44,6 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifest, seal, unseal
 from penstock.savepoints.paths import (
     CLAIMS,
-    CLAIMS,
     MANIFEST,
     JobPaths,
     checkpoint_folder,

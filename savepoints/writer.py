@@ -160,7 +160,7 @@ class CheckpointWriter:
         finally:
             for _, _, operator in capture.operators:
                 if operator.native is not None:
-                    pass
+                    operator.native.release()
 
     def close(self) -> None:
         self._tables.clear()

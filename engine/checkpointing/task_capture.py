@@ -20,8 +20,8 @@ class TaskCapture:
         barrier: which checkpoint, for what.
         task, subtask, parallelism: of which.
         operators: uid, name and capture of each operator, the source first.
-        in_flight: by exchange and sender (`in_flight_key`), the rows that an unaligned barrier overtook, in the order of
-            each channel: those that this subtask was about to send, and those that had come to it.
+        in_flight: by exchange and sender (`in_flight_key`), the rows that an unaligned barrier overtook, in the order
+            of each channel: those that this subtask was about to send, and those that had come to it.
         finished: whether the subtask's input has ended and it has emitted all it had.
         alignment_ms: how long the barriers of the channels were apart.
         sync_ms: how long the data waited for the capture.

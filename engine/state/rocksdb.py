@@ -149,7 +149,7 @@ class RocksDbBackend(KeyedStateBackend):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `KeyedStateBackend.capture`: the database's own files, or (complete) tables that are read from them later.
 
-        At the barrier the write buffers go to the disk and links are made, some 20 to 150 ms where much was written.
+        At the barrier the write buffers go to the disk and links are made, some 10 to 150 ms by how much was written.
         """
         keys = self._tables.schema
         if keys is None:

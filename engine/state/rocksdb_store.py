@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 _CACHE_BYTES: Final = 32 * 1024 * 1024
 """For blocks that were read, with their indexes and bloom filters."""
-_WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024
-"""Twice this: what is being written, and what is on its way to the disk."""
+_WRITE_BUFFER_BYTES: Final = 4 * 1024 * 1024
+"""What is written to the disk while a barrier waits, so a small one; as many more may be on their way there."""
+_WRITE_BUFFERS: Final = 4
 _OPEN_FILES: Final = 256
 _BITS_PER_KEY: Final = 10
 _BATCH_ENTRIES: Final = 4096
@@ -213,7 +214,7 @@ def _options() -> Options:
     options.create_if_missing(True)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
-    options.set_max_write_buffer_number(2)
+    options.set_max_write_buffer_number(_WRITE_BUFFERS)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_max_open_files(_OPEN_FILES)
     options.set_max_background_jobs(2)

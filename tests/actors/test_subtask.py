@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from penstock import DataStream, StreamEnvironment
-from penstock.actors.subtask import Deployment, SubtaskActor, _patience
+from penstock.actors.running_task import Deployment, Report, SubtaskEvent, _patience
+from penstock.actors.subtask import SubtaskActor
 from penstock.engine.config import JobConfig
-from penstock.engine.elements import Batch
-from penstock.engine.errors import PenstockError, SubtaskError
+from penstock.engine.errors import SubtaskError
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 
 
@@ -34,57 +34,67 @@ def with_actor(graph: PhysicalGraph, use: Callable[[SubtaskActor], Awaitable[Any
     return asyncio.run(run())
 
 
-async def fetch_all(actor: SubtaskActor) -> list[Batch]:
-    batches, more = [], True
-    while more:
-        fetched, more = await actor.fetch(0, 1.0)
-        batches.extend(fetched)
-    return batches
-
-
 def test_the_subtask_ends_only_when_the_client_knows_that_it_has_all_rows() -> None:
     async def use(actor: SubtaskActor) -> list[int]:
-        await actor.start()
-        watched = asyncio.ensure_future(actor.watch())
+        await actor.start(1)
         values: list[int] = []
-        more = True
+        received, more = 0, True
         while more:
-            batches, more = await actor.fetch(0, 1.0)
-            values.extend(value for batch in batches for value in batch.data.column("value").to_pylist())
-            # An answer with rows may be lost on its way: the process must outlive it.
-            assert not (batches and watched.done())
-        assert await watched is None
+            fetched = await actor.fetch(1, 0, received, 1.0)
+            received += len(fetched.rows)
+            values.extend(value for _, batch in fetched.rows for value in batch.data.column("value").to_pylist())
+            # An answer with rows may be lost on its way: the subtask must not have reported its end yet.
+            assert not (fetched.rows and SubtaskEvent.FINISHED in await actor.watch(1, 0))
+            more = fetched.more
+        assert await actor.watch(1, 1) == [SubtaskEvent.FINISHED]
         return values
 
     assert with_actor(graph_of(), use) == list(range(10))
 
 
 def test_a_function_that_exits_ends_the_subtask_with_an_error() -> None:
-    async def use(actor: SubtaskActor) -> PenstockError | None:
-        await actor.start()
-        return await actor.watch()
+    async def use(actor: SubtaskActor) -> Sequence[Report]:
+        await actor.start(1)
+        return await actor.watch(1, 0)
 
-    error = with_actor(graph_of(lambda stream: stream.map(lambda row: sys.exit(3))), use)
+    (error,) = with_actor(graph_of(lambda stream: stream.map(lambda row: sys.exit(3))), use)
     assert isinstance(error, SubtaskError)
     assert "SystemExit" in str(error)
 
 
 def test_a_subtask_that_never_started_stops_at_once() -> None:
-    async def use(actor: SubtaskActor) -> PenstockError | None:
+    async def use(actor: SubtaskActor) -> Sequence[Report]:
         await actor.stop()
-        return await actor.watch()
+        return await actor.watch(1, 0)
 
-    assert with_actor(graph_of(), use) is None
+    assert with_actor(graph_of(), use) == []
 
 
 def test_a_subtask_whose_rows_nobody_fetches_can_be_stopped() -> None:
-    async def use(actor: SubtaskActor) -> PenstockError | None:
-        await actor.start()
-        await actor._results[0].arrived.wait()
+    async def use(actor: SubtaskActor) -> Sequence[Report]:
+        await actor.start(1)
+        assert await actor.watch(1, 0) == [SubtaskEvent.FIRST_ROWS]
         await actor.stop()
-        return await actor.watch()
+        return await actor.watch(1, 1)
 
-    assert with_actor(graph_of(), use) is None
+    assert with_actor(graph_of(), use) == []
+
+
+def test_a_process_can_be_deployed_again_and_what_belongs_to_the_attempt_before_is_dropped() -> None:
+    graph = graph_of()
+
+    async def use(actor: SubtaskActor) -> list[int]:
+        await actor.start(1)
+        waiting = asyncio.ensure_future(actor.watch(1, 1))
+        await actor.deploy(graph, Deployment(1, 0, 2, [[]]))
+        assert await waiting == []
+        await actor.start(2)
+        assert not (await actor.fetch(1, 0, 0, 1.0)).more
+        fetched = await actor.fetch(2, 0, 0, 5.0)
+        await actor.stop()
+        return [value for _, batch in fetched.rows for value in batch.data.column("value").to_pylist()]
+
+    assert with_actor(graph, use) == list(range(10))
 
 
 @pytest.mark.parametrize(("until", "seconds"), [(None, None), (5.0, 0.0), (12.5, 2.5)])

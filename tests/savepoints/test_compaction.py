@@ -35,7 +35,7 @@ def _changes(rows: list[tuple[int, int, bool]]) -> pa.Table:
     return pa.table(
         {
             "k": pa.array(last, pa.int64()),
-            "at": pa.array([None if gone else at for at, gone in last.values()], pa.int64()),
+            "at": pa.array([at for at, _ in last.values()], pa.int64()),
             DELETED: pa.array([gone for _, gone in last.values()], pa.bool_()),
         }
     )

@@ -211,6 +211,14 @@ def test_only_segments_with_key_groups_of_the_subtask_are_read() -> None:
         assert len(reads) == expected
 
 
+def test_of_a_file_that_several_subtasks_refer_to_each_has_its_own_rows() -> None:
+    storage = Storage()
+    entries = {key: ("v", 0) for key in range(20)}
+    handle = writer(storage).write(capture_of(Barrier(3), keyed_capture(keyed_rows(entries))))
+    checkpoint = completed(3, [replace(handle, subtask=subtask, parallelism=2) for subtask in range(2)])
+    assert entries_of(_load(graph_of(task(1, 1, ["count"])), checkpoint, storage, (1, 0))) == entries
+
+
 def test_a_missing_or_changed_file_is_named() -> None:
     storage = Storage()
     handle = writer(storage).write(capture_of(Barrier(3), keyed_capture(keyed_rows({1: ("v", 0)}))))

@@ -268,9 +268,11 @@ def test_a_failed_upload_names_the_place_leaves_no_file_and_is_made_good() -> No
     storage = Storage()
     chain, blobs = Chain(storage), storage.open(ROOT)
     chain.take(keyed_capture(keyed_rows(_entries(range(5)))))
-    before, blobs.fail_after = dict(blobs.files), 0
+    before, blobs.fail_after = dict(blobs.files), 1
+    rows = {"a->b#0@0": [Batch(pa.record_batch({"k": [1]}))]}
+    changes = keyed_capture(keyed_rows(_entries(range(3), "w"), [4]), True)
     with pytest.raises(CheckpointError, match=r"task 'count', subtask 0: checkpoint 2 .*the disk is full"):
-        chain.take(keyed_capture(keyed_rows(_entries(range(3), "w"), [4]), True))
+        chain.writer.write(capture_of(Barrier(2, base=1), changes, in_flight=rows))
     assert blobs.files == before
     blobs.fail_after = None
     empty = keyed_capture(keyed_rows({}, []), True)
@@ -292,6 +294,29 @@ def test_changes_that_could_not_be_read_are_missed_until_the_state_comes_whole()
             chain.writer.write(capture_of(Barrier(chain.number + 1, base=1), operator))
     handle = chain.writer.write(capture_of(Barrier(4, base=1), keyed_capture(keyed_rows(_entries(range(2), "x")))))
     assert restored_entries(storage, completed(4, [handle])) == _entries(range(2), "x")
+
+
+def test_what_has_died_stays_dead_when_a_restored_operator_knows_less_event_time() -> None:
+    storage = Storage()
+    chain = Chain(storage)
+    chain.take(keyed_capture(keyed_rows({1: ("dies", 3), 2: ("lives", 8)})))
+    passed = chain.take(keyed_capture(keyed_rows({}, []), True, Expiry("at", 5)))
+    plan = plan_failover(graph(1), completed(2, [passed]), ROOT)
+    late = keyed_capture(keyed_rows({3: ("late", 2)}, []), True, Expiry("at", 1))
+    again = writer(storage, attempt=2, plan=plan)
+    for checkpoint in (3, 4):
+        handle = again.write(capture_of(Barrier(checkpoint, base=2), late))
+        assert restored_entries(storage, completed(checkpoint, [handle])) == {2: ("lives", 8), 3: ("late", 2)}
+
+
+def test_what_has_died_stays_dead_whatever_later_captures_say() -> None:
+    storage = Storage()
+    chain = Chain(storage)
+    chain.take(keyed_capture(keyed_rows({1: ("dies", 3)})))
+    for checkpoint, rows, below in ((2, {1: ("dies again", 4)}, 5), (3, {2: ("late", 2)}, 1)):
+        changes = keyed_capture(keyed_rows(rows, []), True, Expiry("at", below))
+        handle = chain.writer.write(capture_of(Barrier(checkpoint, base=1), changes))
+    assert restored_entries(storage, completed(3, [handle])) == {2: ("late", 2)}
 
 
 def test_changes_of_an_unknown_state_are_refused() -> None:

@@ -1,0 +1,104 @@
+"""What commands print: a table or a line for people, or exactly one JSON document; errors without tracebacks.
+
+`main` makes one for each call of the program, and every command writes through it. Results go to standard output,
+everything else (progress, hints, errors, what flows print where JSON is asked for) to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final, TextIO
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from penstock.savepoints.storage import redact
+
+WIDE: Final = 160
+"""Columns of a table that goes into a file or a pipe."""
+_TRACEBACK: Final = "Traceback (most recent call last)"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where results and messages go.
+
+    Args:
+        stream: of the results.
+        as_json: whether they are JSON.
+        tracebacks: whether errors are shown with theirs.
+    """
+
+    stream: TextIO
+    as_json: bool = False
+    tracebacks: bool = False
+
+    def result(self, document: object, shown: RenderableType) -> None:
+        """Print what a command has found or done.
+
+        Args:
+            document: the whole of it, as JSON has it.
+            shown: the same for people.
+        """
+        if self.as_json:
+            print(json.dumps(document, indent=2, default=str), file=self.stream)
+            return
+        console = Console(file=self.stream)
+        if not console.is_terminal:
+            console = Console(file=self.stream, width=WIDE)
+        console.print(Text(shown) if isinstance(shown, str) else shown, soft_wrap=isinstance(shown, str))
+
+    @contextlib.contextmanager
+    def progress(self, text: str) -> Iterator[None]:
+        """Show in a terminal that something takes its time."""
+        console = Console(stderr=True)
+        if self.as_json or not console.is_terminal:
+            yield
+            return
+        with console.status(Text(text)):
+            yield
+
+    def say(self, text: str) -> None:
+        """Tell people something that is no result."""
+        Console(stderr=True).print(Text(text), soft_wrap=True)
+
+    def error(self, error: BaseException) -> None:
+        """Report why a command failed."""
+        if self.tracebacks:
+            print("".join(traceback.format_exception(error)).rstrip(), file=sys.stderr)
+        message = message_of(error, self.tracebacks)
+        kind = type(error).__name__
+        if self.as_json:
+            print(json.dumps({"error": {"type": kind, "message": message}}, indent=2), file=self.stream)
+        self.say(f"error: {message}")
+
+
+def message_of(error: BaseException, tracebacks: bool) -> str:
+    """What an error says; without the traceback that the message of a job has, unless it is wanted."""
+    text = redact(str(error)) or type(error).__name__
+    if not tracebacks and _TRACEBACK in text:
+        text = f"{text.split(_TRACEBACK)[0].rstrip()}\n(--traceback shows where)"
+    return text
+
+
+def time_text(milliseconds: object) -> str:
+    """Civil time (ms UTC) for people."""
+    if not isinstance(milliseconds, int | float):
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def bytes_text(count: Any) -> str:
+    """A number of bytes for people: 950 B, 1.5 MB."""
+    if not isinstance(count, int | float):
+        return ""
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= limit:
+            return f"{count / limit:.1f} {unit}"
+    return f"{count:.0f} B"
