@@ -76,11 +76,17 @@ class Execution:
         job_id: whose.
         config: the job's settings.
         tell: hears what happens.
+
+    Attributes:
+        graph: what runs; None before `provide`.
+        actors, processes: the actor of each subtask, and the id of its process on its node.
+        attempts: of the subtasks that run, the number of their attempt.
     """
 
     def __init__(self, job_id: str, config: JobConfig, tell: Callable[[Event], None]) -> None:
         self.actors: dict[Place, Any] = {}
         self.attempts: dict[Place, int] = {}
+        self.processes: dict[Place, int] = {}
         self.graph: PhysicalGraph | None = None
         self._config = config
         self._tell = tell
@@ -110,6 +116,7 @@ class Execution:
         for place in [place for place in self.actors if place not in wanted]:
             self.discard(place)
             self._metrics.pop(place, None)
+            self.processes.pop(place, None)
         if graph is not self.graph:
             self.graph = graph
             self._graph_ref = ray.put(graph)
@@ -201,7 +208,7 @@ class Execution:
         """
         graph = self.graph
         assert graph is not None, "provide comes first"
-        await self._all(
+        self.processes |= await self._all(
             {
                 place: self.actors[place].deploy.remote(
                     self._graph_ref, deployment(graph, place, attempt, self.actors, restore)
@@ -238,8 +245,8 @@ class Execution:
         # A process that died meanwhile is noticed elsewhere, and the job is not drained then.
         await asyncio.gather(*map(_call, calls), return_exceptions=True)
 
-    async def _all(self, calls: Mapping[Place, Any]) -> None:
-        """Wait for a call to each of several subtasks; forget those whose process has died.
+    async def _all(self, calls: Mapping[Place, Any]) -> dict[Place, Any]:
+        """The answers to a call to each of several subtasks; forgets those whose process has died.
 
         Raises:
             PenstockError: the first of their errors.
@@ -254,6 +261,7 @@ class Execution:
                 raise answer
         if first is not None:
             raise first
+        return dict(zip(calls, answers, strict=True))
 
     def _lost(self, place: Place, died: Exception) -> WorkerLostError:
         return WorkerLostError(f"the process of {self.name(place)} died: {died}")

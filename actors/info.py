@@ -6,6 +6,7 @@ with `_ms` are times: civil time in ms UTC, or durations.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ def job_info(
     graph: PhysicalGraph | None,
     deployed: Mapping[Place, tuple[int, int]],
     finished: Collection[Place],
+    processes: Mapping[Place, int],
     restarts: RestartLog,
     checkpoints: Checkpoints | None,
     error: str | None,
@@ -39,6 +41,7 @@ def job_info(
         graph: None before it is planned.
         deployed: of each subtask, the attempt that it belongs to and the checkpoint that this went on from.
         finished: the subtasks that have emitted everything.
+        processes: the id of each subtask's process, on its node.
         restarts, checkpoints: what has happened so far; checkpoints: None where there is no storage.
         error: why it failed.
     """
@@ -51,6 +54,7 @@ def job_info(
         "started_ms": started_ms,
         "error": error,
         "attempt": attempt,
+        "manager_pid": os.getpid(),
         "parallelism": max((task.parallelism for task in tasks), default=0),
         "tasks": [
             {
@@ -61,6 +65,7 @@ def job_info(
                     {
                         "subtask": subtask,
                         "attempt": deployed.get((task.id, subtask), (0, 0))[0],
+                        "pid": processes.get((task.id, subtask)),
                         "status": "finished" if (task.id, subtask) in finished else status.value,
                     }
                     for subtask in range(task.parallelism)

@@ -452,6 +452,7 @@ class JobManager:
             self._graph,
             self._deployed,
             self._finished,
+            self._execution.processes,
             self._restarts,
             self._checkpoints,
             str(report.error) if report is not None and report.error is not None else None,

@@ -31,9 +31,8 @@ class SubtaskActor:
         # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
 
-    async def prepare(self, graph: PhysicalGraph) -> int:
-        """Get warm: the job's modules are imported as `graph` arrives. Returns the id of the process."""
-        return os.getpid()
+    async def prepare(self, graph: PhysicalGraph) -> None:
+        """Get warm: the job's modules are imported as `graph` arrives."""
 
     async def wait(self) -> None:
         """Never returns; errors when the process dies."""
@@ -42,10 +41,15 @@ class SubtaskActor:
     async def ping(self) -> None:
         """Answers, as long as the process is not stuck."""
 
-    async def deploy(self, graph: PhysicalGraph, deployment: Deployment) -> None:
-        """Become a subtask of `graph`. What ran here is closed first; messages are accepted from now on."""
+    async def deploy(self, graph: PhysicalGraph, deployment: Deployment) -> int:
+        """Become a subtask of `graph`. What ran here is closed first; messages are accepted from now on.
+
+        Returns:
+            the id of the process.
+        """
         await self.reset()
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
+        return os.getpid()
 
     async def reset(self) -> None:
         """Close what runs here, and take nothing of it any more; the process stays warm."""

@@ -140,7 +140,9 @@ def _checked(target: Any, text: str) -> BuildFlow | StreamEnvironment:
     try:
         inspect.signature(target).bind(None)
     except (TypeError, ValueError):
-        raise typer.BadParameter(f"{text} does not take one argument, the StreamEnvironment: def flow(env): ...") from None
+        raise typer.BadParameter(
+            f"{text} does not take one argument, the StreamEnvironment: def flow(env): ..."
+        ) from None
     if inspect.iscoroutinefunction(target) or inspect.isgeneratorfunction(target):
         raise typer.BadParameter(f"{text} is an async function or a generator; a flow is a plain function")
     flow: BuildFlow = target

@@ -14,8 +14,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.configuration_keys import (
-    DEFAULT_SAVEPOINTS,
-    DEFAULT_STORAGE,
     KEYS,
     OPERATOR_STORAGE,
     OPERATOR_STORAGE_KEY,
@@ -82,17 +80,14 @@ class Configuration:
         """This configuration, and something that could not be read."""
         return dataclasses.replace(self, problems=(*self.problems, *problems))
 
-    def settings(self, more: Sequence[str] = ()) -> Settings:
+    def settings(self) -> Settings:
         """The values of all keys.
-
-        Args:
-            more: what else is wrong, to be reported together.
 
         Raises:
             ConfigurationError: names everything that is wrong.
         """
-        settings, problems = self._read()
-        raise_problems([*self.problems, *problems, *more])
+        settings, problems = self.checked()
+        raise_problems(problems)
         assert settings is not None
         return settings
 
@@ -102,11 +97,13 @@ class Configuration:
         return settings, [*self.problems, *problems]
 
     def _read(self) -> tuple[Settings | None, list[str]]:
-        known = {name: given.value for name, given in self.values.items() if name in KEYS}
+        known = {
+            name: given.value for name, given in self.values.items() if name in KEYS and name != OPERATOR_STORAGE_KEY
+        }
         storage = {
             name.removeprefix(OPERATOR_STORAGE): given.value
             for name, given in self.values.items()
-            if name.startswith(OPERATOR_STORAGE) and name not in KEYS
+            if name.startswith(OPERATOR_STORAGE)
         }
         unknown = [name for name in self.values if name not in known and not name.startswith(OPERATOR_STORAGE)]
         problems = [f"{self._where(name)}: there is no such key{nearest(name, KEYS)}" for name in unknown]
@@ -227,17 +224,7 @@ def _checkpoints(settings: Settings, current: CheckpointConfig) -> CheckpointCon
         changes["retain_on_cancel"] = settings.retention == "retain-on-cancellation"
     if settings.operator_storage:
         changes["storage_overrides"] = tuple(sorted(settings.operator_storage.items()))
-    changed = dataclasses.replace(current, **changes)
-    if changed.storage is None and (changed.enabled or "savepoint_storage" in given):
-        return with_default_storage(changed)
-    return changed
-
-
-def with_default_storage(config: CheckpointConfig) -> CheckpointConfig:
-    """With the folder of the user's home for what has no storage."""
-    return dataclasses.replace(
-        config, storage=DEFAULT_STORAGE, savepoint_storage=config.savepoint_storage or DEFAULT_SAVEPOINTS
-    )
+    return dataclasses.replace(current, **changes)
 
 
 def _alignment(settings: Settings, current: CheckpointConfig) -> dict[str, Any]:

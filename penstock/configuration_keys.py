@@ -27,9 +27,6 @@ from penstock.engine.durations import format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError
 from penstock.savepoints.storage import normalise_url
 
-DEFAULT_STORAGE: Final = "~/.penstock/checkpoints"
-"""Of a job that takes checkpoints and names no storage."""
-DEFAULT_SAVEPOINTS: Final = "~/.penstock/savepoints"
 OPERATOR_STORAGE: Final = "penstock.operator-storage."
 """Followed by the uid of an operator: the one family of keys."""
 OPERATOR_STORAGE_KEY: Final = f"{OPERATOR_STORAGE}UID"
@@ -167,12 +164,12 @@ class Settings(BaseModel):
         "execution.checkpointing.dir",
         None,
         f"Folder for the checkpoints of all jobs: a path, `file://`, `s3://`, `gs://`, `az://`, `ray://`. With an "
-        f"interval and without this: `{DEFAULT_STORAGE}`.",
+        f"interval and without this: `~/.penstock/checkpoints`.",
     )
     savepoint_storage: Url | None = _key(
         "execution.checkpointing.savepoint-dir",
         None,
-        f"Folder for savepoints that name none. Beside the default checkpoints: `{DEFAULT_SAVEPOINTS}`.",
+        f"Folder for savepoints that name none. Beside the default checkpoints: `~/.penstock/savepoints`.",
     )
     unaligned: bool = _key(
         "execution.checkpointing.unaligned.enabled",

@@ -37,6 +37,7 @@ StateBackend = Literal["heap", "rocksdb"]
 _T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
+_DEFAULT_NAME = "penstock job"
 
 
 class StreamEnvironment:
@@ -134,6 +135,8 @@ class StreamEnvironment:
         self._address = address
         self._seed = seed
         self._clock = clock
+        self._name = _DEFAULT_NAME
+        self._start_from = FRESH
         self._program = Program(self._submit)
         self._jobs: list[JobHandle] = []
 
@@ -169,6 +172,19 @@ class StreamEnvironment:
         self._parallelism = settings.parallelism if "parallelism" in given else self._parallelism
         self._runtime = settings.runtime if "runtime" in given else self._runtime
         self._address = settings.address if "address" in given else self._address
+        self._name = settings.name if settings.name is not None else self._name
+        if settings.savepoint is not None:
+            self._start_from = _start(settings.savepoint, settings.allow_non_restored_state)
+
+    @property
+    def config(self) -> JobConfig:
+        """The settings of its jobs."""
+        return self._config
+
+    @property
+    def runtime(self) -> Runtime:
+        """Where its jobs run."""
+        return self._runtime
 
     # Sources
 
@@ -249,7 +265,7 @@ class StreamEnvironment:
 
     def execute(
         self,
-        name: str = "penstock job",
+        name: str | None = None,
         parallelism: int | None = None,
         savepoint: str | None = None,
         allow_non_restored_state: bool = False,
@@ -257,9 +273,9 @@ class StreamEnvironment:
         """Run the program and return when it has finished. In a terminal, shows the job at work.
 
         Args:
-            name: the job's name.
+            name: the job's name; None: the configured one, or "penstock job".
             parallelism: for operators that set none, where the environment sets none either.
-            savepoint: path or URL of the savepoint or retained checkpoint to go on from.
+            savepoint: path or URL of the savepoint or retained checkpoint to go on from; None: the configured one.
             allow_non_restored_state: whether to go on although operators in it are not in the program any more.
 
         Raises:
@@ -283,18 +299,22 @@ class StreamEnvironment:
 
     def submit(
         self,
-        name: str = "penstock job",
+        name: str | None = None,
         parallelism: int | None = None,
         savepoint: str | None = None,
         allow_non_restored_state: bool = False,
+        detached: bool = False,
     ) -> JobHandle:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
         The environment is then empty again, for the next program; a program that could not be started stays, to be
         mended and submitted again, until `clear`. A local job moves only while someone waits for it.
+
+        Args:
+            detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
-        non_restored = NonRestoredState.DROPPED if allow_non_restored_state else NonRestoredState.REFUSED
-        return self._submit(self._program, name, parallelism, Start(savepoint, non_restored))
+        start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
+        return self._submit(self._program, name, parallelism, start, detached)
 
     def clear(self) -> None:
         """Forget the program under construction, such as one that cannot run as it is."""
@@ -317,13 +337,15 @@ class StreamEnvironment:
     def _submit(
         self,
         program: Program,
-        name: str = "penstock job",
+        name: str | None = None,
         parallelism: int | None = None,
-        start: Start = FRESH,
+        start: Start | None = None,
+        detached: bool = False,
     ) -> JobHandle:
+        name = name or self._name
         graph = self._plan(name, parallelism, program)
         job_program = JobProgram(name, program.graph.build(), self._chosen(parallelism), self._config)
-        job = program.job = self._start(graph, job_program, program, start)
+        job = program.job = self._start(graph, job_program, program, start or self._start_from, detached)
         if program is self._program:
             self._program = Program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.
@@ -338,8 +360,12 @@ class StreamEnvironment:
     def _chosen(self, parallelism: int | None) -> Parallelism:
         return Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))
 
-    def _start(self, graph: PhysicalGraph, job_program: JobProgram, program: Program, start: Start) -> JobHandle:
+    def _start(
+        self, graph: PhysicalGraph, job_program: JobProgram, program: Program, start: Start, detached: bool
+    ) -> JobHandle:
         if self._runtime == "local":
+            if detached:
+                raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
             _prepare_sinks(graph)
             return LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
@@ -353,7 +379,12 @@ class StreamEnvironment:
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         folder = job_folder(job_program, start, open_blobs)
         _prepare_sinks(graph)
-        return RayJob(job_program, program.consumers, folder)
+        return RayJob(job_program, program.consumers, folder, detached)
+
+
+def _start(savepoint: str, allow_non_restored_state: bool) -> Start:
+    dropped = NonRestoredState.DROPPED if allow_non_restored_state else NonRestoredState.REFUSED
+    return Start(savepoint, dropped)
 
 
 class _Problems:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -104,7 +104,7 @@ def _same_subtasks(graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> boo
     then = {(handle.task, handle.subtask): handle for handle in checkpoint.subtasks}
     return now.keys() == then.keys() and all(
         handle.parallelism == now[place].parallelism
-        and {operator.uid for operator in handle.operators} <= {*uids_of(now[place])}
+        and {operator.uid for operator in handle.operators} == {*uids_of(now[place])}
         for place, handle in then.items()
     )
 
@@ -198,7 +198,7 @@ def load_task(open_blobs: OpenBlobs, graph: PhysicalGraph, plan: RestorePlan, ta
     return RestoredTask(
         operators,
         _load_in_flight(to, own, checkpoint),
-        _had_finished(held.values(), subtask, own.parallelism),
+        _had_finished(graph, plan, task, subtask),
         tracked=plan.failover,
     )
 
@@ -214,14 +214,28 @@ def _old_subtasks(checkpoint: CompletedCheckpoint, uid: str) -> list[_Old]:
     return sorted(found, key=lambda one: one[0].subtask)
 
 
-def _had_finished(held: Iterable[Sequence[_Old]], subtask: int, parallelism: int) -> bool:
-    """Whether nothing is left to do: its operators had finished where it was before, or everywhere after a rescale."""
-    by_operator = list(held)
-    for old in by_operator:
-        before = [handle for handle, _ in old if handle.parallelism != parallelism or handle.subtask == subtask]
-        if not before or not all(handle.finished for handle in before):
-            return False
-    return bool(by_operator)
+def _had_finished(graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> bool:
+    """Whether nothing is left to do for a subtask.
+
+    Where the job is as it was, that is so if the subtask had finished. Where anything is rescaled or changed, it may
+    get rows from others than before: then all that could send it any, and all of its own task, must have finished.
+    """
+    own = [_old_subtasks(plan.checkpoint, uid) for uid in uids_of(graph.task(task))]
+    if plan.failover:
+        return all(any(handle.finished for handle, _ in old if handle.subtask == subtask) for old in own)
+    old = [_old_subtasks(plan.checkpoint, uid) for one in _feeding(graph, task) for uid in uids_of(graph.task(one))]
+    return all(handles and all(handle.finished for handle, _ in handles) for handles in old)
+
+
+def _feeding(graph: PhysicalGraph, task: int) -> set[int]:
+    """The ids of a task and of all whose rows may come to it; in a loop they feed each other."""
+    found, left = {task}, [task]
+    while left:
+        reached = left.pop()
+        senders = {one.id for one in graph.tasks for exchange in one.outputs if exchange.downstream == reached}
+        left += senders - found
+        found |= senders
+    return found
 
 
 def _load_in_flight(to: _Share, task: TaskPlan, checkpoint: CompletedCheckpoint) -> dict[str, list[Batch]]:

@@ -8,7 +8,8 @@ import pytest
 
 import penstock as ps
 from penstock import DataGenSource, Sequence, StreamEnvironment, col
-from penstock.actors.subtask import Deployment, SubtaskActor
+from penstock.actors.running_task import Deployment, SubtaskEvent
+from penstock.actors.subtask import SubtaskActor
 from penstock.connectors.collection import CollectionSource
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.windows.watermarks import WatermarkStrategy
@@ -23,15 +24,16 @@ def test_a_subtask_waits_until_it_is_told_that_its_group_has_come_as_far() -> No
     graph = env._plan("one task", None)
 
     async def use() -> None:
-        actor, more = SubtaskActor(), True
+        actor, more, received = SubtaskActor(), True, 0
         await actor.deploy(graph, Deployment(1, 0, 1, [[]]))
         assert await actor.position() == MIN_TIMESTAMP
-        await actor.start()
+        await actor.start(1)
 
         async def fetch(seconds: float) -> list[int]:
-            nonlocal more
-            batches, more = await actor.fetch(0, seconds)
-            return [value for batch in batches for value in batch.data.column("value").to_pylist()]
+            nonlocal more, received
+            fetched = await actor.fetch(1, 0, received, seconds)
+            more, received = fetched.more, received + len(fetched.rows)
+            return [value for _, batch in fetched.rows for value in batch.data.column("value").to_pylist()]
 
         async def next_row() -> int:
             while not (rows := await fetch(1.0)):
@@ -53,7 +55,7 @@ def test_a_subtask_waits_until_it_is_told_that_its_group_has_come_as_far() -> No
         await actor.align(39)
         while more:
             assert await fetch(1.0) == []
-        assert await actor.watch() is None
+        assert await actor.watch(1, 1) == [SubtaskEvent.FINISHED]
         assert await actor.position() is None
 
     async def bounded() -> None:

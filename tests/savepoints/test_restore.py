@@ -96,6 +96,17 @@ def test_an_operator_that_had_no_state_may_go_and_a_new_one_starts_fresh() -> No
     assert load_task(Storage().open, graph_of(task(1, 1, ["new"])), plan, 1, 0) == RestoredTask()
 
 
+def test_a_subtask_may_get_rows_from_others_after_a_rescale_so_it_ends_only_with_all_before_it() -> None:
+    ended = [_subtask(2, subtask, 2, ("b",), finished=True) for subtask in range(2)]
+    for source_ended in (True, False):
+        checkpoint = completed(3, [_subtask(1, 0, 1, ("a",), source_ended), *ended])
+        loop = [("b->a#-1", 1)]
+        rescaled = graph_of(task(1, 1, ["a"], [("a->b#0", 2)]), task(2, 3, ["b"], loop))
+        assert _load(rescaled, checkpoint, Storage(), (2, 0)).finished == source_ended
+        same = graph_of(task(1, 1, ["a"], [("a->b#0", 2)]), task(2, 2, ["b"], loop))
+        assert _load(same, checkpoint, Storage(), (2, 0)).finished
+
+
 def _batch(number: int) -> Batch:
     return Batch(pa.record_batch({"k": [number]}), pa.array([number]))
 
@@ -213,7 +224,7 @@ def test_only_segments_with_key_groups_of_the_subtask_are_read() -> None:
 
 def test_of_a_file_that_several_subtasks_refer_to_each_has_its_own_rows() -> None:
     storage = Storage()
-    entries = {key: ("v", 0) for key in range(20)}
+    entries = dict.fromkeys(range(20), ("v", 0))
     handle = writer(storage).write(capture_of(Barrier(3), keyed_capture(keyed_rows(entries))))
     checkpoint = completed(3, [replace(handle, subtask=subtask, parallelism=2) for subtask in range(2)])
     assert entries_of(_load(graph_of(task(1, 1, ["count"])), checkpoint, storage, (1, 0))) == entries

@@ -1,0 +1,125 @@
+"""Connects a command to the Ray cluster that it means, and says what that cluster is like.
+
+Commands on jobs need a cluster that is running; `run` makes do without one unless the job is to outlive it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from penstock.configuration_keys import Settings
+from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.errors import ClusterError, ConfigurationError
+from penstock.savepoints.storage import check_writable, normalise_url, open_blobs
+
+ON_THIS_MACHINE: Final = "auto"
+_SHARED: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "gpfs", "beegfs", "9p", "virtiofs", "afs", "fuse"}
+)
+"""File systems that other machines may see too."""
+
+
+def connect_to_running(address: str | None) -> None:
+    """Connect to a cluster that is there.
+
+    Raises:
+        ClusterError: there is none.
+    """
+    from penstock.actors.cluster import connect
+
+    try:
+        connect(address or ON_THIS_MACHINE, 0)
+    except ClusterError as error:
+        if address is not None:
+            raise
+        raise ClusterError(
+            "no Ray cluster is running on this machine; start one with `ray start --head`, or name one with --address"
+        ) from error
+
+
+def connect_if_running(address: str | None) -> None:
+    """Connect to the cluster that is named, or to the one on this machine if there is one.
+
+    Raises:
+        ClusterError: the one that is named cannot be reached.
+    """
+    if address not in (None, ON_THIS_MACHINE):
+        connect_to_running(address)
+        return
+    try:
+        connect_to_running(None)
+    except ClusterError:
+        return
+
+
+def hosts() -> int:
+    """How many machines the cluster has that this process is connected to; 1 where it is not connected."""
+    import ray
+
+    if not ray.is_initialized():
+        return 1
+    return len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]})
+
+
+def storage_problems(settings: Settings, config: CheckpointConfig, machines: int) -> list[str]:
+    """What is wrong with the folders of checkpoints and savepoints: none of it would show before the first failure.
+
+    Args:
+        settings: tell which keys were given; the problems name them.
+        config: what comes of them.
+        machines: how many the cluster has.
+    """
+    named = [
+        ("execution.checkpointing.dir", config.storage),
+        ("execution.checkpointing.savepoint-dir", config.savepoint_storage),
+        *((f"penstock.operator-storage.{uid}", url) for uid, url in config.storage_overrides),
+    ]
+    problems = []
+    for key, url in named:
+        # The cluster's own storage answers when the job does.
+        if url is None or url.startswith("ray://"):
+            continue
+        if machines > 1 and is_local(url):
+            problems.append(
+                f"{key}: {url} is on the disk of this machine, which the other {machines - 1} of the cluster do not "
+                "see; use shared storage, such as s3:// or a network file system"
+            )
+            continue
+        if url.startswith("memory://") and settings.runtime == "ray":
+            problems.append(
+                f"{key}: {url} is the memory of one process, and the job has many; use a path, s3://, ray://"
+            )
+            continue
+        try:
+            check_writable(open_blobs(url))
+        except ConfigurationError as error:
+            problems.append(f"{key}: {error}")
+    return problems
+
+
+def is_local(url: str) -> bool:
+    """Whether a folder is on a disk that no other machine sees."""
+    address = normalise_url(url)
+    if not address.startswith("file://"):
+        return False
+    kind = _file_system(Path(unquote(urlsplit(address).path)))
+    return kind not in _SHARED and not kind.startswith("fuse.")
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that a path is, or will be, on; of the system's table of mounts."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    for line in lines:
+        _, where, found, *_ = line.split(" ")
+        mount = where.replace("\\040", " ")
+        if len(mount) >= len(best) and os.path.commonpath([mount, real]) == mount:
+            best, kind = mount, found
+    return kind

@@ -1,0 +1,208 @@
+"""The commands on jobs of a cluster: `list`, `info`, `checkpoint`, `stop`, `cancel`, `rescale`, and taking savepoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.console.cluster import connect_to_running
+from penstock.console.options import Address, Job, Json, Traceback, output_of
+from penstock.console.output import Output, bytes_text, time_text
+from penstock.console.sources import gather
+from penstock.savepoints.storage import normalise_url
+
+_SHOWN_RECORDS = 10
+SavepointFolder = Annotated[
+    str | None,
+    typer.Argument(metavar="[DIR]", help="Folder for the savepoint; without it, the one the job is configured with."),
+]
+
+
+def list_command(
+    context: typer.Context, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+) -> None:
+    """List the jobs of the cluster."""
+    output = output_of(context)
+    _connect(address, output)
+    from penstock.actors.registry import list_jobs
+
+    jobs = list_jobs()
+    output.result(list(jobs), _jobs_table(jobs) if jobs else "no jobs")
+
+
+def info_command(
+    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+) -> None:
+    """Show a job: status, tasks, checkpoints, restarts."""
+    output = output_of(context)
+    info = _find(job, address, output).info()
+    output.result(info, _job_view(info))
+
+
+def checkpoint_command(
+    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+) -> None:
+    """Take a checkpoint of a job now."""
+    output = output_of(context)
+    control = _find(job, address, output)
+    with output.progress(f"checkpoint of {control.name}"):
+        url = control.checkpoint()
+    output.result({"name": control.name, "checkpoint": url}, url)
+
+
+def savepoint_command(
+    context: typer.Context,
+    job: Job,
+    directory: SavepointFolder = None,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Take a savepoint of a job, which goes on."""
+    output = output_of(context)
+    control = _find(job, address, output)
+    with output.progress(f"savepoint of {control.name}"):
+        url = control.savepoint(_folder(directory))
+    output.result({"name": control.name, "savepoint": url}, url)
+
+
+def stop_command(
+    context: typer.Context,
+    job: Job,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="End the sources as if their input had: windows fire, then the job ends.")
+    ] = False,
+    savepoint_path: Annotated[
+        str | None, typer.Option("--savepoint-path", metavar="DIR", help="Folder for the savepoint.")
+    ] = None,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Stop a job behind a savepoint."""
+    output = output_of(context)
+    control = _find(job, address, output)
+    folder = _folder(savepoint_path)
+    with output.progress(f"stopping {control.name}"):
+        url = control.drain(folder) if drain else control.stop(folder)
+    output.result({"name": control.name, "savepoint": url, "drained": drain}, url)
+
+
+def cancel_command(
+    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+) -> None:
+    """End a job now, without a savepoint."""
+    output = output_of(context)
+    control = _find(job, address, output)
+    with output.progress(f"cancelling {control.name}"):
+        control.cancel()
+    status = control.info()["status"]
+    output.result({"name": control.name, "status": status}, f"job {control.name} {status}")
+
+
+def rescale_command(
+    context: typer.Context,
+    job: Job,
+    parallelism: Annotated[int, typer.Option("-p", "--parallelism", metavar="N", min=1, help="Of its operators.")],
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Go on at another parallelism, behind a checkpoint taken now."""
+    output = output_of(context)
+    control = _find(job, address, output)
+    with output.progress(f"rescaling {control.name} to {parallelism}"):
+        seconds = control.rescale(parallelism)
+    document = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3)}
+    output.result(document, f"job {control.name} runs at parallelism {parallelism}; it stood still for {seconds:.1f} s")
+
+
+def _connect(address: str | None, output: Output) -> None:
+    given = gather(None, os.environ, []).over({"penstock.address": address}, "")
+    known = given.values.get("penstock.address")
+    with output.progress("connecting"):
+        connect_to_running(None if known is None else str(known.value))
+
+
+def _find(job: str, address: str | None, output: Output) -> Any:
+    """The `JobControl` of a job.
+
+    Raises:
+        JobError: there is no such job.
+        ClusterError: there is no cluster.
+    """
+    _connect(address, output)
+    from penstock.actors.registry import find_job
+
+    return find_job(job)
+
+
+def _folder(directory: str | None) -> str | None:
+    """A folder as the job's processes, which have other working directories, understand it."""
+    return directory if directory is None or directory.startswith("ray://") else normalise_url(directory)
+
+
+def _jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table("name", "id", "status", "since (UTC)", "parallelism", "restarts", "checkpoints", "latest", box=None)
+    for info in jobs:
+        checkpoints = info.get("checkpoints") or {}
+        table.add_row(
+            Text(str(info["name"])),
+            Text(str(info["id"])),
+            str(info["status"]),
+            time_text(info["since_ms"]),
+            str(info["parallelism"]),
+            str(info["restarts"]),
+            str(checkpoints.get("completed", "-")),
+            str(checkpoints.get("latest") or "-"),
+        )
+    return table
+
+
+def _job_view(info: Mapping[str, Any]) -> RenderableType:
+    head = f"{info['name']} ({info['id']}): {info['status']} since {time_text(info['since_ms'])} UTC"
+    parts: list[RenderableType] = [Text(f"{head}, attempt {info['attempt']}")]
+    if info.get("error"):
+        parts.append(Text(f"error: {info['error']}"))
+    tasks = Table("task", "parallelism", "subtasks", box=None)
+    for task in info["tasks"]:
+        states = [str(subtask["status"]) for subtask in task["subtasks"]]
+        counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+        tasks.add_row(Text(str(task["name"])), str(task["parallelism"]), ", ".join(counts))
+    parts.append(tasks)
+    parts += _checkpoint_view(info.get("checkpoints"))
+    for restart in info.get("restart_history", [])[-_SHOWN_RECORDS:]:
+        parts.append(Text(f"restart: {', '.join(f'{name} {value}' for name, value in restart.items())}"))
+    return Group(*parts)
+
+
+def _checkpoint_view(checkpoints: Mapping[str, Any] | None) -> Sequence[RenderableType]:
+    if checkpoints is None:
+        return [Text("no checkpoints: the job has no storage for them")]
+    counts = ", ".join(
+        f"{checkpoints[name]} {name.replace('_', ' ')}" for name in ("completed", "failed", "in_progress")
+    )
+    parts: list[RenderableType] = [Text(f"checkpoints: {counts}")]
+    if checkpoints.get("latest_url"):
+        parts.append(Text(f"latest: {checkpoints['latest_url']}"))
+    table = Table("checkpoint", "kind", "status", "triggered (UTC)", "ms", "bytes", "written", "why", box=None)
+    for record in checkpoints.get("history", [])[-_SHOWN_RECORDS:]:
+        table.add_row(
+            str(record["checkpoint"]),
+            str(record["kind"]),
+            str(record["status"]),
+            time_text(record["triggered_ms"]),
+            str(record["duration_ms"]),
+            bytes_text(record["bytes"]),
+            bytes_text(record["bytes_written"]),
+            Text(str(record["message"] or "")),
+        )
+    if checkpoints.get("history"):
+        parts.append(table)
+    return parts

@@ -1,0 +1,104 @@
+"""The entry of the command line: puts the commands together, and turns every error into a message and an exit code.
+
+Exit codes: 0; 1 for errors at run time; 2 for usage and configuration; 130 for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+from typer.exceptions import TyperException
+
+import penstock
+from penstock.console.config import config_command
+from penstock.console.jobs import (
+    cancel_command,
+    checkpoint_command,
+    info_command,
+    list_command,
+    rescale_command,
+    savepoint_command,
+    stop_command,
+)
+from penstock.console.output import Output
+from penstock.console.run import run
+from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, dispose_command, inspect_command
+from penstock.engine.errors import ConfigurationError
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"penstock {penstock.__version__}")  # noqa: T201 - asked for
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Run flows, and drive the jobs of a Ray cluster."""
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer(name="penstock", no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+    app.callback()(_root)
+    app.command("run")(run)
+    app.command("list")(list_command)
+    app.command("info")(info_command)
+    app.command("checkpoint")(checkpoint_command)
+    savepoint = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    savepoint.command(TAKE, hidden=True)(savepoint_command)
+    savepoint.command("inspect")(inspect_command)
+    savepoint.command("diff")(diff_command)
+    savepoint.command("dispose")(dispose_command)
+    app.add_typer(
+        savepoint,
+        name="savepoint",
+        cls=SavepointGroup,
+        help="Take a savepoint of a job: `savepoint JOB [DIR]`. Or look at one, compare two, delete one.",
+    )
+    app.command("stop")(stop_command)
+    app.command("cancel")(cancel_command)
+    app.command("rescale")(rescale_command)
+    app.command("config")(config_command)
+    return app
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run a command line; its exit code.
+
+    Args:
+        arguments: without the program's name.
+    """
+    given = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    output = Output(sys.stdout, "--json" in given, "--traceback" in given)
+    # What flows and libraries print is no part of the document.
+    elsewhere = contextlib.redirect_stdout(sys.stderr) if output.as_json else contextlib.nullcontext()
+    with elsewhere:
+        try:
+            code = _app()(list(arguments), prog_name="penstock", standalone_mode=False, obj=output)
+        except (ConfigurationError, TyperException) as error:
+            output.error(error)
+            return MISUSED
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
+        except Exception as error:
+            output.error(error)
+            return FAILED
+        if code == INTERRUPTED:
+            output.error(KeyboardInterrupt("interrupted"))
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """What the script `penstock` calls."""
+    sys.exit(run_command(sys.argv[1:]))

@@ -1,0 +1,191 @@
+"""`penstock run`: builds a flow, checks its configuration and starts the job, attached or detached.
+
+An attached job ends with the command; Ctrl-C cancels it. A detached one goes on at the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from penstock.configuration import Configuration, configured, raise_problems
+from penstock.configuration_keys import Settings
+from penstock.console.cluster import connect_if_running, connect_to_running, hosts, storage_problems
+from penstock.console.flows import Flow, build, load_flow
+from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
+from penstock.console.output import Output
+from penstock.console.sources import gather
+from penstock.engine.config import DEFAULTS
+from penstock.engine.errors import ClusterError, GraphError
+from penstock.engine.graph.checkpointable import check_checkpointable
+from penstock.engine.job import JobHandle
+from penstock.environment import StreamEnvironment
+from penstock.job_folders import DEFAULT_FOLDER
+
+_OPTIONS = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A program that is ready to be submitted."""
+
+    env: StreamEnvironment
+    settings: Settings
+    name: str
+
+
+def run(
+    context: typer.Context,
+    flow: Annotated[str, typer.Argument(metavar="FLOW", help="module:flow or file.py:flow")],
+    detached: Annotated[bool, typer.Option("-d", "--detached", help="Return once the job runs; it goes on.")] = False,
+    savepoint: Annotated[
+        str | None,
+        typer.Option("-s", "--from-savepoint", metavar="PATH", help="Savepoint or checkpoint to start from."),
+    ] = None,
+    allow_non_restored: Annotated[
+        bool,
+        typer.Option("-n", "--allow-non-restored-state", help="Drop its state of operators that the program lacks."),
+    ] = False,
+    parallelism: Annotated[
+        int | None, typer.Option("-p", "--parallelism", metavar="N", help="Subtasks of each operator.")
+    ] = None,
+    define: Define = None,
+    config: ConfigFile = None,
+    local: Annotated[bool, typer.Option("--local", help="Run in this process, without a cluster.")] = False,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Run a flow: a function that takes the StreamEnvironment, or an environment that was filled in."""
+    output = output_of(context)
+    options: Mapping[str, Any] = {
+        "execution.state-recovery.path": savepoint,
+        "execution.state-recovery.ignore-unclaimed-state": allow_non_restored or None,
+        "parallelism.default": parallelism,
+        "penstock.runtime": "local" if local else None,
+        "penstock.address": address,
+    }
+    found = load_flow(flow)
+    prepared = _prepare(found, flow, gather(config, os.environ, define or []), options, detached)
+    if detached:
+        _detach(prepared, output)
+    else:
+        _attach(prepared, output)
+
+
+def _prepare(
+    flow: Flow, text: str, configuration: Configuration, options: Mapping[str, Any], detached: bool
+) -> _Prepared:
+    """The program with its settings, all of which were checked; the cluster is connected."""
+    is_environment = isinstance(flow.target, StreamEnvironment)
+    if is_environment:
+        # Its settings are its own: what the command line says goes over them, files and variables do not.
+        said = {key: given.value for key, given in configuration.values.items() if given.origin == "-D"}
+        configuration = Configuration(problems=configuration.problems).over(said, "-D")
+    configuration = configuration.over(options, _OPTIONS)
+    settings, problems = configuration.checked()
+    env = flow.target if isinstance(flow.target, StreamEnvironment) else StreamEnvironment()
+    runtime = settings.runtime if settings is not None and "runtime" in settings.model_fields_set else env.runtime
+    if runtime == "local" and detached:
+        raise typer.BadParameter("a local job lives in this process; leave out -d, or --local")
+    if runtime == "ray":
+        _connect(settings.address if settings is not None else None, detached)
+    if settings is not None:
+        base = env.config if is_environment else DEFAULTS
+        problems += storage_problems(settings, configured(settings, base).checkpoints, hosts_of(runtime))
+    raise_problems(problems)
+    assert settings is not None
+    env.configure({key: given.value for key, given in configuration.values.items()})
+    if not isinstance(flow.target, StreamEnvironment):
+        build(flow.target, env, text)
+    name = settings.name or flow.name
+    if runtime == "ray" and hosts() == 1:
+        _keep_by_default(env, name)
+    return _Prepared(env, settings, name)
+
+
+def hosts_of(runtime: str) -> int:
+    """How many machines a job of that runtime may be on."""
+    return hosts() if runtime == "ray" else 1
+
+
+def _connect(address: str | None, detached: bool) -> None:
+    if not detached:
+        connect_if_running(address)
+        return
+    try:
+        connect_to_running(address)
+    except ClusterError as error:
+        raise ClusterError(f"a detached job needs a cluster that outlives this command: {error}") from error
+
+
+def _keep_by_default(env: StreamEnvironment, name: str) -> None:
+    """Give a job without checkpoints of its own a folder, so that one can be asked for while it runs."""
+    if env.config.checkpoints.storage is not None:
+        return
+    try:
+        check_checkpointable(env.program(name).physical())
+    except GraphError:
+        return
+    folder = DEFAULT_FOLDER.expanduser()
+    env.configure(
+        {
+            "execution.checkpointing.dir": str(folder / "checkpoints"),
+            "execution.checkpointing.savepoint-dir": env.config.checkpoints.savepoint_storage
+            or str(folder / "savepoints"),
+        }
+    )
+
+
+def _detach(prepared: _Prepared, output: Output) -> None:
+    with output.progress(f"starting {prepared.name}"):
+        job = prepared.env.submit(prepared.name, detached=True)
+    document = {"id": getattr(job, "job_id", None), "name": job.name, "status": job.status().value, "detached": True}
+    output.result(document, f"job {job.name} ({job_id}) is started; `penstock info {job.name}` shows it")
+
+
+def _attach(prepared: _Prepared, output: Output) -> None:
+    started = time.monotonic()
+    with output.progress(f"starting {prepared.name}"):
+        job = prepared.env.submit(prepared.name)
+    try:
+        _wait(job, output)
+    except BaseException:
+        # Also on Ctrl-C: an attached job does not outlive the command that runs it.
+        job.cancel()
+        raise
+    seconds = time.monotonic() - started
+    metrics = job.metrics()
+    document = {
+        "id": getattr(job, "job_id", None),
+        "name": job.name,
+        "status": job.status().value,
+        "seconds": round(seconds, 3),
+        "late_rows": metrics.late_rows,
+        "operators": [
+            {
+                "name": operator.name,
+                "parallelism": operator.parallelism,
+                "rows_in": operator.rows_in,
+                "rows_out": operator.rows_out,
+                "late_rows": operator.late_rows,
+            }
+            for operator in metrics.operators
+        ],
+    }
+    output.result(document, f"job {job.name} {job.status().value} after {seconds:.1f} s")
+
+
+def _wait(job: JobHandle, output: Output) -> None:
+    if output.as_json or not sys.stderr.isatty():
+        job.wait()
+        return
+    from penstock.live_view import wait_with_view
+
+    wait_with_view(job)

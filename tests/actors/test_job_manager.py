@@ -1,0 +1,65 @@
+"""Failures of the job manager, and second ones: the job goes on from storage, once."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import ray
+
+from penstock import DataGenSource, JobStatus, Sequence, StreamEnvironment
+from penstock.actors.registry import find_job, list_jobs
+from penstock.engine.errors import JobError
+from tests.actors.keyed_job import assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+
+
+def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
+    job, updates = submit(environment(tmp_path), "manager killed", rows=8000, rate=800)
+    info = until_checkpoint(job)
+    kill(info["manager_pid"])
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in subtask_pids(info)):
+        assert time.monotonic() < deadline, "subtasks have outlived their job manager"
+        job.pump(0.05)
+    after = until(job, lambda now: now["manager_pid"] != info["manager_pid"] and now["status"] == "running")
+    assert after["attempt"] > info["attempt"]
+    job.wait()
+    assert job.status() is JobStatus.FINISHED
+    assert_exact(updates, 8000)
+
+
+def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None:
+    def endless() -> StreamEnvironment:
+        env = StreamEnvironment(parallelism=1)
+        env.from_source(DataGenSource({"n": Sequence()}, rate=10)).collect()
+        return env
+
+    job = endless().submit("the only one")
+    while job.status() is not JobStatus.RUNNING:
+        job.pump(0.1)
+    (listed,) = list_jobs()
+    with pytest.raises(JobError, match=f"'the only one' is running already, with id {listed['id']}"):
+        endless().submit("the only one")
+    with pytest.raises(JobError, match=r"no job 'the only' \(did you mean 'the only one'\?\)"):
+        find_job("the only")
+    assert find_job(listed["id"]).info()["status"] == "running"
+    find_job("the only one").cancel()
+    assert job.status() is JobStatus.CANCELLED
+    again = endless().submit("the only one")
+    again.cancel()
+
+
+def test_jobs_without_a_name_do_not_stand_in_each_others_way() -> None:
+    rows = []
+    for first, second in zip(*(_numbers().collect() for _ in range(2)), strict=True):
+        rows.append((first["value"], second["value"]))
+    assert rows == [(n, n) for n in range(3)]
+    assert ray.is_initialized()
+
+
+def _numbers():  # type: ignore[no-untyped-def]
+    return StreamEnvironment(parallelism=1).from_collection([0, 1, 2])

@@ -1,0 +1,55 @@
+"""Checkpoints and savepoints that users ask for, and rescaling, on real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import JobStatus
+from penstock.engine.errors import CheckpointError
+from penstock.savepoints.store import find_checkpoint
+from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+
+
+def test_savepoints_are_whole_and_a_stopped_job_ends_behind_its_own(tmp_path: Path) -> None:
+    job, updates = submit(environment(tmp_path), "savepoints", rows=100_000, rate=500)
+    until_checkpoint(job)
+    assert "chk-" in job.checkpoint()
+    taken = find_checkpoint(job.savepoint(f"file://{tmp_path}/mine"))
+    assert taken.checkpoint.job_name == "savepoints"
+    stopped = find_checkpoint(job.stop())
+    assert job.status() is JobStatus.FINISHED
+    rows = list(updates)
+    counted = sum(max(row["n"] for row in rows if row["k"] == key) for key in range(KEYS))
+    assert_exact(rows, counted)
+    assert stopped.checkpoint.checkpoint > taken.checkpoint.checkpoint
+
+
+def test_a_drained_job_ends_as_if_its_input_had(tmp_path: Path) -> None:
+    job, updates = submit(environment(tmp_path), "drained", rows=100_000, rate=500)
+    until_checkpoint(job)
+    find_checkpoint(job.drain(f"file://{tmp_path}/drained"))
+    assert job.status() is JobStatus.FINISHED
+    rows = list(updates)
+    assert_exact(rows, sum(max(row["n"] for row in rows if row["k"] == key) for key in range(KEYS)))
+
+
+def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
+    job, updates = submit(environment(tmp_path), "rescaled", rows=12_000, rate=800)
+    for parallelism in (3, 1):
+        until_checkpoint(job)
+        assert job.rescale(parallelism) < 20
+        info = until(job, lambda info: info["status"] == "running")
+        assert info["parallelism"] == parallelism
+    job.wait()
+    assert_exact(updates, 12_000)
+
+
+def test_without_storage_there_is_no_savepoint(tmp_path: Path) -> None:
+    job, _ = submit(environment(tmp_path, checkpoints=None), "no storage", rows=100_000)
+    with pytest.raises(CheckpointError, match="no checkpoint storage"):
+        job.savepoint(f"file://{tmp_path}")
+    job.cancel()
