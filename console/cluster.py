@@ -61,7 +61,8 @@ def hosts() -> int:
 
     if not ray.is_initialized():
         return 1
-    return len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]})
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    return len({node["NodeManagerAddress"] for node in nodes if node["Alive"]})
 
 
 def storage_problems(settings: Settings, config: CheckpointConfig, machines: int) -> list[str]:

@@ -1,6 +1,7 @@
 """Finds the flow that `penstock run` names: an attribute of a module, or of a Python file.
 
-A flow is a function that takes the `StreamEnvironment` and builds a program in it, or an environment that was filled in.
+A flow is a function that takes the `StreamEnvironment` and builds a program in it, or an environment that was
+filled in.
 """
 
 from __future__ import annotations

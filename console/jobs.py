@@ -1,4 +1,4 @@
-"""The commands on jobs of a cluster: `list`, `info`, `checkpoint`, `stop`, `cancel`, `rescale`, and taking savepoints."""
+"""The commands on jobs of a cluster: `list`, `info`, `checkpoint`, `stop`, `cancel`, `rescale`, taking savepoints."""
 
 from __future__ import annotations
 

@@ -49,13 +49,13 @@ def _root(
 
 
 def _app() -> typer.Typer:
-    app = typer.Typer(name="penstock", no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(name="penstock", add_completion=False, rich_markup_mode=None)
     app.callback()(_root)
     app.command("run")(run)
     app.command("list")(list_command)
     app.command("info")(info_command)
     app.command("checkpoint")(checkpoint_command)
-    savepoint = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    savepoint = typer.Typer(rich_markup_mode=None)
     savepoint.command(TAKE, hidden=True)(savepoint_command)
     savepoint.command("inspect")(inspect_command)
     savepoint.command("diff")(diff_command)
@@ -86,7 +86,10 @@ def run_command(arguments: Sequence[str]) -> int:
     with elsewhere:
         try:
             code = _app()(list(arguments), prog_name="penstock", standalone_mode=False, obj=output)
-        except (ConfigurationError, TyperException) as error:
+        except TyperException as error:
+            output.error(error, _hint(error))
+            return MISUSED
+        except ConfigurationError as error:
             output.error(error)
             return MISUSED
         except (KeyboardInterrupt, typer.Abort):
@@ -97,6 +100,12 @@ def run_command(arguments: Sequence[str]) -> int:
         if code == INTERRUPTED:
             output.error(KeyboardInterrupt("interrupted"))
     return code if isinstance(code, int) else 0
+
+
+def _hint(error: TyperException) -> str:
+    """Where the user finds how the command is called."""
+    context = getattr(error, "ctx", None)
+    return f"\n`{context.command_path} --help` shows how it is called" if context is not None else ""
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, Final, TextIO
 
 from rich.console import Console, RenderableType
 from rich.text import Text
+from typer.exceptions import TyperException
 
 from penstock.savepoints.storage import redact
 
@@ -68,20 +68,20 @@ class Output:
         """Tell people something that is no result."""
         Console(stderr=True).print(Text(text), soft_wrap=True)
 
-    def error(self, error: BaseException) -> None:
-        """Report why a command failed."""
+    def error(self, error: BaseException, hint: str = "") -> None:
+        """Report why a command failed, and to people a hint."""
         if self.tracebacks:
-            print("".join(traceback.format_exception(error)).rstrip(), file=sys.stderr)
+            self.say("".join(traceback.format_exception(error)).rstrip())
         message = message_of(error, self.tracebacks)
         kind = type(error).__name__
         if self.as_json:
             print(json.dumps({"error": {"type": kind, "message": message}}, indent=2), file=self.stream)
-        self.say(f"error: {message}")
+        self.say(f"error: {message}{hint}")
 
 
 def message_of(error: BaseException, tracebacks: bool) -> str:
     """What an error says; without the traceback that the message of a job has, unless it is wanted."""
-    text = redact(str(error)) or type(error).__name__
+    text = redact(error.format_message() if isinstance(error, TyperException) else str(error)) or type(error).__name__
     if not tracebacks and _TRACEBACK in text:
         text = f"{text.split(_TRACEBACK)[0].rstrip()}\n(--traceback shows where)"
     return text

@@ -146,7 +146,8 @@ def _keep_by_default(env: StreamEnvironment, name: str) -> None:
 def _detach(prepared: _Prepared, output: Output) -> None:
     with output.progress(f"starting {prepared.name}"):
         job = prepared.env.submit(prepared.name, detached=True)
-    document = {"id": getattr(job, "job_id", None), "name": job.name, "status": job.status().value, "detached": True}
+    job_id = getattr(job, "job_id", None)
+    document = {"id": job_id, "name": job.name, "status": job.status().value, "detached": True}
     output.result(document, f"job {job.name} ({job_id}) is started; `penstock info {job.name}` shows it")
 
 

@@ -6,7 +6,7 @@ They need no cluster, but for a savepoint in its own storage (`ray://`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -31,7 +31,7 @@ Storage = Annotated[
 class SavepointGroup(TyperGroup):
     """`savepoint JOB [DIR]` beside `savepoint inspect PATH`: the name of a command wins over a job of that name."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Where no command is named, `take` is meant; after `--`, whatever the job is called."""
         if args and args[0] not in (*self.commands, "--help"):
             args = [TAKE, *args]

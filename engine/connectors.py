@@ -28,12 +28,15 @@ class ConnectorContext:
         subtask: index of the subtask, from 0.
         parallelism: how many subtasks the operator has.
         clock: the only source of time.
+        identity: of the operator in its job, the same in all attempts and at every parallelism; no other operator of
+            any job has it. Empty where nobody knows it.
     """
 
     operator: str
     subtask: int
     parallelism: int
     clock: Clock
+    identity: str = ""
 
 
 class Split(Protocol):
@@ -219,6 +222,14 @@ class Sink(ABC):
         Raises:
             ConfigurationError: the target cannot be made ready.
         """
+
+    def resumed(self) -> Sink:
+        """What takes the sink's place where the job goes on from a savepoint: a sink that accepts what is there.
+
+        Sinks whose `check` refuses, or whose `prepare` removes, what was written before the savepoint give one that
+        does not.
+        """
+        return self
 
     @abstractmethod
     def open(self, context: ConnectorContext) -> SinkWriter:

@@ -163,13 +163,13 @@ class Settings(BaseModel):
     storage: Url | None = _key(
         "execution.checkpointing.dir",
         None,
-        f"Folder for the checkpoints of all jobs: a path, `file://`, `s3://`, `gs://`, `az://`, `ray://`. With an "
-        f"interval and without this: `~/.penstock/checkpoints`.",
+        "Folder for the checkpoints of all jobs: a path, `file://`, `s3://`, `gs://`, `az://`, `ray://`. With an "
+        "interval and without this: `~/.penstock/checkpoints`.",
     )
     savepoint_storage: Url | None = _key(
         "execution.checkpointing.savepoint-dir",
         None,
-        f"Folder for savepoints that name none. Beside the default checkpoints: `~/.penstock/savepoints`.",
+        "Folder for savepoints that name none. Beside the default checkpoints: `~/.penstock/savepoints`.",
     )
     unaligned: bool = _key(
         "execution.checkpointing.unaligned.enabled",

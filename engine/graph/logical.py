@@ -159,6 +159,17 @@ def live_part(graph: LogicalGraph) -> LogicalGraph:
     return graph.with_nodes({node_id: graph[node_id] for node_id in live})
 
 
+def resumed(graph: LogicalGraph) -> LogicalGraph:
+    """The program as it goes on from a savepoint: its sinks accept what they wrote before."""
+    nodes = {
+        node.id: replace(node, role=SinkFactory(node.role.sink.resumed()))
+        if isinstance(node.role, SinkFactory)
+        else node
+        for node in graph
+    }
+    return graph.with_nodes(nodes)
+
+
 def _leading_to(graph: LogicalGraph, ends: set[int]) -> set[int]:
     """The nodes that lead to `ends`, these included."""
     found = set(ends)

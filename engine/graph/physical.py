@@ -6,8 +6,10 @@ the subtasks from it through `task/build.py`.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -132,11 +134,16 @@ class ChannelPlan:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalGraph:
-    """The tasks of a job by id, upstream first."""
+    """The tasks of a job by id, upstream first. `run`: as in `JobProgram`, if it was made from one."""
 
     name: str
     config: JobConfig
     tasks: tuple[TaskPlan, ...]
+    run: str = field(default="", compare=False)
+
+    def identity(self, uid: str) -> str:
+        """What no operator has but that with this uid, in all attempts of the job; empty if that is not known."""
+        return f"{self.run}/{uid}" if self.run and uid else ""
 
     @property
     def sinks(self) -> list[Sink]:
@@ -229,12 +236,14 @@ class JobProgram:
 
     Args:
         name, logical, parallelism, config: as in `plan`, which has checked them.
+        run: names this submission of the program, in all its attempts.
     """
 
     name: str
     logical: LogicalGraph
     parallelism: Parallelism
     config: JobConfig
+    run: str = field(default_factory=partial(secrets.token_hex, 8), compare=False)
 
     def physical(self, split_parallelism: Mapping[str, int] = MappingProxyType({})) -> PhysicalGraph:
         """The plan.
@@ -249,12 +258,12 @@ class JobProgram:
         graph = rewrite(live_part(self.logical))
         resolved = _resolve_parallelisms(graph, self.parallelism, self.config)
         _check_forward(graph, resolved)
-        return PhysicalGraph(self.name, self.config, _TaskBuilder(graph, resolved, split_parallelism).tasks())
+        return PhysicalGraph(self.name, self.config, _TaskBuilder(graph, resolved, split_parallelism).tasks(), self.run)
 
     def rescaled(self, parallelism: int) -> JobProgram:
         """The same program at another parallelism, but for operators that set their own."""
         chosen = Parallelism(parallelism, None, self.parallelism.system)
-        return JobProgram(self.name, self.logical, chosen, self.config)
+        return replace(self, parallelism=chosen)
 
 
 def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:

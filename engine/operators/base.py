@@ -59,6 +59,7 @@ class OperatorContext:
         side_schemas: the columns of side outputs that their readers declared, by the name of the tag.
         restored: None at a fresh start; else the snapshot that the operator goes on from, of which `open` may need the
             state without keys (all of it comes by `Operator.restore`; keyed tables are left out, not to be held twice).
+        identity: as in `ConnectorContext`.
     """
 
     operator: str
@@ -70,6 +71,7 @@ class OperatorContext:
     sides: Mapping[str, Collector] = field(default_factory=dict)
     side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
     restored: OperatorSnapshot | None = None
+    identity: str = ""
 
     @property
     def where(self) -> str:

@@ -124,7 +124,7 @@ class TransactionalSinkOperator(Operator):
 
 
 def _connector_context(context: OperatorContext) -> ConnectorContext:
-    return ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+    return ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock, context.identity)
 
 
 def _table(committables: Sequence[Committable]) -> pa.Table:

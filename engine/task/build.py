@@ -74,7 +74,15 @@ def build_task(
         sides = {side.tag: CountingCollector(behind(side.chained, side.outputs), metrics) for side in operator.sides}
         schemas = {side.tag: side.schema for side in operator.sides if side.schema is not None}
         context = OperatorContext(
-            operator.name, subtask, task.parallelism, clock, metrics, graph.config, sides, schemas
+            operator.name,
+            subtask,
+            task.parallelism,
+            clock,
+            metrics,
+            graph.config,
+            sides,
+            schemas,
+            identity=graph.identity(operator.uid),
         )
         links[number] = ChainLink(operator.factory(), context, main)
     chain = [links[number] for number in range(len(task.operators))]
