@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.configuration_keys import Settings
 from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.savepoints.storage import check_writable, normalise_url, open_blobs
@@ -65,12 +64,12 @@ def hosts() -> int:
     return len({node["NodeManagerAddress"] for node in nodes if node["Alive"]})
 
 
-def storage_problems(settings: Settings, config: CheckpointConfig, machines: int) -> list[str]:
+def storage_problems(config: CheckpointConfig, runtime: str, machines: int) -> list[str]:
     """What is wrong with the folders of checkpoints and savepoints: none of it would show before the first failure.
 
     Args:
-        settings: tell which keys were given; the problems name them.
-        config: what comes of them.
+        config: names the folders.
+        runtime: of the job.
         machines: how many the cluster has.
     """
     named = [
@@ -89,7 +88,7 @@ def storage_problems(settings: Settings, config: CheckpointConfig, machines: int
                 "see; use shared storage, such as s3:// or a network file system"
             )
             continue
-        if url.startswith("memory://") and settings.runtime == "ray":
+        if url.startswith("memory://") and runtime == "ray":
             problems.append(
                 f"{key}: {url} is the memory of one process, and the job has many; use a path, s3://, ray://"
             )

@@ -74,12 +74,14 @@ def _of_file(place: str) -> ModuleType:
     if not path.is_file():
         beside = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
         raise typer.BadParameter(f"there is no file {place}{nearest(path.name, beside)}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A file that is called as a module that others use must not take its place.
+    name = f"flow_{path.stem}" if path.stem in sys.modules else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -178,7 +178,8 @@ def _job_view(info: Mapping[str, Any]) -> RenderableType:
     parts.append(tasks)
     parts += _checkpoint_view(info.get("checkpoints"))
     for restart in info.get("restart_history", [])[-_SHOWN_RECORDS:]:
-        parts.append(Text(f"restart: {', '.join(f'{name} {value}' for name, value in restart.items())}"))
+        where = f"attempt {restart['attempt']}, from checkpoint {restart['checkpoint']}"
+        parts.append(Text(f"restart {time_text(restart['at_ms'])} UTC ({where}): {restart['cause']}"))
     return Group(*parts)
 
 

@@ -8,27 +8,27 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.configuration import Configuration, configured, raise_problems
+from penstock.configuration import Configuration, configured, conflicts, raise_problems
 from penstock.configuration_keys import Settings
 from penstock.console.cluster import connect_if_running, connect_to_running, hosts, storage_problems
 from penstock.console.flows import Flow, build, load_flow
 from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
 from penstock.console.output import Output
-from penstock.console.sources import gather
-from penstock.engine.config import DEFAULTS
-from penstock.engine.errors import ClusterError, GraphError
+from penstock.console.sources import DEFINED, gather
+from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.job import JobHandle
 from penstock.environment import StreamEnvironment
 from penstock.job_folders import DEFAULT_FOLDER
+from penstock.savepoints.storage import check_writable, open_blobs
 
-_OPTIONS = "command line"
+_OPTIONS: Final = "command line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,6 @@ class _Prepared:
     """A program that is ready to be submitted."""
 
     env: StreamEnvironment
-    settings: Settings
     name: str
 
 
@@ -83,36 +82,44 @@ def _prepare(
     flow: Flow, text: str, configuration: Configuration, options: Mapping[str, Any], detached: bool
 ) -> _Prepared:
     """The program with its settings, all of which were checked; the cluster is connected."""
-    is_environment = isinstance(flow.target, StreamEnvironment)
-    if is_environment:
-        # Its settings are its own: what the command line says goes over them, files and variables do not.
-        said = {key: given.value for key, given in configuration.values.items() if given.origin == "-D"}
-        configuration = Configuration(problems=configuration.problems).over(said, "-D")
+    if isinstance(flow.target, StreamEnvironment):
+        env, configuration = flow.target, _command_line_only(configuration)
+    else:
+        env = StreamEnvironment()
     configuration = configuration.over(options, _OPTIONS)
     settings, problems = configuration.checked()
-    env = flow.target if isinstance(flow.target, StreamEnvironment) else StreamEnvironment()
     runtime = settings.runtime if settings is not None and "runtime" in settings.model_fields_set else env.runtime
     if runtime == "local" and detached:
         raise typer.BadParameter("a local job lives in this process; leave out -d, or --local")
     if runtime == "ray":
         _connect(settings.address if settings is not None else None, detached)
+    machines = hosts() if runtime == "ray" else 1
     if settings is not None:
-        base = env.config if is_environment else DEFAULTS
-        problems += storage_problems(settings, configured(settings, base).checkpoints, hosts_of(runtime))
+        problems += _problems_together(settings, env, runtime, machines)
     raise_problems(problems)
     assert settings is not None
     env.configure({key: given.value for key, given in configuration.values.items()})
     if not isinstance(flow.target, StreamEnvironment):
         build(flow.target, env, text)
     name = settings.name or flow.name
-    if runtime == "ray" and hosts() == 1:
+    if runtime == "ray" and machines == 1:
         _keep_by_default(env, name)
-    return _Prepared(env, settings, name)
+    return _Prepared(env, name)
 
 
-def hosts_of(runtime: str) -> int:
-    """How many machines a job of that runtime may be on."""
-    return hosts() if runtime == "ray" else 1
+def _command_line_only(configuration: Configuration) -> Configuration:
+    """An environment that was filled in has settings of its own: of other places, only `-D` goes over them."""
+    said = {key: given.value for key, given in configuration.values.items() if given.origin == DEFINED}
+    return Configuration(problems=configuration.problems).over(said, DEFINED)
+
+
+def _problems_together(settings: Settings, env: StreamEnvironment, runtime: str, machines: int) -> Sequence[str]:
+    """What is wrong with good values in this program and on this cluster."""
+    try:
+        config = configured(settings, env.config)
+    except ConfigurationError as error:
+        return [] if conflicts(settings) else [str(error)]
+    return storage_problems(config.checkpoints, runtime, machines)
 
 
 def _connect(address: str | None, detached: bool) -> None:
@@ -129,11 +136,12 @@ def _keep_by_default(env: StreamEnvironment, name: str) -> None:
     """Give a job without checkpoints of its own a folder, so that one can be asked for while it runs."""
     if env.config.checkpoints.storage is not None:
         return
+    folder = DEFAULT_FOLDER.expanduser()
     try:
         check_checkpointable(env.program(name).physical())
-    except GraphError:
+        check_writable(open_blobs(str(folder / "checkpoints")))
+    except (GraphError, ConfigurationError):
         return
-    folder = DEFAULT_FOLDER.expanduser()
     env.configure(
         {
             "execution.checkpointing.dir": str(folder / "checkpoints"),

@@ -17,6 +17,7 @@ from penstock.configuration import Configuration
 from penstock.configuration_keys import KEYS, VARIABLES
 
 FILE_VARIABLE: Final = "PENSTOCK_CONF"
+DEFINED: Final = "-D"
 DEFAULT_FILE: Final = "penstock.yaml"
 _OTHER_VARIABLES: Final = (FILE_VARIABLE, "PENSTOCK_PARALLELISM")
 _SO_NEAR: Final = 0.85
@@ -72,5 +73,5 @@ def _from_definitions(configuration: Configuration, definitions: Sequence[str]) 
         if not equals or not key.strip():
             configuration = configuration.but(f"-D {definition}: write -Dkey=value, such as -Dparallelism.default=2")
         else:
-            configuration = configuration.over({key.strip(): value.strip()}, "-D")
+            configuration = configuration.over({key.strip(): value.strip()}, DEFINED)
     return configuration

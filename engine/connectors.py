@@ -199,8 +199,8 @@ class SinkWriter(ABC):
 class Sink(ABC):
     """Describes where rows go. Must be picklable.
 
-    Its docstring says which guarantee it gives. The sinks of this package write as rows arrive, and each subtask
-    publishes when its own input ends; a failed job publishes nothing of the subtasks that had not finished.
+    Its docstring says which guarantee it gives. A plain sink writes as rows arrive, and each subtask publishes when its
+    own input ends: nothing of a failed job's subtasks that had not finished. `TransactionalSink` gives exactly once.
     """
 
     def check(self, schema: pa.Schema | None) -> None:  # noqa: B027 - most sinks take any schema

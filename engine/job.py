@@ -45,9 +45,6 @@ class JobStatus(enum.Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    def __repr__(self) -> str:
-        return f"<job {self.name!r}: {'ended' if self.ended else 'not ended'}>"
-
     @property
     def ended(self) -> bool:
         return not TRANSITIONS[self]
@@ -103,6 +100,9 @@ class JobHandle(ABC):
     def __init__(self, name: str, consumers: Mapping[int, ResultConsumer]) -> None:
         self.name = name
         self._consumers = consumers
+
+    def __repr__(self) -> str:
+        return f"<job {self.name!r}: {'ended' if self.ended else 'not ended'}>"
 
     @abstractmethod
     def status(self) -> JobStatus:
@@ -249,6 +249,13 @@ class CollectResult:
             )
         self._read = True
         return self._submit()
+
+    def take(self) -> pa.Table:
+        """The rows that have come since the last call, at once: for those who move the job by `JobHandle.pump`.
+
+        Where the job takes checkpoints, what comes together is what became final together.
+        """
+        return self._rows.take_table()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows as dicts.

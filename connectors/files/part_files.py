@@ -142,16 +142,19 @@ def show(files: pa.Table, where: str) -> None:
 def _show(directory: str, hidden: str, visible: str, length: int, where: str) -> None:
     old, new = os.path.join(directory, hidden), os.path.join(directory, visible)
     with contextlib.suppress(FileNotFoundError):
-        if os.path.getsize(old) != length:
-            raise _damaged(old, f"has {os.path.getsize(old)} bytes", length, where)
+        _check_length(old, length, where)
         os.rename(old, new)
         return
     try:
-        found = os.path.getsize(new)
+        _check_length(new, length, where)
     except FileNotFoundError:
         raise _damaged(new, f"is not there, nor is it under its hidden name {hidden}", length, where) from None
+
+
+def _check_length(path: str, length: int, where: str) -> None:
+    found = os.path.getsize(path)
     if found != length:
-        raise _damaged(new, f"has {found} bytes", length, where)
+        raise _damaged(path, f"has {found} bytes", length, where)
 
 
 def _damaged(path: str, finding: str, length: int, where: str) -> CheckpointCorruptError:

@@ -159,7 +159,7 @@ class RocksDbBackend(KeyedStateBackend):
         stored = [StoredState(descriptor, self._numbers[descriptor.name]) for descriptor, _ in self._declared]
         if not stored:
             return OperatorCapture(undeclared)
-        native = RocksDbCapture(self._store, describe(keys, self._context.max_parallelism, stored))
+        native = RocksDbCapture(self._store, describe(keys, self._context.max_parallelism, stored), self._context.where)
         if request.scope is not CaptureScope.COMPLETE:
             return OperatorCapture(undeclared, native=native)
         return OperatorCapture({state.descriptor.name: self._table(native, state) for state in stored} | undeclared)

@@ -73,9 +73,11 @@ class RocksDbCapture:
     Args:
         store: written to the disk and linked now.
         metadata: from `describe`.
+        where: operator and subtask, for messages.
     """
 
-    def __init__(self, store: RocksDbStore, metadata: Mapping[str, str]) -> None:
+    def __init__(self, store: RocksDbStore, metadata: Mapping[str, str], where: str) -> None:
+        self._where = where
         parent = tempfile.mkdtemp(prefix="penstock-checkpoint-", dir=Path(store.folder).parent)
         self._remove = weakref.finalize(self, shutil.rmtree, parent, ignore_errors=True)
         self.folder: Final = Path(parent, "files")
@@ -107,7 +109,7 @@ class RocksDbCapture:
             name: of the state.
             expired_until: leave out what was touched at or before this (int64 ms); None: leave out nothing.
         """
-        states = _Described(self._metadata, "a RocksDB capture")
+        states = _Described(self._metadata, self._where)
         with closing(RocksDbReader(self.folder)) as reader:
             return states.table(reader, name, range(states.max_parallelism), expired_until).data
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")
 
 
 def test_savepoints_are_whole_and_a_stopped_job_ends_behind_its_own(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path), "savepoints", rows=100_000, rate=500)
+    job, updates = submit(environment(tmp_path, 1), "savepoints", rows=100_000, rate=500)
     until_checkpoint(job)
     assert "chk-" in job.checkpoint()
     taken = find_checkpoint(job.savepoint(f"file://{tmp_path}/mine"))
@@ -29,7 +29,7 @@ def test_savepoints_are_whole_and_a_stopped_job_ends_behind_its_own(tmp_path: Pa
 
 
 def test_a_drained_job_ends_as_if_its_input_had(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path), "drained", rows=100_000, rate=500)
+    job, updates = submit(environment(tmp_path, 1), "drained", rows=100_000, rate=500)
     until_checkpoint(job)
     find_checkpoint(job.drain(f"file://{tmp_path}/drained"))
     assert job.status() is JobStatus.FINISHED

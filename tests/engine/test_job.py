@@ -216,7 +216,9 @@ def test_a_job_goes_forward_and_ends_once() -> None:
         ("created", "deploying"),
         ("deploying", "running"),
         ("running", "finished"),
-        *((current, end) for current in ("created", "deploying", "running") for end in ("failed", "cancelled")),
+        *((broken, "restarting") for broken in ("deploying", "running")),
+        ("restarting", "running"),
+        *((now, end) for now in ("created", "deploying", "running", "restarting") for end in ("failed", "cancelled")),
     }
     assert [status for status in JobStatus if status.ended] == [
         JobStatus.FINISHED,

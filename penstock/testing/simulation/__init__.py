@@ -9,7 +9,9 @@ Source of the idea: Will Wilson, "Testing Distributed Systems with Deterministic
 """
 
 from penstock.testing.simulation.faults import FaultRates
+from penstock.testing.simulation.scenario import Case, Outcome, Scenario
+from penstock.testing.simulation.sweep import Sweep, sweep
 from penstock.testing.simulation.warehouse import Warehouse, WarehouseSink
-from penstock.testing.simulation.world import Outcome, Scenario, simulate
+from penstock.testing.simulation.world import simulate
 
-__all__ = ["FaultRates", "Outcome", "Scenario", "Warehouse", "WarehouseSink", "simulate"]
+__all__ = ["Case", "FaultRates", "Outcome", "Scenario", "Sweep", "Warehouse", "WarehouseSink", "simulate", "sweep"]

@@ -23,9 +23,17 @@ class FaultRates:
         kill_subtask, kill_manager: at each step.
         zombie: that a manager which was taken for dead goes on beside its successor.
         storage: at each call of the storage: it fails before or after it took effect, or the process dies there.
+        slow: at each call of the storage: time passes, up to more than a checkpoint may take.
+        disk_full: at each step: nothing can be written for a while.
         commit: at each commit of a sink: the process dies before or behind it.
         repeat, delay: of each letter.
+        stuck: at each step: one subtask gets no turn for a while; half of them are killed in the end.
+        clock_jump: at each step: civil time jumps, forth or back.
         rescale, savepoint: at each step.
+        branch: at each step: a savepoint, from which a second job starts when the first has ended.
+        suspend: at each step: the job is stopped with a savepoint, and another job goes on from it.
+        drain: at each step, where the scenario knows what must be there then: the sources end.
+        corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
     """
 
     budget: int = 12
@@ -33,11 +41,19 @@ class FaultRates:
     kill_manager: float = 0.001
     zombie: float = 0.5
     storage: float = 0.03
+    slow: float = 0.003
+    disk_full: float = 0.0003
     commit: float = 0.08
     repeat: float = 0.05
     delay: float = 0.3
+    stuck: float = 0.0005
+    clock_jump: float = 0.0005
     rescale: float = 0.0007
-    savepoint: float = 0.0007
+    savepoint: float = 0.0005
+    branch: float = 0.0004
+    suspend: float = 0.0004
+    drain: float = 0.0001
+    corrupt: float = 0.0001
 
 
 @dataclass(slots=True)
@@ -47,6 +63,10 @@ class Dice:
     Args:
         chosen: the run's only source of chance.
         rates: how likely what is.
+
+    Attributes:
+        schedule: the faults so far, one a line.
+        step: the number of the step that is being taken.
     """
 
     chosen: random.Random
@@ -58,5 +78,9 @@ class Dice:
         """Whether the fault happens now."""
         if len(self.schedule) >= self.rates.budget or self.chosen.random() >= rate:
             return False
-        self.schedule.append(f"step {self.step}: {what}")
+        self.note(what)
         return True
+
+    def note(self, what: str) -> None:
+        """Write a line of the schedule."""
+        self.schedule.append(f"step {self.step}: {what}")

@@ -43,3 +43,7 @@ class SimulatedMailbox(Mailbox):
             return
         self.last = self._posted[number].kind
         super().take(number)
+
+    def take_next(self) -> None:
+        """Take the oldest letter, at once."""
+        super().take(0)

@@ -1,79 +1,42 @@
 """The simulated world: managers of one job, one of which is the real one, their storage, and the end that is judged.
 
 `simulate` runs one seed. Managers that were taken for dead may go on beside their successor (zombies), letters of the
-dead still arrive, and time passes only when everybody waits.
+dead still arrive, and time passes only when everybody waits. Jobs follow each other: one that was stopped with a
+savepoint is gone on with from it, and a savepoint on the way may become a job of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.engine.checkpointing.config import FixedDelay
-from penstock.engine.clock import ManualClock
-from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import CheckpointError, PenstockError, WorkerLostError
+from penstock.engine.checkpointing.store import RestorePlan
+from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import JobStatus
 from penstock.engine.local_mail import LetterKind
 from penstock.engine.local_manager import JobFolder, LocalManager
-from penstock.savepoints.storage import BlobStore, open_blobs
-from penstock.savepoints.store import FolderJobStore
-from penstock.testing.simulation.blobs import SimulatedBlobs
+from penstock.savepoints.restore import plan_restore
+from penstock.savepoints.store import FolderJobStore, find_checkpoint
+from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Crash, Dice, FaultRates
 from penstock.testing.simulation.mail import SimulatedMailbox
+from penstock.testing.simulation.misfortunes import Misfortunes
+from penstock.testing.simulation.scenario import Case, Check, Outcome, Scenario
 from penstock.testing.simulation.warehouse import Warehouse, WarehouseSink
 
-_JOB: Final = "simulated"
+ROOT: Final = "memory://simulation"
+SAVEPOINTS: Final = "memory://savepoints"
 _MOST_STEPS: Final = 60_000
 _PATIENCE: Final = 0.05
 _ZOMBIE_TURNS: Final = 0.3
-_PARALLELISMS: Final = (1, 2, 3)
+_MEANWHILE: Final = 0.3
 _MANAGERS_LETTERS: Final = (LetterKind.STORE, LetterKind.DELETE)
 _RESTARTS: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """A job and what its sink must show in the end.
-
-    Args:
-        build: writes the program whose rows go to the given sink; called once a run.
-        check: says what is wrong with the committed rows; empty if nothing is.
-    """
-
-    build: Callable[[WarehouseSink, random.Random], JobProgram]
-    check: Callable[[Warehouse], Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run went.
-
-    Args:
-        seed: chose everything.
-        steps: how many there were.
-        schedule: the faults that happened, one a line.
-        violations: what was wrong; empty if nothing was.
-        trace: hash of everything that happened, equal for equal seeds.
-        restarts, managers: how many attempts and managers there were.
-    """
-
-    seed: int
-    steps: int
-    schedule: tuple[str, ...]
-    violations: tuple[str, ...]
-    trace: str
-    restarts: int
-    managers: int
-
-    def __str__(self) -> str:
-        told = "\n".join(f"  {line}" for line in (*self.schedule, *(f"VIOLATION: {v}" for v in self.violations)))
-        return f"seed {self.seed}: {self.steps} steps, {self.managers} managers, {self.restarts} restarts\n{told}"
 
 
 def simulate(scenario: Scenario, seed: int, rates: FaultRates = FaultRates()) -> Outcome:  # noqa: B008 - frozen
@@ -87,12 +50,38 @@ def simulate(scenario: Scenario, seed: int, rates: FaultRates = FaultRates()) ->
 
 
 @dataclass(slots=True)
-class _Manager:
+class ManagerProcess:
     """A manager and its mailbox."""
 
     manager: LocalManager
     mail: SimulatedMailbox
-    attempts: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Job:
+    """A job of a run.
+
+    Args:
+        job_id: names its folder.
+        case, program: what runs; the program as it was rescaled last.
+        warehouse: where its rows go.
+        start: the savepoint that it goes on from.
+    """
+
+    job_id: str
+    case: Case
+    program: JobProgram
+    warehouse: Warehouse
+    start: RestorePlan | None = None
+    real: ManagerProcess | None = None
+    zombies: list[ManagerProcess] = field(default_factory=list)
+    savepoint: tuple[int, str] | None = None
+    """The number and URL of the savepoint that a second job is to start from."""
+    suspended: str | None = None
+    """The URL of the savepoint that the job was stopped with."""
+    drained: bool = False
+    corrupted: str | None = None
+    """The URL of the file that was damaged."""
 
 
 class _World:
@@ -101,125 +90,217 @@ class _World:
         self._seed = seed
         self._random = random.Random(seed)
         self._dice = Dice(self._random, rates)
-        self._clock = ManualClock()
-        self._warehouse = Warehouse()
-        program = scenario.build(WarehouseSink(self._warehouse, self._dice), self._random)
-        self._program = self._reliable(program)
-        self._root = f"memory://simulation-{seed}-{secrets.token_hex(4)}"
+        self._clock = SimulatedClock()
+        self._disk = Disk(self._dice, self._clock, self._meanwhile)
+        self._delay = self._random.choice([0, 10, 1000])
         self._trace = hashlib.sha256()
-        self._real: _Manager | None = None
-        self._zombies: list[_Manager] = []
-        self._managers = self._restarts = 0
-
-    def _reliable(self, program: JobProgram) -> JobProgram:
-        """The program with as many restarts as there are faults: whether to restart is not what is tested."""
-        failover = replace(program.config.failover, restart=FixedDelay(_RESTARTS, self._random.choice([0, 10, 1000])))
-        return replace(program, config=replace(program.config, failover=failover))
+        self._violations: list[str] = []
+        self._rows: list[str] = []
+        self._jobs = self._managers = 0
+        self._claims = False
+        self._nested = False
+        self._misfortunes = Misfortunes(self._dice, self._disk, self._clock)
+        self._job = self._new_job(Warehouse())
 
     def run(self) -> Outcome:
-        while self._dice.step < _MOST_STEPS:
-            self._dice.step += 1
-            if self._real is None:
-                self._new_manager()
+        waiting: list[Job] = []
+        while True:
+            following = self._run_job(waiting)
+            self._rows += sorted(map(repr, self._job.warehouse.rows))
+            if self._violations or (following is None and not waiting):
+                return self._outcome()
+            self._job = waiting.pop() if following is None else following
+
+    def _new_job(self, warehouse: Warehouse, start: str | None = None) -> Job:
+        self._jobs += 1
+        sink = WarehouseSink(warehouse, self._dice)
+        case = self._scenario.build(sink, random.Random(f"{self._seed} program"))
+        program = self._with_restarts(case.program)
+        job = Job(f"job-{self._jobs}", case, program, warehouse)
+        if start is not None:
+            found = find_checkpoint(start, self._calm_disk.open)
+            graph = program.physical(found.checkpoint.split_parallelism)
+            job.start = plan_restore(graph, found.checkpoint, found.location)
+        return job
+
+    @property
+    def _calm_disk(self) -> Disk:
+        """The same blobs, without faults."""
+        disk = Disk(Dice(self._random, FaultRates(budget=0)), self._clock)
+        disk.blobs = self._disk.blobs
+        return disk
+
+    def _with_restarts(self, program: JobProgram) -> JobProgram:
+        """The program with as many restarts as there are faults: whether to restart is not what is tested."""
+        failover = replace(program.config.failover, restart=FixedDelay(_RESTARTS, self._delay))
+        return replace(program, config=replace(program.config, failover=failover))
+
+    # Steps
+
+    def _run_job(self, waiting: list[Job]) -> Job | None:
+        """Run the job to its end, and judge it; the job that goes on from where it was stopped, if one does."""
+        job, dice = self._job, self._dice
+        end = dice.step + _MOST_STEPS
+        while dice.step < end:
+            dice.step += 1
+            if job.real is None:
+                self._start_manager()
                 continue
             try:
-                self._misfortunes(self._real)
+                self._misfortunes.strike(job)
             except Crash:
-                self._real = None
-            if self._real is None:
+                job.real = None
+            if job.real is None:
                 continue
-            self._turn(self._whose_turn(self._real))
-            if self._real is not None and self._real.manager.status.ended:
-                return self._judge(self._real.manager)
-        return self._outcome([f"the job had not ended after {_MOST_STEPS} steps"])
+            self._turn(self._whose_turn(job.real))
+            if job.real is not None and job.real.manager.status.ended:
+                return self._judge(job.real, waiting)
+            if job.real is None and self._violations:
+                return None
+        self._violations.append(f"the job had not ended after {_MOST_STEPS} steps: {self._condition()}")
+        return None
 
-    def _new_manager(self) -> None:
-        store = FolderJobStore(self._root, _JOB, _JOB, open_blobs=self._open_blobs)
+    def _condition(self) -> str:
+        real = self._job.real
+        return "no manager" if real is None else f"{real.manager.status.value}, {real.manager.error}"
+
+    def _start_manager(self) -> None:
+        job = self._job
+        store = FolderJobStore(ROOT, job.job_id, job.job_id, SAVEPOINTS, open_blobs=self._disk.open)
         mail = SimulatedMailbox(self._dice)
+        self._claims = True
         try:
-            manager = LocalManager(self._program, self._clock, self._random, JobFolder(store, _JOB), mail)
+            folder = JobFolder(store, job.job_id, job.start)
+            manager = LocalManager(job.program, self._clock, self._random, folder, mail)
             self._managers += 1
-            self._real = _Manager(manager, mail)
+            job.real = ManagerProcess(manager, mail)
             manager.start()
-        except (CheckpointError, Crash):
+        except (CheckpointCorruptError, FencedError, CheckpointError, Crash) as error:
             # It dies, or gives up, before it has done anything; the next one tries again.
-            self._real = None
+            job.real = None
+            if isinstance(error, CheckpointCorruptError):
+                self._judge_failure(error)
+        finally:
+            self._claims = False
 
-    def _open_blobs(self, url: str) -> BlobStore:
-        return SimulatedBlobs(open_blobs(url), self._dice)
+    def _meanwhile(self) -> None:
+        """In the middle of what one process does with the storage, another one may do something."""
+        job = self._job
+        if self._nested or not job.zombies or self._random.random() >= _MEANWHILE:
+            return
+        self._nested = True
+        try:
+            if self._claims:
+                self._turn(self._random.choice(job.zombies))
+            elif job.real is None:
+                self._start_manager()
+        finally:
+            self._nested = False
 
-    def _whose_turn(self, real: _Manager) -> _Manager:
-        if self._zombies and self._random.random() < _ZOMBIE_TURNS:
-            return self._random.choice(self._zombies)
+    def _whose_turn(self, real: ManagerProcess) -> ManagerProcess:
+        zombies = self._job.zombies
+        if zombies and self._random.random() < _ZOMBIE_TURNS:
+            return self._random.choice(zombies)
         return real
 
-    def _turn(self, one: _Manager) -> None:
+    def _turn(self, one: ManagerProcess) -> None:
+        job = self._job
         self._record(one)
         one.mail.last = None
         try:
             one.manager.step(_PATIENCE)
         except Crash:
             self._on_crash(one)
-        if one in self._zombies and (one.manager.status.ended or one.manager.error is not None):
-            self._zombies.remove(one)
+        self._learn(one)
+        if one in job.zombies and (one.manager.status.ended or one.manager.error is not None):
+            job.zombies.remove(one)
 
-    def _record(self, one: _Manager) -> None:
+    def _record(self, one: ManagerProcess) -> None:
         manager = one.manager
         what = (self._dice.step, manager.attempt.number, manager.status.value, len(one.mail), self._clock.monotonic())
         self._trace.update(repr(what).encode())
-        one.attempts.add(manager.attempt.number)
 
-    def _on_crash(self, one: _Manager) -> None:
+    def _learn(self, one: ManagerProcess) -> None:
+        """What a user and a checker know of the job."""
+        job, manager = self._job, one.manager
+        job.warehouse.completed.add(manager.completed)
+        suspended = manager.coordinator.suspended
+        if suspended is not None and isinstance(url := manager.outcomes.get(suspended.checkpoint), str):
+            job.suspended = url
+            job.warehouse.completed.add(suspended.checkpoint)
+        if self._misfortunes.branch is not None and one is job.real:
+            outcome = manager.outcomes.get(self._misfortunes.branch)
+            if isinstance(outcome, str):
+                job.savepoint = self._misfortunes.branch, outcome
+                self._branch = job.warehouse.branch(self._misfortunes.branch)
+            if outcome is not None:
+                self._misfortunes.branch = None
+
+    def _on_crash(self, one: ManagerProcess) -> None:
         """The process died in which the code ran that was called last."""
-        if one in self._zombies:
-            self._zombies.remove(one)
+        job = self._job
+        if one in job.zombies:
+            job.zombies.remove(one)
         elif one.mail.last in _MANAGERS_LETTERS or one.manager.status.ended:
-            self._real = None
+            job.real = None
         else:
-            self._kill_subtask(one.manager)
+            try:
+                self._misfortunes.kill_subtask(one.manager)
+            except Crash:
+                job.real = None
 
-    def _kill_subtask(self, manager: LocalManager) -> None:
-        place = self._random.choice(manager.attempt.places)
-        try:
-            manager.fail(WorkerLostError(f"killed: subtask {place}"), place)
-        except Crash:
-            self._real = None
+    # The end
 
-    def _misfortunes(self, real: _Manager) -> None:
-        manager, rates = real.manager, self._dice.rates
-        if manager.status is JobStatus.RUNNING and self._dice.strikes(rates.kill_subtask, "kill a subtask"):
-            self._restarts += 1
-            self._kill_subtask(manager)
-        if self._dice.strikes(rates.kill_manager, "kill the manager"):
-            if self._random.random() < rates.zombie:
-                self._dice.schedule.append(f"step {self._dice.step}: it goes on as a zombie")
-                self._zombies.append(real)
-            self._real = None
-            return
-        if manager.status is not JobStatus.RUNNING:
-            return
-        if self._dice.strikes(rates.rescale, "rescale"):
-            self._program = self._program.rescaled(parallelism := self._random.choice(_PARALLELISMS))
-            manager.rescale(parallelism)
-        elif self._dice.strikes(rates.savepoint, "savepoint"):
-            manager.request(SnapshotKind.SAVEPOINT, f"{self._root}-savepoints")
-
-    def _judge(self, manager: LocalManager) -> Outcome:
-        violations = []
+    def _judge(self, real: ManagerProcess, waiting: list[Job]) -> Job | None:
+        job, manager = self._job, real.manager
+        if job.suspended is not None and not (job.drained and manager.status is JobStatus.FINISHED):
+            job.zombies.clear()
+            self._misfortunes.forget()
+            return self._new_job(job.warehouse, job.suspended)
         if manager.status is not JobStatus.FINISHED:
-            error: PenstockError | None = manager.error
-            violations.append(f"the job ended as {manager.status.value}: {error}")
-        return self._outcome([*violations, *self._scenario.check(self._warehouse)])
+            self._judge_failure(manager.error)
+            return None
+        self._check(job.case.check_drained or job.case.check if job.suspended else job.case.check)
+        self._check_folder(real)
+        if job.savepoint is not None:
+            waiting.append(self._new_job(self._branch, job.savepoint[1]))
+        self._misfortunes.forget()
+        return None
 
-    def _outcome(self, violations: Sequence[str]) -> Outcome:
-        rows = sorted(map(repr, self._warehouse.rows))
-        self._trace.update("\n".join([*self._dice.schedule, *rows]).encode())
+    def _judge_failure(self, error: BaseException | None) -> None:
+        """A job may fail only because what it goes on from is damaged, and must say what is."""
+        damaged = self._job.corrupted
+        if damaged is None or damaged not in str(error):
+            self._violations.append(f"the job failed: {type(error).__name__}: {error}")
+
+    def _check(self, check: Check) -> None:
+        self._violations += check(self._job.warehouse)
+
+    def _check_folder(self, real: ManagerProcess) -> None:
+        """Once a job has finished and everything has arrived, nothing is left of it but the claims."""
+        if self._job.zombies or any(self._loses_files(line) for line in self._dice.schedule):
+            return
+        while real.mail:
+            real.mail.take_next()
+        left = [path for path in self._disk.under(f"{ROOT}/{self._job.job_id}") if not path.startswith("claims/")]
+        if left:
+            self._violations.append(f"left in the folder of the finished job: {', '.join(left[:5])}")
+
+    @staticmethod
+    def _loses_files(fault: str) -> bool:
+        """Whether nobody can know, after this fault, of a file that was written."""
+        return any(word in fault for word in ("dies", "fails", "manager", "zombie", "full", "slow"))
+
+    def _outcome(self) -> Outcome:
+        self._trace.update("\n".join([*self._dice.schedule, *self._rows, *self._violations]).encode())
         return Outcome(
+            self._scenario.name,
             self._seed,
             self._dice.step,
             tuple(self._dice.schedule),
-            tuple(violations),
+            tuple(self._violations),
             self._trace.hexdigest(),
-            self._restarts,
+            self._misfortunes.kills,
             self._managers,
+            self._jobs,
         )

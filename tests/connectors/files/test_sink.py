@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.files import sink as sink_module
+from penstock.connectors.files import encoders
 from penstock.connectors.files.sink import FileSink
 from penstock.connectors.files.source import FileSource
 from penstock.engine.elements import Batch
@@ -28,7 +28,8 @@ def _write(sink: FileSink, *batches: pa.RecordBatch, subtask: int = 0) -> None:
     writer = sink.open(context(subtask))
     for batch in batches:
         writer.write(Batch(batch))
-    writer.finish()
+    if prepared := writer.prepare(0):
+        sink.commit(prepared, context(subtask))
     writer.close()
 
 
@@ -138,7 +139,7 @@ def test_names_of_files(tmp_path: Path, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_nothing_is_visible_before_finish_and_nothing_left_after_an_abort(tmp_path: Path, kind: Any) -> None:
+def test_nothing_is_visible_before_the_commit_and_nothing_left_after_an_abort(tmp_path: Path, kind: Any) -> None:
     writer = FileSink(tmp_path, kind).open(context(2))
     writer.write(Batch(_batch(a=[1])))
     (name,) = os.listdir(tmp_path)
@@ -154,7 +155,7 @@ def test_a_writer_without_rows_can_be_closed(tmp_path: Path) -> None:
 
 
 def test_small_batches_share_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "_ROW_GROUP_ROWS", 40)
+    monkeypatch.setattr(encoders, "_ROW_GROUP_ROWS", 40)
     _write(FileSink(tmp_path, "parquet"), *[_batch(a=[i]) for i in range(100)])
     (path,) = tmp_path.iterdir()
     metadata = pq.read_metadata(path)

@@ -1,0 +1,167 @@
+"""The processes of a job, and signals to them: to no other process, whatever number somebody gives.
+
+The harness asks `choose` which process a fault means, and `LiveProcess` stops, continues or kills it. A process gets a
+signal only if it is a Ray worker of the cluster that we are connected to, of this user, and runs what the job says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import ray
+
+from penstock.engine.errors import ClusterError
+from penstock.testing.chaos.schedule import SubtaskChoice
+
+SUBTASK: Final = "SubtaskActor"
+MANAGER: Final = "JobManager"
+
+
+@dataclass(frozen=True, slots=True)
+class JobProcess:
+    """A process that the job says it has.
+
+    Args:
+        what: it runs, in words.
+        actor: class of its Ray actor.
+        pid: its id.
+    """
+
+    what: str
+    actor: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"{self.what} (pid {self.pid})"
+
+
+def subtasks(info: Mapping[str, Any]) -> Sequence[JobProcess]:
+    """The subtasks that have a process, by the `info` of their job."""
+    return [
+        JobProcess(f"{task['name']!r} subtask {subtask['subtask']}", SUBTASK, subtask["pid"])
+        for task in info["tasks"]
+        for subtask in task["subtasks"]
+        if subtask["pid"] is not None
+    ]
+
+
+def choose(info: Mapping[str, Any], choices: Sequence[SubtaskChoice]) -> Sequence[JobProcess]:
+    """The processes that the choices mean: each another one, as far as there are so many."""
+    chosen: list[JobProcess] = []
+    for choice in choices:
+        meant = [process for process in _meant(info, choice) if process not in chosen]
+        if meant:
+            chosen.append(meant[choice.draw % len(meant)])
+    return chosen
+
+
+def _meant(info: Mapping[str, Any], choice: SubtaskChoice) -> Sequence[JobProcess]:
+    tasks = [
+        {
+            **task,
+            "subtasks": [one for one in task["subtasks"] if choice.subtask is None or one["subtask"] == choice.subtask],
+        }
+        for task in info["tasks"]
+        if choice.operator is None or choice.operator in task["name"]
+    ]
+    return subtasks({"tasks": tasks})
+
+
+def manager(info: Mapping[str, Any]) -> JobProcess:
+    """The job manager."""
+    return JobProcess("job manager", MANAGER, info["manager_pid"])
+
+
+def standby(info: Mapping[str, Any], draw: int) -> JobProcess | None:
+    """One of the standbys; None where none is warm."""
+    pids = info["standby_pids"]
+    return JobProcess("standby", SUBTASK, pids[draw % len(pids)]) if pids else None
+
+
+class LiveProcess:
+    """A process that was found to be what the job says, held so that its number cannot come to mean another one.
+
+    Args:
+        process: what the job says.
+
+    Raises:
+        ClusterError: it is something else, or cannot be looked at from here.
+        ProcessLookupError: it does not exist any more.
+    """
+
+    def __init__(self, process: JobProcess) -> None:
+        _check_one_machine()
+        self._handle = os.pidfd_open(process.pid)
+        try:
+            _check_worker(process)
+        except BaseException:
+            os.close(self._handle)
+            raise
+
+    def __enter__(self) -> LiveProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._send(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Stop it where it is: it lives, and does nothing."""
+        self._send(signal.SIGSTOP)
+
+    def proceed(self) -> None:
+        """Have it go on, if it still exists."""
+        with contextlib.suppress(ProcessLookupError):
+            self._send(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Let it go."""
+        os.close(self._handle)
+
+    def _send(self, number: signal.Signals) -> None:
+        signal.pidfd_send_signal(self._handle, number)
+
+
+def _check_one_machine() -> None:
+    """Numbers of processes mean something on their own machine only."""
+    addresses = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    own = ray.util.get_node_ip_address()
+    if addresses != {own}:
+        raise ClusterError(
+            f"chaos stops and kills processes of this machine only, and the cluster is on {', '.join(sorted(addresses))}; "
+            "run it where all nodes of the cluster are"
+        )
+
+
+def _check_worker(process: JobProcess) -> None:
+    folder = Path("/proc") / str(process.pid)
+    try:
+        title = _words(folder)[0]
+        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+        parent = _words(Path("/proc") / status["PPid"].strip())
+    except (FileNotFoundError, IndexError) as error:
+        raise ProcessLookupError(f"{process} has ended") from error
+    cluster = ray.get_runtime_context().gcs_address
+    problems = [
+        *([] if title.startswith(f"ray::{process.actor}") else [f"is {title!r}, not ray::{process.actor}"]),
+        *([] if int(status["Uid"].split()[0]) == os.getuid() else ["belongs to another user"]),
+        *([] if any(cluster in word for word in parent) else [f"is no worker of the Ray cluster at {cluster}"]),
+    ]
+    if problems:
+        raise ClusterError(f"{process} {' and '.join(problems)}; no signal is sent to it")
+
+
+def _words(folder: Path) -> list[str]:
+    return [word for word in (folder / "cmdline").read_bytes().decode(errors="replace").split("\0") if word]

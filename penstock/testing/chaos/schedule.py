@@ -1,0 +1,266 @@
+"""What goes wrong when: the schedule of a chaos run, as plain values that print and compare.
+
+Users write one by hand or have `ChaosSchedule.random` draw one; the harness carries it out. Everything is decided here:
+the same seed gives the same schedule, and a schedule fires the same faults at a job that has got equally far.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from penstock.engine.durations import Duration, parse_duration
+from penstock.engine.errors import ConfigurationError, nearest
+
+_DRAWS: Final = 2**31
+_SHORTEST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class AfterSeconds:
+    """So many seconds after the job was first seen running."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterCheckpoints:
+    """When so many more checkpoints have been completed than there were at the beginning."""
+
+    completed: int
+
+    def __str__(self) -> str:
+        return f"checkpoint +{self.completed}"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterFault:
+    """So many seconds after the fault before it in the schedule has fired: to hit a job that is recovering."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s later"
+
+
+Moment: TypeAlias = AfterSeconds | AfterCheckpoints | AfterFault
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskChoice:
+    """Which subtask is meant.
+
+    Args:
+        operator: part of the name of its task; None: any task.
+        subtask: its index; None: any.
+        draw: where several are meant, number `draw` of them, counted round and round.
+
+    Example:
+        >>> str(SubtaskChoice("count", 1))
+        "subtask 1 of 'count'"
+    """
+
+    operator: str | None = None
+    subtask: int | None = None
+    draw: int = 0
+
+    def __str__(self) -> str:
+        index = "a subtask" if self.subtask is None else f"subtask {self.subtask}"
+        return index if self.operator is None else f"{index} of {self.operator!r}"
+
+
+ANY: Final = SubtaskChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class KillSubtask:
+    """`kill -9` of the process of a subtask, or of several at once.
+
+    Args:
+        choices: which.
+    """
+
+    choices: Sequence[SubtaskChoice] = (ANY,)
+
+    def __str__(self) -> str:
+        return f"kill {' and '.join(map(str, self.choices))}"
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSubtask:
+    """SIGSTOP to the process of a subtask, and SIGCONT so many seconds later, whether it was replaced or not."""
+
+    seconds: float
+    choice: SubtaskChoice = ANY
+
+    def __str__(self) -> str:
+        return f"stop {self.choice} for {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class KillManager:
+    """`kill -9` of the job manager."""
+
+    def __str__(self) -> str:
+        return "kill the job manager"
+
+
+@dataclass(frozen=True, slots=True)
+class PauseManager:
+    """SIGSTOP to the process of the job manager, and SIGCONT so many seconds later."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"stop the job manager for {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class KillStandby:
+    """`kill -9` of a warm process that no subtask runs in."""
+
+    draw: int = 0
+
+    def __str__(self) -> str:
+        return "kill a standby"
+
+
+@dataclass(frozen=True, slots=True)
+class KillNode:
+    """`kill -9` of the raylet of a node that is not the head; only in a `ray.cluster_utils.Cluster`."""
+
+    draw: int = 0
+
+    def __str__(self) -> str:
+        return "kill a node"
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """The job goes on at another parallelism."""
+
+    parallelism: int
+
+    def __str__(self) -> str:
+        return f"rescale to {self.parallelism}"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSavepoint:
+    """A savepoint is taken; `directory` as in `JobHandle.savepoint`."""
+
+    directory: str | None = None
+
+    def __str__(self) -> str:
+        return "take a savepoint"
+
+
+Fault: TypeAlias = (
+    KillSubtask | PauseSubtask | KillManager | PauseManager | KillStandby | KillNode | Rescale | TakeSavepoint
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledFault:
+    """A fault and its moment."""
+
+    at: Moment
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"at {self.at}: {self.fault}" if not isinstance(self.at, AfterFault) else f"{self.at}: {self.fault}"
+
+
+DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {"subtask": 6, "two": 1, "manager": 1, "pause": 1, "standby": 1}
+"""How likely each kind of fault is in a random schedule: mostly what happens most."""
+KINDS: Final = (*DEFAULT_WEIGHTS, "pause-manager", "rescale", "savepoint", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosSchedule:
+    """Faults, in the order in which they fire.
+
+    Args:
+        faults: what goes wrong when.
+        seed: what it was drawn from; None for one that was written by hand.
+
+    Example:
+        >>> print(ChaosSchedule([ScheduledFault(AfterSeconds(2), KillSubtask()),
+        ...                      ScheduledFault(AfterFault(0.1), KillManager())]))
+        at 2.00 s: kill a subtask
+        0.10 s later: kill the job manager
+    """
+
+    faults: Sequence[ScheduledFault]
+    seed: int | None = None
+
+    @classmethod
+    def random(
+        cls,
+        seed: int,
+        duration: Duration = "10s",
+        faults: int = 3,
+        weights: Mapping[str, float] = DEFAULT_WEIGHTS,
+        parallelisms: Sequence[int] = (1, 2, 3),
+    ) -> ChaosSchedule:
+        """A schedule that the seed decides.
+
+        Args:
+            seed: of the random numbers.
+            duration: the faults fire between 0.5 s and this time, some of them while the job still recovers.
+            faults: how many.
+            weights: how likely each kind is: `subtask` (kill one), `two` (at once), `manager`, `pause` and
+                `pause-manager` (SIGSTOP, then SIGCONT), `standby`, `rescale`, `savepoint`, `node`.
+            parallelisms: what `rescale` chooses from.
+
+        Raises:
+            ConfigurationError: no such kind, no faults, or a duration that is none.
+        """
+        _check(faults, weights)
+        seconds = max(0.6, parse_duration(duration, "duration") / 1000)
+        rng = random.Random(f"chaos {seed}")
+        kinds = rng.choices(list(weights), list(weights.values()), k=faults)
+        moments = sorted(round(rng.uniform(0.5, seconds), 2) for _ in kinds)
+        return cls(
+            tuple(
+                ScheduledFault(AfterSeconds(moment), _draw(rng, kind, parallelisms))
+                for moment, kind in zip(moments, kinds, strict=True)
+            ),
+            seed,
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.faults))
+
+
+def _check(faults: int, weights: Mapping[str, float]) -> None:
+    for kind in weights:
+        if kind not in KINDS:
+            raise ConfigurationError(f"chaos: no kind of fault {kind!r}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+    if faults < 1 or not any(weight > 0 for weight in weights.values()) or min(weights.values()) < 0:
+        raise ConfigurationError("chaos: a schedule has at least one fault, and one kind with a weight over 0")
+
+
+def _draw(rng: random.Random, kind: str, parallelisms: Sequence[int]) -> Fault:
+    # Every kind takes the same numbers, so that one fault more or less likely leaves the others as they are.
+    first, second = rng.randrange(_DRAWS), rng.randrange(_DRAWS)
+    pause = round(rng.uniform(_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S), 2)
+    parallelism = rng.choice(parallelisms)
+    made: Mapping[str, Fault] = {
+        "subtask": KillSubtask((SubtaskChoice(draw=first),)),
+        "two": KillSubtask((SubtaskChoice(draw=first), SubtaskChoice(draw=second))),
+        "manager": KillManager(),
+        "pause": PauseSubtask(pause, SubtaskChoice(draw=first)),
+        "pause-manager": PauseManager(pause),
+        "standby": KillStandby(first),
+        "rescale": Rescale(parallelism),
+        "savepoint": TakeSavepoint(),
+        "node": KillNode(first),
+    }
+    return made[kind]
