@@ -271,39 +271,18 @@ class RayJob(JobHandle):
         return self.control.info()
 
     def checkpoint(self) -> str:
-        """Take a checkpoint now; its URL.
-
-        Raises:
-            CheckpointError: it could not be taken.
-        """
         return str(self._ask(self._manager.checkpoint.remote()))
 
     def savepoint(self, directory: str | None = None) -> str:
-        """Take a savepoint while the job goes on; its URL.
-
-        Args:
-            directory: URL of the folder for it; None: the configured one.
-
-        Raises:
-            CheckpointError: it could not be taken.
-        """
         return str(self._ask(self._manager.savepoint.remote(directory)))
 
     def stop(self, directory: str | None = None) -> str:
-        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint`."""
         return str(self._ask(self._manager.stop.remote(directory)))
 
     def drain(self, directory: str | None = None) -> str:
-        """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
         return str(self._ask(self._manager.drain.remote(directory)))
 
     def rescale(self, parallelism: int) -> float:
-        """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
-
-        Raises:
-            CheckpointError: it could not be taken; the job goes on as it was.
-            GraphError, ConfigurationError: the program cannot run so.
-        """
         return float(self._ask(self._manager.rescale.remote(parallelism)))
 
     def _ask(self, call: ObjectRef[Any]) -> Any:

@@ -186,6 +186,11 @@ class Execution:
             scheduling_strategy=self._slots.strategy(slot),
         ).remote()
 
+    @property
+    def standby_pids(self) -> Sequence[int]:
+        """The ids of the processes that are warm to replace others, on their nodes."""
+        return self._standbys.pids
+
     def fill_standbys(self) -> None:
         """Make standbys in the background, as many as are missing."""
         self._standbys.fill(self._graph_ref)

@@ -7,7 +7,7 @@ with `_ms` are times: civil time in ms UTC, or durations.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from penstock.actors.checkpoints import Checkpoints
@@ -28,6 +28,7 @@ def job_info(
     deployed: Mapping[Place, tuple[int, int]],
     finished: Collection[Place],
     processes: Mapping[Place, int],
+    standbys: Sequence[int],
     restarts: RestartLog,
     checkpoints: Checkpoints | None,
     error: str | None,
@@ -42,6 +43,7 @@ def job_info(
         deployed: of each subtask, the attempt that it belongs to and the checkpoint that this went on from.
         finished: the subtasks that have emitted everything.
         processes: the id of each subtask's process, on its node.
+        standbys: those of the processes that are warm to replace others.
         restarts, checkpoints: what has happened so far; checkpoints: None where there is no storage.
         error: why it failed.
     """
@@ -55,6 +57,7 @@ def job_info(
         "error": error,
         "attempt": attempt,
         "manager_pid": os.getpid(),
+        "standby_pids": list(standbys),
         "parallelism": max((task.parallelism for task in tasks), default=0),
         "tasks": [
             {

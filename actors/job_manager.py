@@ -453,6 +453,7 @@ class JobManager:
             self._deployed,
             self._finished,
             self._execution.processes,
+            self._execution.standby_pids,
             self._restarts,
             self._checkpoints,
             str(report.error) if report is not None and report.error is not None else None,

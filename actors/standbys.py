@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ray
@@ -30,7 +29,7 @@ class Standbys:
         self._size = size
         self._create = create
         self._graph: Any = None
-        self._warm: deque[Any] = deque()
+        self._warm: dict[Any, int] = {}
         self._minding: set[asyncio.Task[None]] = set()
         self._warming = 0
         self._closed = False
@@ -49,19 +48,21 @@ class Standbys:
             minding.add_done_callback(self._minding.discard)
 
     def take(self) -> Any | None:
-        """A warm actor, or None if there is none."""
-        return self._warm.popleft() if self._warm else None
+        """The warm actor that has waited longest, or None if there is none."""
+        actor = next(iter(self._warm), None)
+        self._warm.pop(actor, None)
+        return actor
 
     @property
-    def warm(self) -> int:
-        """How many are ready."""
-        return len(self._warm)
+    def pids(self) -> Sequence[int]:
+        """The ids of the processes that are ready, on their nodes."""
+        return list(self._warm.values())
 
     async def _mind(self) -> None:
         """Make one, and watch it as long as it lives."""
         actor = self._create()
         try:
-            await actor.prepare.remote(self._graph)
+            pid = await actor.prepare.remote(self._graph)
         except RayError:
             await asyncio.sleep(_AGAIN_SECONDS)
             self._warming -= 1
@@ -71,11 +72,11 @@ class Standbys:
             ray.kill(actor)
             raise
         self._warming -= 1
-        self._warm.append(actor)
+        self._warm[actor] = pid
         with contextlib.suppress(RayError):
             await actor.wait.remote()
         if actor in self._warm:
-            self._warm.remove(actor)
+            del self._warm[actor]
             self.fill(self._graph)
 
     def close(self) -> None:
@@ -84,4 +85,4 @@ class Standbys:
         for minding in self._minding:
             minding.cancel()
         while self._warm:
-            ray.kill(self._warm.popleft())
+            ray.kill(self._warm.popitem()[0])

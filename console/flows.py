@@ -33,10 +33,12 @@ class Flow:
     Args:
         name: of the job, where the configuration names none: `file.attribute`, or `file` where that is `flow`.
         target: the function, or the environment.
+        file: the module that was made of a file, of which no other process knows.
     """
 
     name: str
     target: BuildFlow | StreamEnvironment
+    file: ModuleType | None = None
 
 
 def load_flow(text: str) -> Flow:
@@ -49,10 +51,11 @@ def load_flow(text: str) -> Flow:
     place, colon, attribute = text.rpartition(":")
     if not colon or not place or not attribute:
         raise typer.BadParameter(f"{text!r} names no flow; write module:flow or file.py:flow")
-    module = _of_file(place) if place.endswith(".py") else _of_module(place)
-    target = _attribute(module, attribute, place)
-    stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
-    return Flow(stem if attribute == _USUAL else f"{stem}.{attribute}", _checked(target, text))
+    is_file = place.endswith(".py")
+    module = _of_file(place) if is_file else _of_module(place)
+    target = _checked(_attribute(module, attribute, place), text)
+    stem = Path(place).stem if is_file else place.rpartition(".")[2]
+    return Flow(stem if attribute == _USUAL else f"{stem}.{attribute}", target, module if is_file else None)
 
 
 def build(target: BuildFlow, env: StreamEnvironment, text: str) -> None:
@@ -69,6 +72,13 @@ def build(target: BuildFlow, env: StreamEnvironment, text: str) -> None:
         raise GraphError(f"the flow {text} raised {_named(error)}") from error
 
 
+def send_by_value(file: ModuleType) -> None:
+    """Workers cannot import a file: what they need of it goes with the job."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(file)  # type: ignore[no-untyped-call]
+
+
 def _of_file(place: str) -> ModuleType:
     path = Path(place)
     if not path.is_file():
@@ -76,7 +86,7 @@ def _of_file(place: str) -> ModuleType:
         raise typer.BadParameter(f"there is no file {place}{nearest(path.name, beside)}")
     # A file that is called as a module that others use must not take its place.
     name = f"flow_{path.stem}" if path.stem in sys.modules else path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -86,15 +96,7 @@ def _of_file(place: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise GraphError(f"{place} cannot be imported: {_named(error)}") from error
-    _send_by_value(module)
     return module
-
-
-def _send_by_value(module: ModuleType) -> None:
-    """The workers cannot import the file: what they need of it goes with the job."""
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _of_module(place: str) -> ModuleType:

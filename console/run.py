@@ -17,7 +17,7 @@ import typer
 from penstock.configuration import Configuration, configured, conflicts, raise_problems
 from penstock.configuration_keys import Settings
 from penstock.console.cluster import connect_if_running, connect_to_running, hosts, storage_problems
-from penstock.console.flows import Flow, build, load_flow
+from penstock.console.flows import Flow, build, load_flow, send_by_value
 from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
 from penstock.console.output import Output
 from penstock.console.sources import DEFINED, gather
@@ -102,8 +102,11 @@ def _prepare(
     if not isinstance(flow.target, StreamEnvironment):
         build(flow.target, env, text)
     name = settings.name or flow.name
-    if runtime == "ray" and machines == 1:
-        _keep_by_default(env, name)
+    if runtime == "ray":
+        if flow.file is not None:
+            send_by_value(flow.file)
+        if machines == 1:
+            _keep_by_default(env, name)
     return _Prepared(env, name)
 
 

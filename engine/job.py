@@ -117,6 +117,45 @@ class JobHandle(ABC):
         """End the job now, and release all that it holds. Does nothing where the job has ended."""
 
     @abstractmethod
+    def checkpoint(self) -> str:
+        """Take a checkpoint now; its URL. The job goes on meanwhile, and rows go to their consumers.
+
+        Raises:
+            CheckpointError: it could not be taken, or the job has no storage for it.
+        """
+
+    @abstractmethod
+    def savepoint(self, directory: str | None = None) -> str:
+        """Take a savepoint while the job goes on; its URL.
+
+        Args:
+            directory: path or URL of the folder for it; None: the configured one.
+
+        Raises:
+            CheckpointError: it could not be taken.
+        """
+
+    @abstractmethod
+    def stop(self, directory: str | None = None) -> str:
+        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint`."""
+
+    @abstractmethod
+    def drain(self, directory: str | None = None) -> str:
+        """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
+
+    @abstractmethod
+    def rescale(self, parallelism: int) -> float:
+        """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
+
+        Args:
+            parallelism: of all operators that set none themselves.
+
+        Raises:
+            CheckpointError: the checkpoint could not be taken; the job goes on as it was.
+            GraphError, ConfigurationError: the program cannot run so.
+        """
+
+    @abstractmethod
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         """Rows that came for results nodes; waits for them, or for the job to end, up to `seconds`."""
 

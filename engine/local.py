@@ -47,6 +47,7 @@ class LocalJob(JobHandle):
         folder: JobFolder | None = None,
     ) -> None:
         super().__init__(program.name, consumers)
+        self._clock = clock
         self._holds_back = folder is not None and program.config.checkpoints.enabled
         self._manager = LocalManager(program, clock, random.Random(seed), folder)
         self._held = HeldRows()
@@ -103,32 +104,17 @@ class LocalJob(JobHandle):
         self._manager.end(JobStatus.CANCELLED)
 
     def checkpoint(self) -> str:
-        """Take a checkpoint now; its URL.
-
-        Raises:
-            CheckpointError: it could not be taken.
-        """
         return self._await(self._manager.request(SnapshotKind.CHECKPOINT))
 
     def savepoint(self, directory: str | None = None) -> str:
-        """Take a savepoint while the job goes on; its URL.
-
-        Args:
-            directory: URL of the folder for it; None: the configured one.
-
-        Raises:
-            CheckpointError: it could not be taken.
-        """
         return self._await(self._manager.request(SnapshotKind.SAVEPOINT, directory))
 
     def stop(self, directory: str | None = None) -> str:
-        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint`."""
         url = self._await(self._manager.request(SnapshotKind.SUSPEND, directory))
         self._settle()
         return url
 
     def drain(self, directory: str | None = None) -> str:
-        """End the sources as if their input had ended, and the job with a savepoint behind everything."""
         self._manager.drain(directory)
         self._settle()
         outcome = self._manager.outcomes.get(self._manager.last_requested)
@@ -136,15 +122,13 @@ class LocalJob(JobHandle):
             return outcome
         raise outcome or JobError(f"job {self.name!r} ended before its savepoint: {self._manager.error}")
 
-    def rescale(self, parallelism: int) -> None:
-        """Go on at another parallelism, behind a checkpoint taken now.
-
-        Raises:
-            CheckpointError: it could not be taken; the job goes on as it was.
-            GraphError, ConfigurationError: the program cannot run so.
-        """
+    def rescale(self, parallelism: int) -> float:
         self.checkpoint()
+        began = self._clock.monotonic()
         self._manager.rescale(parallelism)
+        while self._manager.status is JobStatus.RESTARTING:
+            self._advance()
+        return self._clock.monotonic() - began
 
     def _await(self, number: int) -> str:
         """The URL of a checkpoint that was asked for; the job moves meanwhile."""

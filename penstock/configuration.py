@@ -18,6 +18,7 @@ from penstock.configuration_keys import (
     OPERATOR_STORAGE,
     OPERATOR_STORAGE_KEY,
     Settings,
+    shown,
     spelled,
 )
 from penstock.engine.checkpointing.config import (
@@ -123,18 +124,28 @@ class Configuration:
         name = str(error["loc"][0])
         if name == OPERATOR_STORAGE_KEY and len(error["loc"]) > 1:
             name = f"{OPERATOR_STORAGE}{error['loc'][1]}"
-        value = error["input"]
-        if error["type"] == "value_error":
-            return f"{self._where(name)}: {error['ctx']['error']}"
-        message = str(error["msg"]).replace("Input should be", "must be").split(", unable")[0]
-        hint = ""
-        if error["type"] == "literal_error":
-            choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-            message, hint = f"must be one of {', '.join(choices)}", nearest(str(spelled(value)), choices)
-        return f"{self._where(name)}: {message}, not {value!r}{hint}"
+        return f"{self._where(name)}: {_refusal(error, KEYS[name].kind if name in KEYS else '')}"
 
     def _where(self, name: str) -> str:
         return _place(name, self.values[name].origin if name in self.values else "")
+
+
+def _refusal(error: Mapping[str, Any], kind: str) -> str:
+    """What pydantic says of a value, in our words."""
+    value, context = error["input"], error.get("ctx", {})
+    match error["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "greater_than_equal":
+            return f"must be {shown(kind, context['ge'])} or more, not {shown(kind, value)}"
+        case "less_than_equal":
+            return f"must be {shown(kind, context['le'])} or less, not {shown(kind, value)}"
+        case "literal_error":
+            choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+            return f"must be one of {', '.join(choices)}, not {value!r}{nearest(str(spelled(value)), choices)}"
+        case _:
+            message = str(error["msg"]).replace("Input should be", "must be").split(", unable")[0]
+            return f"{message}, not {value!r}"
 
 
 def _place(name: str, origin: str) -> str:

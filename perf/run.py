@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PROGRAMS: Final = ("grep", "keyed", "window", "process", "latency", "startup")
+PROGRAMS: Final = ("grep", "keyed", "window", "process", "latency", "startup", "checkpoint", "recovery", "rescale")
 
 if __name__ == "__main__":
     # The programs are the package `perf` here and in Ray's workers, wherever the checkout is and however installed.
@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         if not given.json:
             console.print(_table(name, results))
+            for line in _details(results):
+                console.print(line, highlight=False, markup=False)
         if given.save:
             notes.print(f"{name}: raw results in {_save(name, results, here, given)}")
     return 0
@@ -132,6 +134,16 @@ def _table(name: str, results: Sequence[Result]) -> Any:
             "" if result.spread is None else f"{result.spread:.0%}",
         )
     return table
+
+
+def _details(results: Sequence[Result]) -> Iterator[str]:
+    """The figures that only some programs have."""
+    from perf.keyed_state import DetailedResult
+
+    for result in results:
+        if isinstance(result, DetailedResult):
+            yield result.variant
+            yield from (f"  {line}" for line in result.lines)
 
 
 def _rate(value: float | None) -> str:

@@ -161,7 +161,7 @@ def test_a_configuration_that_cannot_be_used_changes_nothing() -> None:
         (INTERVAL, "10 parsecs", "'10 parsecs' is no duration"),
         (INTERVAL, "-1s", "is no duration"),
         (INTERVAL, True, "True is no duration"),
-        ("execution.checkpointing.timeout", "0", "must be greater than or equal to 1, not '0'"),
+        ("execution.checkpointing.timeout", "0", "must be 1ms or more, not 0ms"),
         (
             "execution.checkpointing.mode",
             "exactly-one",
@@ -177,7 +177,7 @@ def test_a_configuration_that_cannot_be_used_changes_nothing() -> None:
             "credentials and options do not belong into the URL",
         ),
         ("penstock.operator-storage.totals", "s4://x", "penstock.operator-storage.totals: s4://x: no storage"),
-        ("parallelism.default", 0, "must be greater than or equal to 1, not 0"),
+        ("parallelism.default", 0, "must be 1 or more, not 0"),
         ("state.backend.type", "rocks", "must be one of hashmap, rocksdb, not 'rocks' (did you mean 'rocksdb'?)"),
         ("penstock.slot-cpus", "two", "must be a valid number, not 'two'"),
     ],
@@ -234,6 +234,11 @@ def test_everything_that_is_wrong_is_reported_together() -> None:
         "penstock.standbys",
         INTERVAL,
     ]
+
+
+def test_a_key_that_is_given_nested_and_flat_is_refused() -> None:
+    said = problems({"parallelism": {"default": 2}, "parallelism.default": 3})
+    assert said == "parallelism.default: is given twice, nested and flat; leave one out"
 
 
 def test_a_bad_value_is_not_blamed_on_another_key() -> None:

@@ -50,6 +50,21 @@ class ScriptedJob(JobHandle):
     def cancel(self) -> None:
         self.state = JobStatus.CANCELLED
 
+    def checkpoint(self) -> str:
+        return "chk"
+
+    def savepoint(self, directory: str | None = None) -> str:
+        return "savepoint"
+
+    def stop(self, directory: str | None = None) -> str:
+        return "stopped"
+
+    def drain(self, directory: str | None = None) -> str:
+        return "drained"
+
+    def rescale(self, parallelism: int) -> float:
+        return 0.0
+
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         self.polls.append(seconds)
         if self.batches:

@@ -4,162 +4,306 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
+from collections.abc import Iterator
 
 import penstock as ps
-from penstock.engine.clock import ManualClock
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, SplitOrder, Wait
-from penstock.engine.graph.physical import JobProgram
-from penstock.recovery import checkpoints
-from penstock.testing.simulation import Scenario, Warehouse, WarehouseSink
+from penstock.engine.api.streams import DataStream
+from penstock.testing.simulation import Case, Scenario, Warehouse, WarehouseSink
+from tests.simulation.checkers import broken_sequences, differences, missing
+from tests.simulation.functions import RULES, Delayed, HeldUntilRule, Numbered, NumberedSides
+from tests.simulation.inputs import Event, LogSource, environment, flat, logs
 
-LOGS = 3
-EVENT = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("at", pa.int64())])
-
-
-@dataclass(frozen=True, slots=True)
-class LogSplit:
-    """One log."""
-
-    number: int
-
-    @property
-    def split_id(self) -> str:
-        return f"log-{self.number}"
+NUMBERED = {"key": "int64", "number": "int64"}
+START = 1000
 
 
-class LogSource(Source):
-    """Logs that can be read from any offset, as those of Kafka."""
-
-    def __init__(self, logs: Sequence[Sequence[tuple[int, int, int]]], pause: float = 0.0) -> None:
-        self._logs = [list(log) for log in logs]
-        self._pause = pause
-
-    @property
-    def schema(self) -> pa.Schema:
-        return EVENT
-
-    @property
-    def split_order(self) -> SplitOrder:
-        return SplitOrder.INTERLEAVED
-
-    def splits(self, parallelism: int) -> Sequence[LogSplit]:
-        return [LogSplit(number) for number in range(len(self._logs))]
-
-    def open(self, split: Split, context: ConnectorContext) -> SourceReader:
-        return self.open_at(split, {"offset": 0}, context)
-
-    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
-        assert isinstance(split, LogSplit)
-        offset = position["offset"]
-        assert isinstance(offset, int)
-        return _LogReader(self._logs[split.number], offset, self._pause, context)
-
-    def describe(self) -> str:
-        return "logs"
+def _milliseconds(moment: object) -> int:
+    return moment if isinstance(moment, int) else round(moment.timestamp() * 1000)  # type: ignore[attr-defined]
 
 
-class _LogReader(SourceReader):
-    def __init__(
-        self, log: Sequence[tuple[int, int, int]], offset: int, pause: float, context: ConnectorContext
-    ) -> None:
-        self._log = log
-        self._offset = offset
-        self._pause = pause
-        self._clock = context.clock
-        self._again = context.clock.monotonic()
-
-    def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
-        if self._offset >= len(self._log):
-            return None
-        if (now := self._clock.monotonic()) < self._again:
-            return Wait(self._again)
-        self._again = now + self._pause
-        rows = self._log[self._offset : self._offset + min(max_rows, 4)]
-        self._offset += len(rows)
-        return pa.record_batch([pa.array(values, pa.int64()) for values in zip(*rows, strict=True)], schema=EVENT)
-
-    def position(self) -> Position:
-        return {"offset": self._offset}
+def _timed(env: ps.StreamEnvironment, written: list[list[Event]], disorder: int, name: str = "logs") -> DataStream:
+    strategy = ps.WatermarkStrategy.for_bounded_out_of_orderness(f"{2 * disorder}ms").with_timestamp_assigner("at")
+    return env.from_source(LogSource(written), watermarks=strategy).uid(name)
 
 
-def environment(chosen: random.Random, mode: Any) -> ps.StreamEnvironment:
-    """An environment whose settings the seed chooses."""
-    return ps.StreamEnvironment(
-        parallelism=chosen.choice([1, 2, 3]),
-        runtime="local",
-        clock=ManualClock(),
-        max_parallelism=8,
-        buffer_timeout=chosen.choice(["0", "5ms"]),
-        max_batch_rows=chosen.choice([1, 3, 100]),
-        channel_credits=chosen.choice([1, 2, 4]),
-        checkpoints=checkpoints(
-            chosen.choice(["20ms", "100ms"]),
-            "memory://unused",
-            mode=mode,
-            alignment_timeout=chosen.choice([None, "5ms"]) if mode == "exactly-once" else None,
-            max_concurrent=1,
-            min_pause=chosen.choice(["0", "10ms"]),
-            timeout="1s",
-            tolerable_failures=None,
-            retained=chosen.choice([1, 2]),
-            incremental=chosen.choice([True, True, False]),
-        ),
+def sequences(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Every key's rows are numbered without a gap and without a repetition."""
+    written = logs(chosen)
+    env = environment(chosen)
+    keyed = env.from_source(LogSource(written)).uid("logs").key_by("key")
+    keyed.process(Numbered(), returns=NUMBERED).uid("numbered").sink_to(sink)
+    counts = Counter(key for key, _, _ in flat(written))
+    return Case(
+        env.program("sequences"),
+        lambda warehouse: broken_sequences(warehouse.rows, counts),
+        lambda warehouse: broken_sequences(warehouse.rows),
     )
 
 
-def logs(chosen: random.Random, rows: int = 60) -> list[list[tuple[int, int, int]]]:
-    """Events of a few keys, in order of time within each log."""
-    return [
-        [(chosen.randrange(5), chosen.randrange(100), 10 * n + number) for n in range(rows)] for number in range(LOGS)
+def exchanges(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Rows go round, are keyed, numbered, keyed otherwise, and numbered again."""
+    written = logs(chosen, rows=40)
+    env = environment(chosen)
+    spread = env.from_source(LogSource(written)).uid("logs").rebalance()
+    mapped = spread.map(lambda row: {"key": row["key"]}, returns={"key": "int64"}).uid("mapped")
+    first = mapped.key_by("key").process(Numbered(), returns=NUMBERED).uid("first")
+    halved = first.map(lambda row: {"key": row["key"] % 2}, returns={"key": "int64"}).uid("halved")
+    halved.key_by("key").process(Numbered(), returns=NUMBERED).uid("second").sink_to(sink)
+    counts = Counter(key % 2 for key, _, _ in flat(written))
+    return Case(
+        env.program("exchanges"),
+        lambda warehouse: broken_sequences(warehouse.rows, counts),
+        lambda warehouse: broken_sequences(warehouse.rows),
+    )
+
+
+def _aligned_windows(events: list[Event], size: int, slide: int) -> Iterator[tuple[int, int, int]]:
+    for key, value, at in events:
+        start = at - at % slide
+        while start > at - size:
+            yield key, start, value
+            start -= slide
+
+
+def _sessions(events: list[Event], gap: int) -> Iterator[tuple[int, int, int]]:
+    by_key: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for key, value, at in events:
+        by_key[key].append((at, value))
+    for key, ordered in by_key.items():
+        start = last = None
+        for at, value in sorted(ordered):
+            if last is None or at >= last + gap:
+                start = at
+            last = at
+            assert start is not None
+            yield key, start, value
+
+
+def windows(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Each window of each key comes once, with what plain Python computes for it."""
+    disorder = chosen.choice([0, 15])
+    written = logs(chosen, disorder=disorder)
+    env = environment(chosen)
+    kind, size, slide = chosen.choice([("tumbling", 60, 60), ("sliding", 60, 20), ("session", 40, 0)])
+    assigner = {
+        "tumbling": ps.tumbling(f"{size}ms"),
+        "sliding": ps.sliding(f"{size}ms", f"{slide or 1}ms"),
+        "session": ps.session(f"{size}ms"),
+    }[kind]
+    keyed = _timed(env, written, disorder).key_by("key").window(assigner)
+    keyed.aggregate(n=ps.count(), total=ps.sum("value")).uid("windows").sink_to(sink)
+    events = flat(written)
+    contents = _sessions(events, size) if kind == "session" else _aligned_windows(events, size, slide)
+    folded: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+    for key, start, value in contents:
+        folded[key, start][0] += 1
+        folded[key, start][1] += value
+    expected = [(key, start, n, total) for (key, start), (n, total) in folded.items()]
+
+    def check(warehouse: Warehouse) -> list[str]:
+        rows = [{**row, "start": _milliseconds(row["window_start"])} for row in warehouse.rows]
+        return differences(rows, ["key", "start", "n", "total"], expected)
+
+    return Case(env.program("windows"), check)
+
+
+def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Transfers move money: in every committed epoch of aligned checkpoints the total is what it was, and in the end."""
+    written = logs(chosen, rows=40)
+    env = environment(chosen)
+
+    def legs(row: dict[str, int]) -> Iterator[dict[str, int]]:
+        yield {"account": row["key"], "amount": -row["value"]}
+        yield {"account": (row["key"] + 1 + row["at"] % 3) % 5, "amount": row["value"]}
+
+    moved = env.from_source(LogSource(written)).uid("transfers").flat_map(legs, returns={"account": "int64", "amount": "int64"})
+    spread = moved.uid("legs").key_by("account")
+    spread.process(Postings(), returns={"account": "int64", "amount": "int64", "balance": "int64"}).uid("postings").sink_to(sink)
+    balances = Counter({account: START for account in range(5)})
+    for key, value, at in flat(written):
+        balances[key] -= value
+        balances[(key + 1 + at % 3) % 5] += value
+    config = env.program("bank").config.checkpoints
+    in_step = config.mode.value == "aligned" and config.alignment_timeout_ms is None
+
+    def check(warehouse: Warehouse) -> list[str]:
+        found = [f"the epoch of checkpoint {number} has {total} too much" for number, total in unbalanced(warehouse)]
+        sums: Counter[int] = Counter({account: START for account in range(5)})
+        for row in warehouse.rows:
+            sums[row["account"]] += row["amount"]
+        if sums != balances:
+            found.append(f"balances are {dict(sums)} instead of {dict(balances)}")
+        return found
+
+    def unbalanced(warehouse: Warehouse) -> list[tuple[int, int]]:
+        numbers = sorted(warehouse.completed) if in_step else []
+        totals = [(number, sum(row["amount"] for row in warehouse.rows_up_to(number))) for number in numbers]
+        return [(number, total) for number, total in totals if total]
+
+    return Case(env.program("bank"), check)
+
+
+class Postings(ps.KeyedProcessFunction):
+    """Keeps the balance of each account."""
+
+    def open(self, context: ps.RuntimeContext) -> None:
+        self._balance = context.get_state(ps.ValueStateDescriptor("balance", "int64"))
+
+    def process_element(self, row: dict[str, int], context: object) -> Iterator[dict[str, int]]:
+        balance = self._balance.value()
+        balance = (START if balance is None else balance) + row["amount"]
+        self._balance.update(balance)
+        yield {"account": row["account"], "amount": row["amount"], "balance": balance}
+
+
+def connected(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Two streams meet in one function, which numbers the rows of both."""
+    left, right = logs(chosen, rows=30), logs(chosen, rows=chosen.choice([5, 40]))
+    env = environment(chosen)
+    one = env.from_source(LogSource(left)).uid("left").key_by("key")
+    other = env.from_source(LogSource(right)).uid("right").key_by("key")
+    columns = {"key": "int64", "number": "int64", "side": "string", "of_side": "int64"}
+    one.connect(other).process(NumberedSides(), returns=columns).uid("numbered").sink_to(sink)
+    counts = Counter(key for key, _, _ in flat(left) + flat(right))
+    sides = Counter([("left", key) for key, _, _ in flat(left)] + [("right", key) for key, _, _ in flat(right)])
+    expected = [(key, side, n) for (side, key), count in sides.items() for n in range(1, count + 1)]
+
+    def check(warehouse: Warehouse) -> list[str]:
+        rows = warehouse.rows
+        return broken_sequences(rows, counts) + differences(rows, ["key", "side", "of_side"], expected)
+
+    return Case(env.program("connected"), check)
+
+
+def joined(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Each pair of rows that are near in time comes once."""
+    disorder = chosen.choice([0, 15])
+    left, right = logs(chosen, 25, disorder, keys=8), logs(chosen, 25, disorder, keys=8)
+    env = environment(chosen)
+    one = _timed(env, left, disorder, "left").key_by("key")
+    other = _timed(env, right, disorder, "right").key_by("key")
+    one.interval_join(other, "-20ms", "20ms").uid("pairs").sink_to(sink)
+    expected = [
+        (key, value, at, value2, at2)
+        for key, value, at in flat(left)
+        for key2, value2, at2 in flat(right)
+        if key == key2 and abs(at2 - at) <= 20
     ]
+    columns = ["key", "value", "at", "value_right", "at_right"]
+    return Case(env.program("joined"), lambda warehouse: differences(warehouse.rows, columns, expected))
 
 
-class Numbered(ps.KeyedProcessFunction):
-    """Numbers the rows of each key: 1, 2, 3, ... A lost or repeated row breaks the sequence."""
+def unequal_sources(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """One source ends long before the other; both are united, windowed, and end up once in the sink."""
+    short, long = logs(chosen, rows=chosen.choice([1, 5])), logs(chosen)
+    env = environment(chosen)
+    both = _timed(env, short, 0, "short").union(_timed(env, long, 0, "long"))
+    counted = both.key_by("key").window(ps.tumbling("50ms")).aggregate(n=ps.count())
+    counted.uid("windows").sink_to(sink)
+    counts = Counter((key, start) for key, start, _ in _aligned_windows(flat(short) + flat(long), 50, 50))
+    expected = [(key, start, n) for (key, start), n in counts.items()]
+
+    def check(warehouse: Warehouse) -> list[str]:
+        rows = [{**row, "start": _milliseconds(row["window_start"])} for row in warehouse.rows]
+        return differences(rows, ["key", "start", "n"], expected)
+
+    return Case(env.program("unequal sources"), check)
+
+
+def timers(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Rows are held back until a timer of the clock, and then come once."""
+    written = logs(chosen)
+    env = environment(chosen)
+    delayed = _timed(env, written, 0).key_by("key").process(Delayed(), returns={"key": "int64", "value": "int64"})
+    delayed.uid("delayed").sink_to(sink)
+    expected = [(key, value) for key, value, _ in flat(written)]
+    return Case(env.program("timers"), lambda warehouse: differences(warehouse.rows, ["key", "value"], expected))
+
+
+def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Running totals: the last one of each key is the total."""
+    written = logs(chosen)
+    env = environment(chosen)
+    keyed = env.from_source(LogSource(written)).uid("logs").key_by("key")
+    keyed.aggregate(n=ps.count(), total=ps.sum("value")).uid("totals").sink_to(sink)
+    counts, sums = Counter[int](), Counter[int]()
+    for key, value, _ in flat(written):
+        counts[key] += 1
+        sums[key] += value
+
+    def check(warehouse: Warehouse) -> list[str]:
+        last: dict[int, tuple[int, int]] = {}
+        steps = Counter((row["key"], row["n"]) for row in warehouse.rows)
+        for row in warehouse.rows:
+            last[row["key"]] = max(last.get(row["key"], (0, 0)), (row["n"], row["total"]))
+        found = [f"key {key}: {last.get(key)} in the end" for key in counts if last.get(key) != (counts[key], sums[key])]
+        return found + [f"key {key} reached {n} {times} times" for (key, n), times in steps.items() if times > 1]
+
+    return Case(env.program("totals"), check)
+
+
+def at_least_once(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Without alignment, each row comes at least once, and none that was not written."""
+    written = [[(key, value, 1000 * number + n) for n, (key, value, _) in enumerate(log)] for number, log in enumerate(logs(chosen))]
+    env = environment(chosen, ["at-least-once"])
+    keyed = env.from_source(LogSource(written)).uid("logs").key_by("key")
+    passed = keyed.process(Passed(), returns={"key": "int64", "at": "int64", "number": "int64"}).uid("passed")
+    passed.sink_to(sink)
+    expected = [(key, at) for key, _, at in flat(written)]
+    counts = Counter(key for key, _, _ in flat(written))
+
+    def check(warehouse: Warehouse) -> list[str]:
+        highest: Counter[int] = Counter()
+        for row in warehouse.rows:
+            highest[row["key"]] = max(highest[row["key"]], row["number"])
+        less = [f"key {key} was counted {highest[key]} times of {n}" for key, n in counts.items() if highest[key] < n]
+        return missing(warehouse.rows, ["key", "at"], expected) + less
+
+    return Case(env.program("at least once"), check)
+
+
+class Passed(ps.KeyedProcessFunction):
+    """Numbers the rows of each key, and says which they were."""
 
     def open(self, context: ps.RuntimeContext) -> None:
         self._count = context.get_state(ps.ValueStateDescriptor("count", "int64"))
 
-    def process_element(self, row: Any, context: Any) -> Any:
+    def process_element(self, row: dict[str, int], context: object) -> Iterator[dict[str, int]]:
         number = (self._count.value() or 0) + 1
         self._count.update(number)
-        yield {"key": row["key"], "number": number}
+        yield {"key": row["key"], "at": row["at"], "number": number}
 
 
-def sequences(mode: Any) -> Callable[[], Scenario]:
-    """Every key's rows are numbered without a gap and without a repetition."""
+def rules(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Rows wait in operator state for a rule, which is broadcast; all of them pass once, with the rule."""
+    written = [
+        [(key, 1000 * number + n, at) for n, (key, _, at) in enumerate(log)] for number, log in enumerate(logs(chosen))
+    ]
+    env = environment(chosen)
+    events = env.from_source(LogSource(written)).uid("logs").rebalance()
+    # Rows before the rule delay it; they are no rules.
+    before = [(0, 0, 0)] * chosen.choice([0, 20, 50])
+    ruled = env.from_source(LogSource([[*before, (0, 7, 0)]])).uid("rules").filter(ps.col("value") > 0)
+    checked = events.connect(ruled.broadcast(RULES)).process(HeldUntilRule(), returns={"value": "int64", "rule": "int64"})
+    checked.uid("held").sink_to(sink)
+    expected = [(value, 7) for _, value, _ in flat(written)]
+    return Case(env.program("rules"), lambda warehouse: differences(warehouse.rows, ["value", "rule"], expected))
 
-    def make() -> Scenario:
-        expected: Counter[int] = Counter()
 
-        def build(sink: WarehouseSink, chosen: random.Random) -> JobProgram:
-            written = logs(chosen)
-            expected.update(key for log in written for key, _, _ in log)
-            env = environment(chosen, mode)
-            numbered = (
-                env.from_source(LogSource(written, 0.003))
-                .uid("logs")
-                .key_by("key")
-                .process(Numbered(), returns={"key": "int64", "number": "int64"})
-            )
-            numbered.uid("numbered").sink_to(sink)
-            return env.program("sequences")
-
-        def check(warehouse: Warehouse) -> list[str]:
-            seen: defaultdict[int, list[int]] = defaultdict(list)
-            for row in warehouse.rows:
-                seen[row["key"]].append(row["number"])
-            return [
-                f"key {key}: {sorted(seen[key])} instead of 1..{count}"
-                for key, count in expected.items()
-                if sorted(seen[key]) != list(range(1, count + 1))
-            ]
-
-        return Scenario(build, check)
-
-    return make
+SCENARIOS = tuple(
+    Scenario(build.__name__, build)
+    for build in (
+        sequences,
+        windows,
+        bank,
+        connected,
+        exchanges,
+        joined,
+        unequal_sources,
+        timers,
+        totals,
+        at_least_once,
+        rules,
+    )
+)
+"""Seed s runs number s modulo their number."""

@@ -140,7 +140,7 @@ def _check_one_machine() -> None:
     own = ray.util.get_node_ip_address()
     if addresses != {own}:
         raise ClusterError(
-            f"chaos stops and kills processes of this machine only, and the cluster is on {', '.join(sorted(addresses))}; "
+            f"chaos stops and kills processes of this machine only; the cluster is on {', '.join(sorted(addresses))}: "
             "run it where all nodes of the cluster are"
         )
 

@@ -242,7 +242,9 @@ class ChaosSchedule:
 def _check(faults: int, weights: Mapping[str, float]) -> None:
     for kind in weights:
         if kind not in KINDS:
-            raise ConfigurationError(f"chaos: no kind of fault {kind!r}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+            raise ConfigurationError(
+                f"chaos: no kind of fault {kind!r}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
+            )
     if faults < 1 or not any(weight > 0 for weight in weights.values()) or min(weights.values()) < 0:
         raise ConfigurationError("chaos: a schedule has at least one fault, and one kind with a weight over 0")
 

@@ -1,0 +1,309 @@
+"""The chaos harness: carries out a schedule against a running job, and watches how the job gets over it.
+
+Users give it a job (a handle, or the name of a job on the cluster) and a schedule. It only looks at the job from
+outside: by its `info`, by signals to its processes, and by what any user may ask of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.actors.client import RayJob
+from penstock.actors.registry import JobControl, find_job
+from penstock.engine.durations import Duration, parse_duration
+from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
+from penstock.engine.job import JobHandle, JobStatus
+from penstock.testing.chaos import faults
+from penstock.testing.chaos.faults import JobProcess, LiveProcess
+from penstock.testing.chaos.recoveries import Recoveries
+from penstock.testing.chaos.report import DONE, HARMLESS, NOT_RECOVERED, RECOVERED, REFUSED, ChaosRun, FaultRecord
+from penstock.testing.chaos.schedule import (
+    AfterCheckpoints,
+    AfterFault,
+    AfterSeconds,
+    ChaosSchedule,
+    Fault,
+    KillManager,
+    KillNode,
+    KillStandby,
+    KillSubtask,
+    Moment,
+    PauseManager,
+    PauseSubtask,
+    Rescale,
+    TakeSavepoint,
+)
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+_TICK_SECONDS: Final = 0.05
+_OUTPUT_SECONDS: Final = 5.0
+"""How long to wait for the first rows behind a recovery: a job may have none to give."""
+
+
+class ChaosHarness:
+    """Runs one schedule against one job.
+
+    Args:
+        job: the handle that a submission gave, or the name or id of a job on the connected cluster. Rows for the
+            client of a handle are taken meanwhile.
+        schedule: what goes wrong when.
+        cluster: where the nodes are that may be killed.
+        patience: how long a recovery may take.
+        observe: called a few times a second, such as to `take` rows of a `collect()`.
+
+    Raises:
+        JobError: no such job.
+        ClusterError: the job is not on Ray.
+
+    Example:
+        >>> job = env.submit("payments")  # doctest: +SKIP
+        >>> run = ChaosHarness(job, ChaosSchedule.random(seed=7, duration="20s")).run()  # doctest: +SKIP
+        >>> assert not run.violations  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        job: JobHandle | str,
+        schedule: ChaosSchedule,
+        cluster: Cluster | None = None,
+        patience: Duration = "60s",
+        observe: Callable[[], None] = lambda: None,
+    ) -> None:
+        if isinstance(job, JobHandle) and not isinstance(job, RayJob):
+            raise ClusterError(f"job {job.name!r} runs in this process; chaos needs one with runtime='ray'")
+        self._handle = job if isinstance(job, RayJob) else None
+        self._control: JobControl = job.control if isinstance(job, RayJob) else find_job(str(job))
+        self._schedule = schedule
+        self._cluster = cluster
+        self._patience = parse_duration(patience, "patience") / 1000
+        self._observe = observe
+        self._run = ChaosRun(self._control.name, schedule)
+        self._recoveries = Recoveries()
+        self._asking: list[threading.Thread] = []
+        self._stopped: list[threading.Timer] = []
+        self._info: Mapping[str, Any] | None = None
+        self._started = 0.0
+        self._last_fault = 0.0
+        self._base = 0
+
+    def run(self) -> ChaosRun:
+        """Fire all faults at their moments; returns when the job has got over the last one, or has ended.
+
+        Raises:
+            ClusterError: a process of the job is not what the job says it is; it got no signal.
+        """
+        began = time.monotonic()
+        try:
+            self._await_running()
+            for scheduled in self._schedule.faults:
+                record = FaultRecord(str(scheduled.fault))
+                self._run.faults.append(record)
+                if self._wait_for(lambda moment=scheduled.at: self._is_due(moment)):  # type: ignore[misc]
+                    self._fire(scheduled.fault, record)
+            self._settle()
+        finally:
+            self._let_go()
+        self._conclude(time.monotonic() - began)
+        return self._run
+
+    # Waiting
+
+    def _await_running(self) -> None:
+        self._wait_for(lambda: self._status is JobStatus.RUNNING, self._patience)
+        self._started = self._last_fault = time.monotonic()
+        self._base = self._completed
+
+    @property
+    def _status(self) -> JobStatus | None:
+        return JobStatus(self._info["status"]) if self._info is not None else None
+
+    @property
+    def _completed(self) -> int:
+        """How many checkpoints, over all managers of the job: their numbers go on from one to the next."""
+        checkpoints = self._info["checkpoints"] if self._info is not None else None
+        return int(checkpoints["latest"] or 0) if checkpoints else 0
+
+    @property
+    def _ended(self) -> bool:
+        if self._handle is not None:
+            return self._handle.ended
+        return self._status is not None and self._status.ended
+
+    def _is_due(self, moment: Moment) -> bool:
+        match moment:
+            case AfterSeconds(seconds):
+                return time.monotonic() >= self._started + seconds
+            case AfterFault(seconds):
+                return time.monotonic() >= self._last_fault + seconds
+            case AfterCheckpoints(completed):
+                return self._completed >= self._base + completed
+
+    def _wait_for(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Watch the job until the condition holds. False: the job ended, or `seconds` went by, before that."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not condition():
+            if self._ended or (deadline is not None and time.monotonic() > deadline):
+                return False
+            self._tick()
+        return True
+
+    def _tick(self) -> None:
+        """Let a moment go by, with everything that the job needs of us, and look at it again."""
+        end = time.monotonic() + _TICK_SECONDS
+        if self._handle is not None:
+            # Returns at once where rows come; they must not make us ask for the job's state all the time.
+            while self._handle.pump(max(0.0, end - time.monotonic())) and time.monotonic() < end:
+                self._observe()
+            self._observe()
+        else:
+            time.sleep(_TICK_SECONDS)
+            self._observe()
+        self._look()
+
+    def _look(self) -> None:
+        if self._handle is not None and self._handle.ended:
+            return
+        try:
+            self._info = self._control.info()
+        except WorkerLostError:
+            # The manager is dead, being restarted, or stopped by us.
+            return
+        except PenstockError:
+            return
+        self._recoveries.see(self._info, time.monotonic())
+
+    # Faults
+
+    def _fire(self, fault: Fault, record: FaultRecord) -> None:
+        self._look()
+        try:
+            self._carry_out(fault, record)
+        except (ProcessLookupError, _NothingThereError) as error:
+            record.note = str(error)
+        self._last_fault = time.monotonic()
+
+    def _carry_out(self, fault: Fault, record: FaultRecord) -> None:
+        info = self._info
+        if info is None:
+            raise _NothingThereError("the job did not answer")
+        match fault:
+            case KillSubtask(choices):
+                self._kill(faults.choose(info, choices), record)
+            case KillManager():
+                self._kill([faults.manager(info)], record)
+            case KillStandby(draw):
+                found = faults.standby(info, draw)
+                self._kill([found] if found else [], record)
+                record.outcome = HARMLESS
+            case PauseSubtask(seconds, choice):
+                self._stop(faults.choose(info, [choice]), seconds, record)
+            case PauseManager(seconds):
+                self._stop([faults.manager(info)], seconds, record)
+            case KillNode(draw):
+                self._kill_node(draw, record)
+            case Rescale(parallelism):
+                self._ask(lambda: f"stood still for {self._control.rescale(parallelism):.2f} s", record)
+            case TakeSavepoint(directory):
+                self._ask(lambda: self._control.savepoint(directory), record)
+
+    def _mark(self, record: FaultRecord, target: str) -> None:
+        record.fired, record.fired_ms = time.monotonic(), time.time() * 1000
+        record.at_s = round(record.fired - self._started, 3)
+        record.target = target
+        record.outcome = NOT_RECOVERED
+
+    def _kill(self, processes: Sequence[JobProcess], record: FaultRecord) -> None:
+        if not processes:
+            raise _NothingThereError("the job has no such process")
+        with contextlib.ExitStack() as held:
+            live = [held.enter_context(LiveProcess(process)) for process in processes]
+            self._mark(record, " and ".join(map(str, processes)))
+            for process in live:
+                process.kill()
+
+    def _stop(self, processes: Sequence[JobProcess], seconds: float, record: FaultRecord) -> None:
+        if not processes:
+            raise _NothingThereError("the job has no such process")
+        live = LiveProcess(processes[0])
+        self._mark(record, str(processes[0]))
+        record.outcome = HARMLESS
+        live.stop()
+        # By a timer of its own: this thread may just wait for the very process that is stopped.
+        proceeding = threading.Timer(seconds, live.proceed)
+        proceeding.start()
+        self._stopped.append(proceeding)
+
+    def _kill_node(self, draw: int, record: FaultRecord) -> None:
+        nodes = sorted(self._cluster.worker_nodes, key=lambda node: str(node.unique_id)) if self._cluster else []
+        if self._cluster is None or not nodes:
+            raise _NothingThereError("there is no node but the head, or no Cluster was given")
+        node = nodes[draw % len(nodes)]
+        self._mark(record, f"node {str(node.unique_id)[:12]}")
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def _ask(self, request: Callable[[], str], record: FaultRecord) -> None:
+        """Ask the job for something while it goes on, and while the next faults fire."""
+        self._mark(record, "")
+
+        def asked() -> None:
+            try:
+                record.note, record.outcome = request(), DONE
+            except PenstockError as error:
+                # A job that fails meanwhile refuses; that it goes on is what counts.
+                record.note, record.outcome = str(error), REFUSED
+
+        asking = threading.Thread(target=asked, name="chaos-request", daemon=True)
+        asking.start()
+        self._asking.append(asking)
+
+    # The end
+
+    def _settle(self) -> None:
+        """Wait until the job has got over everything."""
+        deadline = time.monotonic() + self._patience
+        self._wait_for(self._is_quiet, self._patience)
+        if not self._ended and time.monotonic() < deadline:
+            self._wait_for(self._has_output, _OUTPUT_SECONDS)
+
+    def _is_quiet(self) -> bool:
+        if any(asking.is_alive() for asking in self._asking) or any(timer.is_alive() for timer in self._stopped):
+            return False
+        self._recoveries.explain(self._run.faults)
+        return self._status is JobStatus.RUNNING and all(r.outcome != NOT_RECOVERED for r in self._run.fired)
+
+    def _has_output(self) -> bool:
+        self._recoveries.explain(self._run.faults)
+        return self._recoveries.has_output
+
+    def _let_go(self) -> None:
+        """Have everything that was stopped go on, whatever happened."""
+        for proceeding in self._stopped:
+            proceeding.join(max(0.0, self._patience))
+
+    def _conclude(self, seconds: float) -> None:
+        run = self._run
+        self._recoveries.explain(run.faults)
+        finished = self._handle is not None and self._handle.ended and self._handle.status() is JobStatus.FINISHED
+        for record in run.fired:
+            if record.outcome == NOT_RECOVERED and finished:
+                # The job came to its end behind the fault, and its last manager is not there to be asked any more.
+                record.outcome = RECOVERED
+            if record.outcome == NOT_RECOVERED:
+                run.problems.append(f"{record.fault}: the job has not recovered within {self._patience:g} s")
+        run.seconds = seconds
+        run.restarts, run.managers = self._recoveries.restarts, self._recoveries.managers
+        run.checkpoints = self._completed - self._base
+        status = self._handle.status() if self._handle is not None else self._status
+        run.status = status.value if status is not None else "unknown"
+        if status in (JobStatus.FAILED, JobStatus.CANCELLED):
+            run.problems.append(f"the job {run.status}: {self._info['error'] if self._info else ''}")
+
+
+class _NothingThereError(Exception):
+    """The fault has nothing to hit."""

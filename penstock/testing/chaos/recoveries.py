@@ -1,0 +1,102 @@
+"""Which restart of a job answers which fault: made of what the job's `info` says again and again.
+
+The harness shows it every `info` that it gets. A job manager that is killed takes its record of restarts with it, so
+what has been seen of it stays here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.testing.chaos.report import HARMLESS, NOT_RECOVERED, RECOVERED, FaultRecord
+
+_SAME_MOMENT_S: Final = 0.02
+"""A fault is written down after it was prepared, and may be noticed meanwhile."""
+
+
+@dataclass(slots=True)
+class _Manager:
+    """A job manager that was seen.
+
+    Args:
+        started_ms: civil time, ms UTC.
+        running_ms: when it first said that the job runs; None: not yet.
+        restarts: by the moment at which the cause was noticed, monotonic seconds.
+    """
+
+    started_ms: float
+    running_ms: float | None
+    restarts: dict[float, Mapping[str, Any]]
+
+
+class Recoveries:
+    """The recoveries of one job."""
+
+    def __init__(self) -> None:
+        self._managers: dict[float, _Manager] = {}
+
+    def see(self, info: Mapping[str, Any], now: float) -> None:
+        """Learn from an `info`, which came at `now`, monotonic seconds."""
+        started = float(info["started_ms"])
+        manager = self._managers.setdefault(started, _Manager(started, None, {}))
+        if manager.running_ms is None and info["status"] == "running":
+            manager.running_ms = float(info["since_ms"])
+        for restart in info["restart_history"]:
+            manager.restarts[restart["detected_monotonic"]] = restart
+
+    @property
+    def restarts(self) -> int:
+        """How many restarts there were, without those of job managers."""
+        return sum(len(manager.restarts) for manager in self._managers.values())
+
+    @property
+    def managers(self) -> int:
+        """How many job managers there were."""
+        return len(self._managers)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether rows have come to an end of the job behind its last restart."""
+        newest = max(self._managers, default=None)
+        restarts = self._managers[newest].restarts if newest is not None else {}
+        return not restarts or restarts[max(restarts)]["first_output_ms"] is not None
+
+    def explain(self, faults: Sequence[FaultRecord]) -> None:
+        """Note in each fault that has been fired how the job got over it, as far as it has."""
+        for record in faults:
+            if record.at_s is not None and record.outcome in (NOT_RECOVERED, HARMLESS, RECOVERED):
+                self._explain(record)
+
+    def _explain(self, record: FaultRecord) -> None:
+        successor = self._successor(record)
+        restart = self._restart(record)
+        if restart is not None:
+            record.detect_ms = max(0.0, round((restart["detected_monotonic"] - record.fired) * 1000, 1))
+            record.restore_ms = restart["restore_ms"]
+            record.first_output_ms = restart["first_output_ms"]
+            if restart["restore_ms"] is not None:
+                record.outcome = RECOVERED
+        if successor is not None and record.outcome != RECOVERED and successor.running_ms is not None:
+            record.outcome = RECOVERED
+            record.detect_ms = max(0.0, round(successor.started_ms - record.fired_ms, 1))
+            record.restore_ms = round(successor.running_ms - successor.started_ms, 1)
+
+    def _successor(self, record: FaultRecord) -> _Manager | None:
+        """The first manager that began behind the fault; restarts everything."""
+        behind = [started for started in self._managers if started >= record.fired_ms]
+        return self._managers[min(behind)] if behind else None
+
+    def _restart(self, record: FaultRecord) -> Mapping[str, Any] | None:
+        """The first restart whose subtasks began to run behind the fault, and which it can have caused.
+
+        A fault that hits a job in the middle of a restart is part of that.
+        """
+        candidates = []
+        for manager in self._managers.values():
+            for detected, restart in manager.restarts.items():
+                restored = None if restart["restore_ms"] is None else detected + restart["restore_ms"] / 1000
+                if detected >= record.fired - _SAME_MOMENT_S or restored is None or restored >= record.fired:
+                    candidates.append((detected, restart))
+        return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None

@@ -1,0 +1,210 @@
+"""What a chaos run did to a job, how the job got over it, and what the checkers say: for people and as JSON.
+
+The harness fills a `ChaosRun`; the command line and `make demo-chaos` print one or many as a `ChaosReport`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.testing.chaos.checkers import Verdict
+from penstock.testing.chaos.schedule import ChaosSchedule
+
+RECOVERED: Final = "recovered"
+HARMLESS: Final = "no restart needed"
+NOT_FIRED: Final = "not fired"
+DONE: Final = "done"
+REFUSED: Final = "refused"
+NOT_RECOVERED: Final = "not recovered"
+
+
+@dataclass(slots=True, eq=False)
+class FaultRecord:
+    """A fault that was due.
+
+    Args:
+        fault: in words.
+        target: which process it hit.
+        at_s: when, seconds from the beginning of the run; None: it was not fired.
+        fired: the same, monotonic seconds of this machine; `fired_ms`: civil time, ms UTC.
+        outcome: one of the words of this module.
+        detect_ms: from the fault until the job noticed.
+        restore_ms: from there until all subtasks ran again.
+        first_output_ms: from when the job noticed until the first rows came to an end of it.
+        note: what else there is to say.
+    """
+
+    fault: str
+    target: str = ""
+    at_s: float | None = None
+    fired: float = 0.0
+    fired_ms: float = 0.0
+    outcome: str = NOT_FIRED
+    detect_ms: float | None = None
+    restore_ms: float | None = None
+    first_output_ms: float | None = None
+    note: str = ""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """As JSON has it."""
+        names = ("fault", "target", "at_s", "outcome", "detect_ms", "restore_ms", "first_output_ms", "note")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(slots=True, eq=False)
+class ChaosRun:
+    """One schedule against one job.
+
+    Args:
+        job: its name.
+        schedule: what was to happen.
+        faults: what happened.
+        status: of the job at the end of the run.
+        seconds: how long the run took.
+        restarts: how often the job restarted, or a part of it; managers: how many job managers it had.
+        checkpoints: how many were completed.
+        verdicts: of the checkers.
+        problems: what the harness itself objects to.
+    """
+
+    job: str
+    schedule: ChaosSchedule
+    faults: list[FaultRecord] = field(default_factory=list)
+    status: str = ""
+    seconds: float = 0.0
+    restarts: int = 0
+    managers: int = 1
+    checkpoints: int = 0
+    verdicts: list[Verdict] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def violations(self) -> Sequence[str]:
+        """All that must not be."""
+        return [*self.problems, *(text for verdict in self.verdicts for text in verdict.violations)]
+
+    @property
+    def fired(self) -> Sequence[FaultRecord]:
+        """The faults that were fired."""
+        return [record for record in self.faults if record.at_s is not None]
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """As JSON has it."""
+        return {
+            "job": self.job,
+            "seed": self.schedule.seed,
+            "schedule": [str(fault) for fault in self.schedule.faults],
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            "restarts": self.restarts,
+            "managers": self.managers,
+            "checkpoints": self.checkpoints,
+            "faults": [record.to_dict() for record in self.faults],
+            "checkers": [verdict.to_dict() for verdict in self.verdicts],
+            "violations": list(self.violations),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosReport:
+    """Several runs.
+
+    Args:
+        runs: in order.
+    """
+
+    runs: Sequence[ChaosRun]
+
+    @property
+    def violations(self) -> Sequence[str]:
+        """All that must not be, with the seed of its run."""
+        return [f"seed {run.schedule.seed}: {text}" for run in self.runs for text in run.violations]
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """As JSON has it."""
+        return {
+            "runs": [run.to_dict() for run in self.runs],
+            "faults_fired": sum(len(run.fired) for run in self.runs),
+            "recovered": self._outcomes[RECOVERED],
+            "checked": dict(self._counts),
+            "times_ms": {name: _spread(self._times(name)) for name in _TIMES},
+            "violations": list(self.violations),
+        }
+
+    @property
+    def _outcomes(self) -> Counter[str]:
+        return Counter(record.outcome for run in self.runs for record in run.faults)
+
+    @property
+    def _counts(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for run in self.runs:
+            for verdict in run.verdicts:
+                counts.update({"rows checked": verdict.rows, **verdict.counts})
+        return counts
+
+    def _times(self, name: str) -> Sequence[float]:
+        found = [getattr(record, name) for run in self.runs for record in run.faults]
+        return [time for time in found if time is not None]
+
+    def __rich__(self) -> RenderableType:
+        return Group(self._faults(), Text(), *self._summary())
+
+    def _faults(self) -> Table:
+        table = Table("seed", "at", "fault", "hit", "outcome", title="Chaos", title_justify="left")
+        for heading in ("detected", "restored", "first output"):
+            table.add_column(heading, justify="right")
+        for run in self.runs:
+            for record in run.faults:
+                table.add_row(
+                    "" if run.schedule.seed is None else str(run.schedule.seed),
+                    "" if record.at_s is None else f"{record.at_s:.2f} s",
+                    Text(record.fault),
+                    Text(record.target),
+                    Text(record.outcome + (f": {record.note}" if record.note else "")),
+                    *(_ms_text(getattr(record, name)) for name in _TIMES),
+                )
+        return table
+
+    def _summary(self) -> Sequence[Text]:
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
+        lines = [f"{len(self.runs)} schedules, {sum(len(run.fired) for run in self.runs)} faults fired: {outcomes}"]
+        for name, words in _TIMES.items():
+            if times := self._times(name):
+                median, worst = _ms_text(statistics.median(times)), _ms_text(max(times))
+                lines.append(f"{words}: median {median}, longest {worst} ({len(times)} measured)")
+        lines += [f"{name}: {count}" for name, count in self._counts.items()]
+        texts = [Text(line) for line in lines]
+        if self.violations:
+            texts.append(Text(f"{len(self.violations)} VIOLATIONS", style="bold red"))
+            texts += [Text(violation, style="red") for violation in self.violations]
+        else:
+            texts.append(Text("no violations", style="bold green"))
+        return texts
+
+
+_TIMES: Final[Mapping[str, str]] = {
+    "detect_ms": "detected after the fault",
+    "restore_ms": "restored after it was detected",
+    "first_output_ms": "first output after it was detected",
+}
+
+
+def _ms_text(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return ""
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.2f} s"
+
+
+def _spread(times: Sequence[float]) -> Mapping[str, float] | None:
+    if not times:
+        return None
+    return {"median": round(statistics.median(times), 1), "longest": round(max(times), 1), "measured": len(times)}

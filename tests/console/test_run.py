@@ -1,0 +1,234 @@
+"""`penstock run` without a cluster: what is a flow, what is refused and how, and what comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import DataGenSource, RandomInt, StreamEnvironment, count
+from penstock.console import cluster
+from penstock.console.cluster import is_local, storage_problems
+from penstock.engine.checkpointing.config import CheckpointConfig
+from tests.console.conftest import Done, Penstock
+
+WORDS = """
+import penstock as ps
+
+def flow(env):
+    words = env.from_collection([{"word": "to"}, {"word": "be"}, {"word": "to"}])
+    words.key_by("word").aggregate(n=ps.count()).print()
+
+def raises(env):
+    return {}["missing"]
+
+def runs_itself(env):
+    flow(env)
+    env.execute()
+
+def empty(env):
+    pass
+
+def takes_nothing():
+    pass
+
+async def later(env):
+    pass
+
+ready = ps.StreamEnvironment(runtime="local", parallelism=2, max_batch_rows=7)
+flow(ready)
+number = 7
+"""
+
+
+@pytest.fixture
+def words(folder: Path) -> Path:
+    (folder / "words.py").write_text(WORDS)
+    return folder
+
+
+def rows(done: Done) -> list[str]:
+    return sorted(line for line in done.out.splitlines() if line.startswith("{'word'"))
+
+
+BOTH = ["{'word': 'be', 'n': 1}", "{'word': 'to', 'n': 2}"]
+
+
+@pytest.mark.parametrize("flow", ["words.py:flow", "./words.py:flow", "words:flow", "words.py:ready"])
+def test_a_flow_is_a_function_or_an_environment_of_a_file_or_a_module(
+    penstock: Penstock, words: Path, flow: str
+) -> None:
+    done = penstock("run", "--local", flow)
+    assert (done.code, rows(done)) == (0, BOTH)
+    assert "finished" in done.out
+
+
+def test_json_is_one_document_whatever_the_flow_prints(penstock: Penstock, words: Path) -> None:
+    done = penstock("run", "--local", "--json", "-p", "2", "words.py:flow")
+    assert done.code == 0
+    assert (done.document["name"], done.document["status"]) == ("words", "finished")
+    assert [operator["parallelism"] for operator in done.document["operators"]][-1] == 2
+    assert "{'word': 'be', 'n': 1}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("flow", "name"), [("words.py:flow", "words"), ("words.py:ready", "words.ready"), ("words:flow", "words")]
+)
+def test_a_job_is_called_as_its_flow(penstock: Penstock, words: Path, flow: str, name: str) -> None:
+    assert penstock("run", "--local", "--json", flow).document["name"] == name
+    assert penstock("run", "--local", "--json", "-Dpipeline.name=mine", flow).document["name"] == "mine"
+
+
+def test_the_configuration_reaches_the_job(penstock: Penstock, words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (words / "penstock.yaml").write_text("penstock.runtime: local\nparallelism.default: 3\n")
+    document = penstock("run", "--json", "words.py:flow").document
+    assert document["operators"][-1]["parallelism"] == 3
+    assert penstock("run", "--json", "-p", "1", "words.py:flow").document["operators"][-1]["parallelism"] == 1
+
+
+def test_an_environment_keeps_its_settings_unless_the_command_line_says_otherwise(
+    penstock: Penstock, words: Path
+) -> None:
+    (words / "penstock.yaml").write_text("parallelism.default: 3\n")
+    assert penstock("run", "--json", "words.py:ready").document["operators"][-1]["parallelism"] == 2
+    (words / "penstock.yaml").write_text("parallelism.default: 3\n")
+    done = penstock("run", "--json", "-Dparallelism.default=1", "words.py:ready")
+    assert done.document["operators"][-1]["parallelism"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "'nothing' names no flow; write module:flow or file.py:flow"),
+        (["wrds.py:flow"], "there is no file wrds.py (did you mean 'words.py'?)"),
+        (["words.py:flwo"], "words.py has no 'flwo' (did you mean 'flow'?); it has flow, raises"),
+        (["wordz:flow"], "there is no module 'wordz' here or among those installed"),
+        (["./words:flow"], "'./words' is no module; of a file, write ./words.py:flow"),
+        (["words.py:number"], "words.py:number is 7 (int), not a flow"),
+        (["words.py:takes_nothing"], "words.py:takes_nothing does not take one argument, the StreamEnvironment"),
+        (["words.py:later"], "words.py:later is an async function"),
+        (["-d", "words.py:flow"], "a local job lives in this process"),
+        (["--speed", "9", "words.py:flow"], "No such option: --speed"),
+        (["-p", "two", "words.py:flow"], "'two' is not a valid"),
+        (["-p", "0", "words.py:flow"], "parallelism.default (command line): must be 1 or more, not 0"),
+        (["-Dexecution.checkpointing.interval=1x", "words.py:flow"], "'1x' is no duration"),
+        (["-Dexecution.checkpointing.dir=words.py/x", "words.py:flow"], "execution.checkpointing.dir: file:///"),
+    ],
+)
+def test_misuse_is_named_and_exits_with_2(penstock: Penstock, words: Path, arguments: list[str], message: str) -> None:
+    done = penstock("run", "--local", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert message.split("'")[0] in penstock("run", "--local", "--json", *arguments).document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("flow", "message"),
+    [
+        ("words.py:raises", "the flow words.py:raises raised KeyError: 'missing'"),
+        ("words.py:empty", "the program is empty"),
+        ("words.py:runs_itself", "the program is empty: it begins with a source of the environment; one that has"),
+        ("broken.py:flow", "broken.py cannot be imported: SyntaxError"),
+        ("needy.py:flow", "needy.py cannot be imported: ModuleNotFoundError: No module named 'missing_library'"),
+        ("failing.py:flow", "ValueError: no such luck"),
+    ],
+)
+def test_errors_at_run_time_exit_with_1_and_name_the_place(
+    penstock: Penstock, words: Path, flow: str, message: str
+) -> None:
+    (words / "broken.py").write_text("def flow(env:\n")
+    (words / "needy.py").write_text("import missing_library\n")
+    (words / "failing.py").write_text(
+        "def luck(row):\n    raise ValueError('no such luck')\n"
+        "def flow(env):\n    env.from_collection([1]).map(luck).print()\n"
+    )
+    done = penstock("run", "--local", flow)
+    assert done.code == 1
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert "Traceback" in penstock("run", "--local", "--traceback", flow).err
+
+
+def test_a_file_does_not_take_the_place_of_a_module_of_its_name(penstock: Penstock, words: Path) -> None:
+    (words / "json.py").write_text(WORDS)
+    assert penstock("run", "--local", "json.py:flow").code == 0
+    assert sys.modules["json"] is json
+
+
+def test_ctrl_c_ends_the_job_and_exits_with_130(folder: Path) -> None:
+    (folder / "endless.py").write_text(
+        "from penstock import DataGenSource, RandomInt\n"
+        "def flow(env):\n"
+        "    env.from_source(DataGenSource({'x': RandomInt(0, 9)}, rows=None, rate=1000.0)).print()\n"
+    )
+    command = [sys.executable, "-c", "from penstock.console.main import main; main()", "run", "--local"]
+    child = subprocess.Popen(
+        [*command, "endless.py:flow"], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline().startswith("{'x'")
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert (child.returncode, err.strip()) == (130, "error: interrupted")
+
+
+def test_a_flow_goes_on_from_a_savepoint(penstock: Penstock, folder: Path) -> None:
+    numbers = DataGenSource({"k": RandomInt(0, 3)}, rows=2000)
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=100)
+    env.configure({"execution.checkpointing.dir": "checkpoints", "execution.checkpointing.savepoint-dir": "savepoints"})
+    counts = env.from_source(numbers).uid("numbers").key_by("k").aggregate(n=count()).uid("counts")
+    counts.print()
+    job = env.submit("first")
+    savepoint = job.stop()  # type: ignore[attr-defined]
+    (folder / "second.py").write_text(
+        "import penstock as ps\n"
+        "from penstock import DataGenSource, RandomInt\n"
+        "def flow(env):\n"
+        "    rows = env.from_source(DataGenSource({'k': RandomInt(0, 3)}, rows=2000)).uid('numbers')\n"
+        "    rows.key_by('k').aggregate(n=ps.count()).uid('counts').print()\n"
+        "def other(env):\n"
+        "    rows = env.from_source(DataGenSource({'k': RandomInt(0, 3)}, rows=2000)).uid('numbers')\n"
+        "    rows.print()\n"
+    )
+    done = penstock("run", "--local", "-s", savepoint, "second.py:flow")
+    assert done.code == 0, done.err
+    last = {line.split(",")[0]: line for line in done.out.splitlines() if line.startswith("{'k'")}
+    assert sum(int(line.rstrip("}").rpartition(" ")[2]) for line in last.values()) == 2000
+    refused = penstock("run", "--local", "-s", savepoint, "second.py:other")
+    assert refused.code == 1
+    assert "counts" in refused.err
+    assert penstock("run", "--local", "-n", "-s", savepoint, "second.py:other").code == 0
+    assert penstock("run", "--local", "-s", "nowhere", "second.py:flow").code == 1
+
+
+# Storage
+
+
+def test_a_local_folder_is_refused_where_other_machines_need_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = CheckpointConfig(storage=str(folder / "checkpoints"), savepoint_storage="memory://x/savepoints")
+    assert "memory of one process" in storage_problems(config, "ray", 1)[0]
+    assert storage_problems(config, "local", 1) == []
+    first, *_ = storage_problems(config, "ray", 3)
+    assert first.startswith("execution.checkpointing.dir: ")
+    assert "the other 2 of the cluster do not see" in first
+    monkeypatch.setattr(cluster, "_file_system", lambda path: "nfs4")
+    assert not is_local(str(folder))
+    assert len(storage_problems(config, "ray", 3)) == 1
+
+
+def test_a_bucket_is_seen_by_all_machines() -> None:
+    assert not is_local("s3://bucket/checkpoints")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(penstock: Penstock, words: Path) -> None:
+    (words / "locked").mkdir(mode=0o500)
+    done = penstock("run", "--local", "-Dexecution.checkpointing.dir=locked", "words.py:flow")
+    assert done.code == 2
+    assert "locked" in done.err
