@@ -11,13 +11,14 @@ import ray
 from penstock.engine.errors import ClusterError
 
 
-def connect(address: str | None, cpus: float) -> None:
+def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> None:
     """Make sure that this process is connected to a cluster.
 
     Args:
         address: of a running cluster (`"auto"`, `"host:port"`, `"ray://..."`), or None: the cluster that this process
             is already connected to, or else a new one inside it, which ends with it.
         cpus: how many (logical) CPUs the job's slots need; a new cluster gets at least that many.
+        log_to_driver: whether this process shows what the workers print, and news of those that died.
 
     Raises:
         ClusterError: there is no cluster at the address, or the process is connected to another one.
@@ -36,7 +37,7 @@ def connect(address: str | None, cpus: float) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     if address is not None:
         try:
-            ray.init(address=address, logging_level=logging.WARNING)
+            ray.init(address=address, logging_level=logging.WARNING, log_to_driver=log_to_driver)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ClusterError(f"no Ray cluster can be reached at {address!r}: {error}") from error
         return
@@ -45,4 +46,5 @@ def connect(address: str | None, cpus: float) -> None:
         num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
         include_dashboard=False,
         logging_level=logging.WARNING,
+        log_to_driver=log_to_driver,
     )

@@ -49,6 +49,7 @@ _ATTEMPTS: Final = 1_000_000
 """More than a manager ever makes: attempts of a manager and of the one that replaced it never have the same number."""
 _RETRY_SECONDS: Final = 1.0
 """How long the last checkpoint waits before it is tried again."""
+_LEAVE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 300.0
 """How long one that nobody has asked how it ended stays, to be asked."""
 _TERMINAL: Final = (CheckpointCorruptError, RestoreError, FencedError)
@@ -416,6 +417,8 @@ class JobManager:
     async def leave(self) -> None:
         """The client knows how the job ended: end this process for good."""
         if self._report.done():
+            # Others may be about to be told that the job has ended.
+            await asyncio.sleep(_LEAVE_SECONDS)
             ray.kill(ray.get_runtime_context().current_actor)
 
     # What clients ask

@@ -105,6 +105,8 @@ class ResultBuffer:
             self._moved.clear()
             before = self._sent if finished else self._before.get(checkpoint)
             if before is not None and self._received >= before:
-                self._before = {number: sent for number, sent in self._before.items() if number > checkpoint}
+                # In place: the task's thread adds to the same dict meanwhile.
+                for number in [number for number in list(self._before) if number <= checkpoint]:
+                    del self._before[number]
                 return
             await self._moved.wait()

@@ -6,15 +6,19 @@ Commands on jobs need a cluster that is running; `run` makes do without one unle
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.errors import ClusterError, ConfigurationError
+from penstock.job_folders import DEFAULT_FOLDER
 from penstock.savepoints.storage import check_writable, normalise_url, open_blobs
 
 ON_THIS_MACHINE: Final = "auto"
+_ANSWER_SECONDS: Final = 3.0
+_DEFAULT_STORAGE: Final = str(DEFAULT_FOLDER / "checkpoints")
 _SHARED: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "gpfs", "beegfs", "9p", "virtiofs", "afs", "fuse"}
 )
@@ -22,21 +26,40 @@ _SHARED: Final = frozenset(
 
 
 def connect_to_running(address: str | None) -> None:
-    """Connect to a cluster that is there.
+    """Connect to a cluster that is there: the one at the address, or the one on this machine.
 
     Raises:
         ClusterError: there is none.
     """
+    import ray
+
     from penstock.actors.cluster import connect
 
+    named = None if address == ON_THIS_MACHINE else address or os.environ.get("RAY_ADDRESS") or None
+    if named is None and not ray.is_initialized():
+        named = _cluster_here()
+        if named is None:
+            raise ClusterError(
+                "no Ray cluster is running on this machine; start one with `ray start --head`, or name one with "
+                "--address"
+            )
+    connect(named, 0)
+
+
+def _cluster_here() -> str | None:
+    """The address of the cluster that was started last on this machine, if it answers.
+
+    Ray itself would wait for minutes for one that has been killed.
+    """
+    from ray._private.services import canonicalize_bootstrap_address
+
     try:
-        connect(address or ON_THIS_MACHINE, 0)
-    except ClusterError as error:
-        if address is not None:
-            raise
-        raise ClusterError(
-            "no Ray cluster is running on this machine; start one with `ray start --head`, or name one with --address"
-        ) from error
+        found = canonicalize_bootstrap_address(ON_THIS_MACHINE)
+        host, _, port = str(found).rpartition(":")
+        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+    except (OSError, ValueError):
+        return None
+    return found
 
 
 def connect_if_running(address: str | None) -> None:
@@ -73,7 +96,7 @@ def storage_problems(config: CheckpointConfig, runtime: str, machines: int) -> l
         machines: how many the cluster has.
     """
     named = [
-        ("execution.checkpointing.dir", config.storage),
+        ("execution.checkpointing.dir", config.storage or (_DEFAULT_STORAGE if config.enabled else None)),
         ("execution.checkpointing.savepoint-dir", config.savepoint_storage),
         *((f"penstock.operator-storage.{uid}", url) for uid, url in config.storage_overrides),
     ]

@@ -14,6 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 import penstock
+from penstock.console.chaos_commands import chaos_run_command
 from penstock.console.config import config_command
 from penstock.console.jobs import (
     cancel_command,
@@ -48,6 +49,10 @@ def _root(
     """Run flows, and drive the jobs of a Ray cluster."""
 
 
+def _chaos() -> None:
+    """Kill and stop processes of a job, and see what it makes of that."""
+
+
 def _app() -> typer.Typer:
     app = typer.Typer(name="penstock", add_completion=False, rich_markup_mode=None)
     app.callback()(_root)
@@ -70,6 +75,10 @@ def _app() -> typer.Typer:
     app.command("cancel")(cancel_command)
     app.command("rescale")(rescale_command)
     app.command("config")(config_command)
+    chaos = typer.Typer(rich_markup_mode=None)
+    chaos.callback()(_chaos)
+    chaos.command("run")(chaos_run_command)
+    app.add_typer(chaos, name="chaos")
     return app
 
 

@@ -88,16 +88,16 @@ def _prepare(
         env = StreamEnvironment()
     configuration = configuration.over(options, _OPTIONS)
     settings, problems = configuration.checked()
-    runtime = settings.runtime if settings is not None and "runtime" in settings.model_fields_set else env.runtime
+    if settings is None:
+        raise_problems(problems)
+    assert settings is not None
+    runtime = settings.runtime if "runtime" in settings.model_fields_set else env.runtime
     if runtime == "local" and detached:
         raise typer.BadParameter("a local job lives in this process; leave out -d, or --local")
     if runtime == "ray":
-        _connect(settings.address if settings is not None else None, detached)
+        _connect(settings.address or env.address, detached)
     machines = hosts() if runtime == "ray" else 1
-    if settings is not None:
-        problems += _problems_together(settings, env, runtime, machines)
-    raise_problems(problems)
-    assert settings is not None
+    raise_problems([*problems, *_problems_together(settings, env, runtime, machines)])
     env.configure({key: given.value for key, given in configuration.values.items()})
     if not isinstance(flow.target, StreamEnvironment):
         build(flow.target, env, text)

@@ -6,6 +6,7 @@ Run by `make docs`; a test draws them again and compares. Each picture is plain 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,22 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 import penstock as ps
-from penstock import StreamEnvironment, WatermarkStrategy, col, cumulative, session, sliding, tumbling
+from penstock import (
+    Choice,
+    DataGenSource,
+    StreamEnvironment,
+    WatermarkStrategy,
+    col,
+    cumulative,
+    savepoints,
+    session,
+    sliding,
+    tumbling,
+)
+from penstock.engine.clock import ManualClock
 
 PICTURES: Final = Path(__file__).parent / "concepts" / "pictures"
 
@@ -33,6 +48,10 @@ CLICKS: Final = [
 DISORDER: Final = [2, 1, 4, 3, 7, 5, 9, 8, 12, 10, 3, 14, 13, 17, 15]
 """Seconds of event time, in the order in which the rows come."""
 DELAY: Final = 3
+CLIENTS: Final = {"web": 1.0, "phone": 0.65}
+"""Rows a second of each source of the picture of checkpoints."""
+CUTS: Final = (1, 2, 3)
+"""Checkpoints shown there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +206,77 @@ def _tumbled() -> tuple[set[int], list[tuple[int, int]]]:
     return {row["number"] for row in late}, sorted((int(r["window_start"].timestamp()), r["n"]) for r in fired)
 
 
+def checkpoints() -> str:
+    """Rows of two sources, the line that the barriers of each checkpoint draw through them, and the state behind it."""
+    picture = Svg(250, "Two streams, cut by the barriers of three checkpoints, and the counts in each checkpoint")
+    axis = Axis(0, 15, _LEFT, _WIDTH - 20)
+    lanes = dict(zip(CLIENTS, (60, 140), strict=True))
+    for source, y in lanes.items():
+        picture.text(15, y + 4, source, anchor="start")
+        picture.line(_LEFT, y, _WIDTH - 20, y, "#e4e4e4")
+        for number, user in enumerate(_users(source)):
+            picture.dot(axis.at(number + 0.5), y, _COLOURS[user])
+    for (user, colour), x in zip(_COLOURS.items(), (_WIDTH - 195, _WIDTH - 125, _WIDTH - 55), strict=True):
+        picture.dot(x, 204, colour)
+        picture.text(x + 12, 209, user, colour, "start")
+    picture.text(15, 209, "counts", anchor="start")
+    for number, (read, counts) in zip(CUTS, _cuts(), strict=True):
+        web, phone = axis.at(read["web"]), axis.at(read["phone"])
+        picture.path([(web, 35), (web, 80), (phone, 120), (phone, 185)], _INK)
+        picture.text(web, 30, f"checkpoint {number}")
+        for place, user in enumerate(_COLOURS):
+            picture.text(phone - 24 + 24 * place, 209, f"{counts[user]}", _COLOURS[user])
+        picture.text(phone, 230, f"of {read['web']} + {read['phone']} rows", _PALE)
+    return picture.render()
+
+
+def _clicks(source: str, rows: int | None, rate: float | None) -> DataGenSource:
+    return DataGenSource({"user": Choice(list(_COLOURS))}, rows=rows, rate=rate, seed=len(source))
+
+
+def _users(source: str) -> list[str]:
+    """The users of the rows of a source."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    return [row["user"] for row in env.from_source(_clicks(source, 15, None)).collect()]
+
+
+def _cuts() -> list[tuple[dict[str, int], dict[str, int]]]:
+    """Of each checkpoint of a job that counts by user: the rows read of each source, and the counts."""
+    clock = ManualClock(start_ms=0)
+    env = StreamEnvironment(
+        runtime="local",
+        parallelism=1,
+        clock=clock,
+        checkpoints=ps.checkpoints("4300ms", "memory://pictures", retained=len(CUTS) + 1),
+    )
+    web, phone = (env.from_source(_clicks(name, None, rate)).uid(name) for name, rate in CLIENTS.items())
+    web.union(phone).key_by("user").aggregate(n=ps.count()).uid("counts").collect()
+    job = env.submit("clicks")
+    while clock.monotonic() < 4.3 * len(CUTS) + 0.5:
+        job.pump()
+    folder = job.checkpoint().rpartition("/")[0]
+    found = [savepoints.read(f"{folder}/chk-{number:08d}") for number in CUTS]
+    cuts = []
+    for checkpoint in found:
+        read = {name: _row(checkpoint.source_positions(name)) for name in CLIENTS}
+        (state,) = checkpoint.operator("counts").states
+        table = state.to_arrow().to_pydict()
+        cuts.append((read, dict(zip(table["user"], table["count(*)"], strict=True))))
+    job.cancel()
+    return cuts
+
+
+def _row(positions: pa.Table) -> int:
+    return int(json.loads(positions["position"][0].as_py())["row"])
+
+
 DRAWN: Final[dict[str, Callable[[], str]]] = {
     "tumbling": lambda: by_user("Tumbling windows of 10 s: clicks summed by user", tumbling("10s")),
     "sliding": lambda: by_user("Sliding windows of 10 s, every 5 s: clicks summed by user", sliding("10s", "5s"), 35),
     "session": lambda: by_user("Sessions with a gap of 4 s: clicks summed by user", session("4s"), 35),
     "cumulative": lambda: by_user("Cumulative windows up to 15 s, every 5 s", cumulative("15s", "5s")),
     "watermarks": watermarks,
+    "checkpoints": checkpoints,
 }
 
 

@@ -36,6 +36,7 @@ from penstock.engine.errors import (
     CheckpointCorruptError,
     CheckpointError,
     FencedError,
+    JobError,
     PenstockError,
     RestoreError,
     located,
@@ -106,7 +107,7 @@ class LocalManager:
     ) -> None:
         self.status = transition(JobStatus.CREATED, JobStatus.DEPLOYING)
         self.error: PenstockError | None = None
-        self.mail = mail or Mailbox()
+        self.mail = Mailbox() if mail is None else mail
         self.outcomes: dict[int, str | CheckpointError] = {}
         self._program = program
         self._clock = clock
@@ -196,14 +197,28 @@ class LocalManager:
         self.error = self._located(error, place)
         self._end_attempt()
         # What is damaged, or does not fit, is so the next time too; and who is fenced must do nothing more.
-        terminal = isinstance(error, CheckpointCorruptError | RestoreError | FencedError)
+        terminal = isinstance(error, CheckpointCorruptError | RestoreError | FencedError) or self._was_suspended()
         delay = None if terminal else self._policy.on_failure(self._clock.monotonic())
         if delay is None:
-            self.status = transition(self.status, JobStatus.FAILED)
-            if self._folder is not None:
-                self._end_folder(self._folder.store, ())
+            self._end_failed()
         else:
             self._restart_after(delay)
+
+    def _end_failed(self) -> None:
+        self.status = transition(self.status, JobStatus.FAILED)
+        if self._folder is not None:
+            self._end_folder(self._folder.store, ())
+
+    def _was_suspended(self) -> bool:
+        """Whether the job was stopped with a savepoint, behind which it must not go back: its sinks may have committed."""
+        suspended = self.coordinator.suspended
+        if suspended is None:
+            return False
+        self.error = JobError(
+            f"savepoint {suspended.checkpoint} is complete, but the job failed before it had stopped behind it; start "
+            f"it again from that savepoint: {self.error or 'the job was rescaled'}"
+        )
+        return True
 
     def _located(self, error: BaseException, place: Place) -> PenstockError:
         task_id, subtask = place
@@ -229,6 +244,9 @@ class LocalManager:
 
     def _restart(self) -> None:
         self._restart_at = None
+        if self._was_suspended():
+            self._end_failed()
+            return
         self.error = None
         self.attempt = self._new_attempt()
         self.start()

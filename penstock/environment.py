@@ -182,6 +182,11 @@ class StreamEnvironment:
         return self._config
 
     @property
+    def address(self) -> str | None:
+        """Of the Ray cluster that its jobs run on, if one is named."""
+        return self._address
+
+    @property
     def runtime(self) -> Runtime:
         """Where its jobs run."""
         return self._runtime

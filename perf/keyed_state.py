@@ -23,6 +23,7 @@ from penstock import min as min_of
 from penstock import sum as sum_of
 from penstock.actors.client import RayJob
 from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.config import DEFAULTS
 from penstock.engine.errors import JobError
 from penstock.recovery import fixed_delay
 from perf.generators import Pool, values
@@ -111,12 +112,14 @@ def environment(
     standbys: int = 0,
     local_recovery: bool = False,
     batch_rows: int | None = None,
+    slot_cpus: float = DEFAULTS.slot_cpus,
 ) -> StreamEnvironment:
     """A new environment for one job that gets over any number of failures at once."""
     return StreamEnvironment(
         parallelism=options.parallelism,
         runtime=options.runtime,
         max_batch_rows=batch_rows or options.batch_rows,
+        slot_cpus=slot_cpus,
         checkpoints=checkpoints,
         restart=fixed_delay(_ANY_NUMBER, "0s"),
         standbys=standbys,

@@ -154,6 +154,17 @@ def restored_epoch(path: str) -> int | None:
     return _number(_CLAIM, path.removesuffix(".restored")) if path.endswith(".restored") else None
 
 
+def is_savepoint_mark(path: str) -> bool:
+    """Whether a path of a job's folder says that a savepoint has had its number."""
+    folder, _, name = path.rpartition("/")
+    return name == "savepoint" and checkpoint_folder(folder) is not None
+
+
+def ended_epoch(path: str) -> int | None:
+    """The number of the manager that says by this path that the job has ended, if it is such a path."""
+    return _number(_CLAIM, path.removesuffix(".ended")) if path.endswith(".ended") else None
+
+
 def checkpoint_folder(name: str) -> int | None:
     """The number of the checkpoint whose folder has this name, if it is one."""
     return _number(_CHECKPOINT, name)

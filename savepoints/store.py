@@ -33,6 +33,7 @@ from typing import Final
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import Claim, RestorePlan, SubtaskWriter
+from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -48,6 +49,8 @@ from penstock.savepoints.paths import (
     JobPaths,
     checkpoint_folder,
     claim_epoch,
+    ended_epoch,
+    is_savepoint_mark,
     job_folder,
     join_url,
     manifest_number,
@@ -60,6 +63,8 @@ from penstock.savepoints.routing import routed
 from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.writer import CheckpointWriter
 
+_FINISHED: Final = "finished"
+"""How a job has ended that was stopped with a savepoint."""
 _ROUNDS: Final = 1000
 """How many rivals for one claim are too many to be true."""
 
@@ -101,7 +106,7 @@ class FolderJobStore:
         """
         blobs = self._blobs()
         epoch = self._create_claim(blobs)
-        ended = _ended_by(blobs, self._paths.ended(epoch - 1))
+        ended = _ended_by(blobs) or self._stopped_with(blobs)
         if ended is not None:
             return Claim(epoch, 1, (), ended)
         retained = _counted(blobs)
@@ -120,15 +125,24 @@ class FolderJobStore:
         data = encode_manifest(dataclasses.replace(checkpoint, epoch=epoch))
         if target is None:
             url = join_url(blobs.url, split_url(self._paths.manifest(number))[0])
-            blobs.create(self._paths.manifest(number), data)
+            self._create_manifest(blobs, epoch, number, data)
         else:
             # The number is used up before anything else happens: no checkpoint that comes later may have it too.
-            used = {"format": FORMAT, "checkpoint": number, "epoch": epoch, "savepoint": target}
+            kind = checkpoint.kind.value
+            used = {"format": FORMAT, "checkpoint": number, "epoch": epoch, "kind": kind, "savepoint": target}
             blobs.create(self._paths.savepoint_number(number), seal(used))
             url = target
             self.open_blobs(target).create(MANIFEST, data)
         self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
         return url
+
+    def _create_manifest(self, blobs: BlobStore, epoch: int, number: int, data: bytes) -> None:
+        try:
+            blobs.create(self._paths.manifest(number), data)
+        except BlobExistsError:
+            # Of a manager that came after this one: the number, and what is there, is its own.
+            self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
+            raise
 
     def savepoint_target(self, checkpoint: int, directory: str | None) -> str:
         parent = directory or self.savepoint_url
@@ -186,6 +200,22 @@ class FolderJobStore:
         return CheckpointWriter(
             self.open_blobs(self.url), self._paths, graph, task, subtask, attempt, plan, targets, self.open_blobs
         )
+
+    def _stopped_with(self, blobs: BlobStore) -> str | None:
+        """How the job has ended if a manager stopped it with a savepoint: the sinks may have committed what is in it."""
+        paths = [path for path, _ in blobs.list()]
+        decider = _decider(paths)
+        newest = max((number for path in paths if (number := manifest_number(path)) is not None), default=0)
+        for path in paths:
+            if not is_savepoint_mark(path) or (used_number(path) or 0) < newest:
+                continue
+            used = unseal(blobs.get(path).to_pybytes(), join_url(blobs.url, path))
+            epoch, target = used.get("epoch"), used.get("savepoint")
+            if used.get("kind") != SnapshotKind.SUSPEND.value or not isinstance(epoch, int) or epoch < decider:
+                continue
+            if isinstance(target, str) and any(name == MANIFEST for name, _ in self.open_blobs(target).list()):
+                return _FINISHED
+        return None
 
     @property
     def _paths(self) -> JobPaths:
@@ -309,7 +339,7 @@ def _counted(blobs: BlobStore) -> list[CompletedCheckpoint]:
         CheckpointCorruptError: the newest one is missing or damaged. Older ones that are, are left out.
     """
     paths = [path for path, _ in blobs.list()]
-    decider = max((epoch for path in paths if (epoch := restored_epoch(path)) is not None), default=0)
+    decider = _decider(paths)
     restored = _restored_by(blobs, decider) if decider else 0
     counted: list[CompletedCheckpoint] = []
     manifests = {number: path for path in paths if (number := manifest_number(path)) is not None}
@@ -344,12 +374,20 @@ def _restored_by(blobs: BlobStore, epoch: int) -> int:
     return checkpoint
 
 
-def _ended_by(blobs: BlobStore, marker: str) -> str | None:
-    """How the job has ended, going by what its last manager wrote down."""
-    if marker not in [path for path, _ in blobs.list(CLAIMS)]:
+def _ended_by(blobs: BlobStore) -> str | None:
+    """How the job has ended, going by what its last manager wrote down; a later one that went on knew better."""
+    paths = [path for path, _ in blobs.list(CLAIMS)]
+    last = max((epoch for path in paths if (epoch := ended_epoch(path)) is not None), default=0)
+    if not last or last < _decider(paths):
         return None
+    marker = JobPaths("").ended(last)
     status = unseal(blobs.get(marker).to_pybytes(), join_url(blobs.url, marker)).get("status")
     return status if isinstance(status, str) else None
+
+
+def _decider(paths: Sequence[str]) -> int:
+    """The newest manager that said what it went on from; 0: none did."""
+    return max((epoch for path in paths if (epoch := restored_epoch(path)) is not None), default=0)
 
 
 def _newest_epoch(blobs: BlobStore) -> int:

@@ -72,6 +72,14 @@ class _Request:
     requested: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Doubtful:
+    """A checkpoint whose manifest could not be written, or could and was not reported: another manager may read it."""
+
+    checkpoint: CompletedCheckpoint
+    files: Sequence[FileHandle] = ()
+
+
 class CheckpointCoordinator:
     """Decides when checkpoints are taken, when they count, and what may be deleted.
 
@@ -87,6 +95,8 @@ class CheckpointCoordinator:
         checkpoint is never triggered while a `SUSPEND` is under way.
         Where barriers may overtake rows, and so other barriers (mode unaligned, or an alignment time-out), one barrier
         is under way at a time: what is asked for meanwhile has its number, and is triggered by a later `tick`.
+        What could not be stored may have been all the same, and a manager that has taken the job over may go on from it:
+        it is removed once a later checkpoint is complete.
         Manifests are written one at a time, those of checkpoints in ascending order. One that is being written when its
         attempt ends still counts when it is there, so restore only when no `Store` is unreported.
     """
@@ -120,6 +130,7 @@ class CheckpointCoordinator:
         self._savepoints: set[int] = set()
         self._aborted_savepoints: set[int] = set()
         self._suspended: CompletedCheckpoint | None = None
+        self._doubtful: list[_Doubtful] = []
         self._last_end = float("-inf")
         self._failures = 0
         self._completed = self._failed = 0
@@ -425,7 +436,7 @@ class CheckpointCoordinator:
         answer: list[Instruction] = []
         for older in [p for p in self._pending.values() if self._is_subsumed(p, completed.checkpoint)]:
             answer += self._abort(older, AbortReason.SUBSUMED, f"checkpoint {completed.checkpoint}", now)
-        return answer + self._deletion(files, surplus)
+        return answer + self._deletion(files, surplus) + self._settle_doubtful(completed.checkpoint)
 
     @staticmethod
     def _is_subsumed(pending: PendingCheckpoint, completed: int) -> bool:
@@ -439,15 +450,33 @@ class CheckpointCoordinator:
         text = f"{pending.kind.value} {pending.number} was aborted, as {reason.value}: {message}"
         answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, self._places(pending))]
         stored = self._storing.pop(pending.number, None)
-        manifests = [stored] if stored is not None else []
         if pending.kind is not SnapshotKind.CHECKPOINT:
             self._savepoints.discard(pending.number)
             self._aborted_savepoints.add(pending.number)
             files = distinct(file for handle in pending.handles for file in handle.files())
-            return answer + self._deletion(files, manifests, pending.number)
+            if stored is not None:
+                self._doubtful.append(_Doubtful(stored, files))
+                return answer
+            return answer + self._deletion(files, (), pending.number)
         self._last_end = now
-        files = [file for number in (pending.number, *pending.pins) for file in self._files.release(number)]
-        return answer + self._deletion(files, manifests) + self._count_failure(pending, reason, text)
+        own = [pending.number] if stored is None else []
+        if stored is not None:
+            self._doubtful.append(_Doubtful(stored))
+        files = [file for number in (*own, *pending.pins) for file in self._files.release(number)]
+        return answer + self._deletion(files) + self._count_failure(pending, reason, text)
+
+    def _settle_doubtful(self, completed: int) -> list[Instruction]:
+        """Remove what may have been stored before `completed`: whoever takes the job over now goes on from that."""
+        due = [one for one in self._doubtful if one.checkpoint.checkpoint < completed]
+        self._doubtful = [one for one in self._doubtful if one.checkpoint.checkpoint > completed]
+        answer: list[Instruction] = []
+        for one in due:
+            number = one.checkpoint.checkpoint
+            if one.checkpoint.kind is SnapshotKind.CHECKPOINT:
+                answer += self._deletion(self._files.release(number), [one.checkpoint])
+            else:
+                answer += self._deletion(one.files, [one.checkpoint], number)
+        return answer
 
     def _count_failure(self, pending: PendingCheckpoint, reason: AbortReason, text: str) -> list[Instruction]:
         attempt, tolerable = self._attempt, self._config.tolerable_failures

@@ -166,6 +166,8 @@ class SourceHead:
         waiting = [one for one in self._ready if not isinstance(one, Barrier) or one.checkpoint != checkpoint]
         self._ready.clear()
         self._ready.extend(waiting)
+        if not any(isinstance(one, Barrier) for one in waiting):
+            self.deadline = math.inf
         if self._suspended_by == checkpoint:
             self._suspended_by = None
 

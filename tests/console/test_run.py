@@ -76,6 +76,22 @@ def test_json_is_one_document_whatever_the_flow_prints(penstock: Penstock, words
     assert "{'word': 'be', 'n': 1}" in done.err
 
 
+def test_the_example_of_the_page_runs(penstock: Penstock, folder: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    (folder / "wordcount.py").write_text(page.split("```python\n")[1].split("```")[0])
+    assert "{'word': 'be', 'n': 2}" in penstock("run", "--local", "wordcount.py:flow").out
+
+
+def test_a_cluster_that_does_not_answer_is_none(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_cluster_here", lambda: None)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for command in (["list"], ["info", "orders"], ["stop", "orders"]):
+        done = penstock(*command, "--json")
+        assert (done.code, done.document["error"]["type"]) == (1, "ClusterError")
+        assert "no Ray cluster is running on this machine; start one with `ray start --head`" in done.err
+
+
 @pytest.mark.parametrize(
     ("flow", "name"), [("words.py:flow", "words"), ("words.py:ready", "words.ready"), ("words:flow", "words")]
 )
@@ -114,7 +130,7 @@ def test_an_environment_keeps_its_settings_unless_the_command_line_says_otherwis
         (["words.py:later"], "words.py:later is an async function"),
         (["-d", "words.py:flow"], "a local job lives in this process"),
         (["--speed", "9", "words.py:flow"], "No such option: --speed"),
-        (["-p", "two", "words.py:flow"], "'two' is not a valid"),
+        (["-p", "two", "words.py:flow"], "Invalid value for '-p' / '--parallelism'"),
         (["-p", "0", "words.py:flow"], "parallelism.default (command line): must be 1 or more, not 0"),
         (["-Dexecution.checkpointing.interval=1x", "words.py:flow"], "'1x' is no duration"),
         (["-Dexecution.checkpointing.dir=words.py/x", "words.py:flow"], "execution.checkpointing.dir: file:///"),
@@ -125,7 +141,7 @@ def test_misuse_is_named_and_exits_with_2(penstock: Penstock, words: Path, argum
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert "Traceback" not in done.err
-    assert message.split("'")[0] in penstock("run", "--local", "--json", *arguments).document["error"]["message"]
+    assert message.partition("'")[0] in penstock("run", "--local", "--json", *arguments).document["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -220,6 +236,12 @@ def test_a_local_folder_is_refused_where_other_machines_need_it(folder: Path, mo
     monkeypatch.setattr(cluster, "_file_system", lambda path: "nfs4")
     assert not is_local(str(folder))
     assert len(storage_problems(config, "ray", 3)) == 1
+
+
+def test_the_default_folder_is_refused_too_where_other_machines_need_it(folder: Path) -> None:
+    (problem,) = storage_problems(CheckpointConfig(interval_ms=1000), "ray", 2)
+    assert "~/.penstock/checkpoints is on the disk of this machine" in problem
+    assert storage_problems(CheckpointConfig(), "ray", 2) == []
 
 
 def test_a_bucket_is_seen_by_all_machines() -> None:

@@ -51,7 +51,7 @@ class Delayed(ps.KeyedProcessFunction):
     def process_element(self, row: Any, context: Any) -> Any:
         timers = context.timer_service
         if not list(self._held.get()):
-            timers.register_processing_time_timer(timers.current_processing_time + 7)
+            timers.register_processing_time_timer(timers.current_processing_time() + 7)
             timers.register_event_time_timer(END_OF_TIME)
         self._held.add(row["value"])
 

@@ -72,7 +72,7 @@ def _sessions(events: list[Event], gap: int) -> Iterator[tuple[int, int, int]]:
     for key, ordered in by_key.items():
         start = last = None
         for at, value in sorted(ordered):
-            if last is None or at >= last + gap:
+            if last is None or at > last + gap:
                 start = at
             last = at
             assert start is not None
@@ -127,7 +127,7 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
     in_step = config.mode.value == "aligned" and config.alignment_timeout_ms is None
 
     def check(warehouse: Warehouse) -> list[str]:
-        found = [f"the epoch of checkpoint {number} has {total} too much" for number, total in unbalanced(warehouse)]
+        found = [f"the epoch of checkpoint {number} of job {job} has {total} too much" for job, number, total in unbalanced(warehouse)]
         sums: Counter[int] = Counter({account: START for account in range(5)})
         for row in warehouse.rows:
             sums[row["account"]] += row["amount"]
@@ -135,10 +135,11 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
             found.append(f"balances are {dict(sums)} instead of {dict(balances)}")
         return found
 
-    def unbalanced(warehouse: Warehouse) -> list[tuple[int, int]]:
-        numbers = sorted(warehouse.completed) if in_step else []
-        totals = [(number, sum(row["amount"] for row in warehouse.rows_up_to(number))) for number in numbers]
-        return [(number, total) for number, total in totals if total]
+    def unbalanced(warehouse: Warehouse) -> Iterator[tuple[int, int, int]]:
+        for job, number in sorted(warehouse.completed) if in_step else ():
+            total = sum(row["amount"] for row in warehouse.rows_up_to(job, number))
+            if total:
+                yield job, number, total
 
     return Case(env.program("bank"), check)
 

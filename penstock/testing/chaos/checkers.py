@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -98,7 +99,7 @@ class SequenceChecker:
             previous = max(previous, number)
         if self.last is not None and previous < self.last:
             verdict.object("lost", f"key {key!r} ends with {previous} instead of {self.last}", self.last - previous)
-        for before, behind in zip(found, found[1:], strict=False):
+        for before, behind in pairwise(found):
             if behind < before:
                 verdict.object("out of order", f"key {key!r} has {behind} behind {before}")
 

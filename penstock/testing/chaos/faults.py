@@ -52,6 +52,19 @@ def subtasks(info: Mapping[str, Any]) -> Sequence[JobProcess]:
     ]
 
 
+def living(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `info` without the processes that have died since, which the job may not have noticed yet."""
+
+    def pid(number: int | None) -> int | None:
+        return number if number is not None and _lives(number) else None
+
+    tasks = [
+        {**task, "subtasks": [{**subtask, "pid": pid(subtask["pid"])} for subtask in task["subtasks"]]}
+        for task in info["tasks"]
+    ]
+    return {**info, "tasks": tasks, "standby_pids": [number for number in info["standby_pids"] if pid(number)]}
+
+
 def choose(info: Mapping[str, Any], choices: Sequence[SubtaskChoice]) -> Sequence[JobProcess]:
     """The processes that the choices mean: each another one, as far as there are so many."""
     chosen: list[JobProcess] = []
@@ -136,8 +149,9 @@ class LiveProcess:
 
 def _check_one_machine() -> None:
     """Numbers of processes mean something on their own machine only."""
-    addresses = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-    own = ray.util.get_node_ip_address()
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    own: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    addresses = {node["NodeManagerAddress"] for node in nodes if node["Alive"]}
     if addresses != {own}:
         raise ClusterError(
             f"chaos stops and kills processes of this machine only; the cluster is on {', '.join(sorted(addresses))}: "
@@ -161,6 +175,14 @@ def _check_worker(process: JobProcess) -> None:
     ]
     if problems:
         raise ClusterError(f"{process} {' and '.join(problems)}; no signal is sent to it")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        # One that is dead, and not yet taken note of by its parent, has no words any more.
+        return bool(_words(Path(f"/proc/{pid}")))
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _words(folder: Path) -> list[str]:

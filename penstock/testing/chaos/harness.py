@@ -45,6 +45,9 @@ _TICK_SECONDS: Final = 0.05
 _OUTPUT_SECONDS: Final = 5.0
 """How long to wait for the first rows behind a recovery: a job may have none to give."""
 
+_NOTICED_SECONDS: Final = 1.0
+"""How long after a process went on again the job may still find that it had been stuck."""
+
 
 class ChaosHarness:
     """Runs one schedule against one job.
@@ -194,16 +197,18 @@ class ChaosHarness:
             raise _NothingThereError("the job did not answer")
         match fault:
             case KillSubtask(choices):
-                self._kill(faults.choose(info, choices), record)
+                self._kill(faults.choose(faults.living(info), choices), record)
             case KillManager():
+                record.on_manager = True
                 self._kill([faults.manager(info)], record)
             case KillStandby(draw):
-                found = faults.standby(info, draw)
+                found = faults.standby(faults.living(info), draw)
                 self._kill([found] if found else [], record)
-                record.outcome = HARMLESS
+                record.outcome = DONE
             case PauseSubtask(seconds, choice):
-                self._stop(faults.choose(info, [choice]), seconds, record)
+                self._stop(faults.choose(faults.living(info), [choice]), seconds, record)
             case PauseManager(seconds):
+                record.on_manager = True
                 self._stop([faults.manager(info)], seconds, record)
             case KillNode(draw):
                 self._kill_node(draw, record)
@@ -233,6 +238,7 @@ class ChaosHarness:
         live = LiveProcess(processes[0])
         self._mark(record, str(processes[0]))
         record.outcome = HARMLESS
+        record.until = record.fired + seconds + _NOTICED_SECONDS
         live.stop()
         # By a timer of its own: this thread may just wait for the very process that is stopped.
         proceeding = threading.Timer(seconds, live.proceed)

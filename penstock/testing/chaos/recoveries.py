@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from penstock.testing.chaos.report import HARMLESS, NOT_RECOVERED, RECOVERED, FaultRecord
-
-_SAME_MOMENT_S: Final = 0.02
-"""A fault is written down after it was prepared, and may be noticed meanwhile."""
 
 
 @dataclass(slots=True)
@@ -73,12 +70,11 @@ class Recoveries:
         successor = self._successor(record)
         restart = self._restart(record)
         if restart is not None:
+            record.outcome = RECOVERED
             record.detect_ms = max(0.0, round((restart["detected_monotonic"] - record.fired) * 1000, 1))
             record.restore_ms = restart["restore_ms"]
             record.first_output_ms = restart["first_output_ms"]
-            if restart["restore_ms"] is not None:
-                record.outcome = RECOVERED
-        if successor is not None and record.outcome != RECOVERED and successor.running_ms is not None:
+        elif successor is not None and record.outcome != HARMLESS and successor.running_ms is not None:
             record.outcome = RECOVERED
             record.detect_ms = max(0.0, round(successor.started_ms - record.fired_ms, 1))
             record.restore_ms = round(successor.running_ms - successor.started_ms, 1)
@@ -89,14 +85,18 @@ class Recoveries:
         return self._managers[min(behind)] if behind else None
 
     def _restart(self, record: FaultRecord) -> Mapping[str, Any] | None:
-        """The first restart whose subtasks began to run behind the fault, and which it can have caused.
+        """The first restart that was complete behind the fault, and which it can have caused.
 
         A fault that hits a job in the middle of a restart is part of that.
         """
-        candidates = []
-        for manager in self._managers.values():
-            for detected, restart in manager.restarts.items():
-                restored = None if restart["restore_ms"] is None else detected + restart["restore_ms"] / 1000
-                if detected >= record.fired - _SAME_MOMENT_S or restored is None or restored >= record.fired:
-                    candidates.append((detected, restart))
+        before = [started for started in self._managers if started < record.fired_ms]
+        if record.on_manager or not before:
+            return None
+        candidates = [
+            (detected, restart)
+            for detected, restart in self._managers[max(before)].restarts.items()
+            if restart["restore_ms"] is not None
+            and detected + restart["restore_ms"] / 1000 >= record.fired
+            and detected <= record.until
+        ]
         return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None

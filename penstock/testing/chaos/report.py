@@ -5,6 +5,7 @@ The harness fills a `ChaosRun`; the command line and `make demo-chaos` print one
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,10 @@ class FaultRecord:
 
     Args:
         fault: in words.
-        target: which process it hit.
+        target: which process it hit; on_manager: whether that was the job manager's.
         at_s: when, seconds from the beginning of the run; None: it was not fired.
         fired: the same, monotonic seconds of this machine; `fired_ms`: civil time, ms UTC.
+        until: monotonic seconds; what the job notices later has another cause.
         outcome: one of the words of this module.
         detect_ms: from the fault until the job noticed.
         restore_ms: from there until all subtasks ran again.
@@ -44,9 +46,11 @@ class FaultRecord:
 
     fault: str
     target: str = ""
+    on_manager: bool = False
     at_s: float | None = None
     fired: float = 0.0
     fired_ms: float = 0.0
+    until: float = math.inf
     outcome: str = NOT_FIRED
     detect_ms: float | None = None
     restore_ms: float | None = None

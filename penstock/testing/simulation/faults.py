@@ -7,7 +7,29 @@ a failing run can be read.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+
+_FACTORS: Final = (0.0, 0.5, 1.0, 3.0)
+_BUDGETS: Final = (0.3, 1.0, 1.5)
+_SWARM: Final = (
+    "kill_subtask",
+    "kill_manager",
+    "storage",
+    "slow",
+    "disk_full",
+    "commit",
+    "repeat",
+    "stuck",
+    "clock_jump",
+    "rescale",
+    "savepoint",
+    "branch",
+    "suspend",
+    "drain",
+    "corrupt",
+)
 
 
 class Crash(BaseException):
@@ -54,6 +76,14 @@ class FaultRates:
     suspend: float = 0.0004
     drain: float = 0.0001
     corrupt: float = 0.0001
+
+    def some(self, chosen: random.Random) -> FaultRates:
+        """Other rates for one run: none of some faults, and more of others, as a run that has all of them has few of each.
+
+        Source: Groce et al., "Swarm Testing", ISSTA 2012.
+        """
+        rates = {name: getattr(self, name) * chosen.choice(_FACTORS) for name in _SWARM}
+        return replace(self, budget=max(1, round(self.budget * chosen.choice(_BUDGETS))) if self.budget else 0, **rates)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ the warehouse and the mailbox.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.elements import SnapshotKind
@@ -20,8 +21,11 @@ from penstock.testing.simulation.faults import Dice
 if TYPE_CHECKING:  # the world's values, which the world hands in
     from penstock.testing.simulation.world import Job, ManagerProcess
 
+Happening: TypeAlias = "Callable[[Job, ManagerProcess, str], None]"
+"""Does something to a job and its real manager; the text says what."""
 PARALLELISMS: Final = (1, 2, 3)
-_SAVEPOINTS: Final = "memory://savepoints"
+ROOT: Final = "memory://simulation"
+SAVEPOINTS: Final = "memory://savepoints"
 _STUCK_STEPS: Final = (50, 1500)
 _JUMP_MS: Final = 20_000
 
@@ -46,6 +50,21 @@ class Misfortunes:
         self._disk = disk
         self._clock = clock
         self._stuck: tuple[LocalAttempt, Place, int] | None = None
+        rates = dice.rates
+        self._table: Sequence[tuple[float, str, Happening]] = (
+            (rates.kill_subtask, "kill a subtask", self._kill),
+            (rates.kill_manager, "kill the manager", self._kill_manager),
+            (rates.disk_full, "the disk is full for a while", self._fill),
+            (rates.clock_jump, "civil time jumps", self._jump),
+            (rates.stuck, "a subtask is stuck", self._stick),
+            (rates.rescale, "rescale", self._rescale),
+            (rates.savepoint, "savepoint", self._save),
+            (rates.branch, "savepoint for a second job", self._begin_branch),
+            (rates.suspend, "stop with a savepoint", self._suspend),
+            (rates.drain, "drain", self._drain),
+            (rates.corrupt, "a file is damaged", self._damage),
+        )
+        self._any = sum(rate for rate, _, _ in self._table)
 
     def forget(self) -> None:
         """The job has ended."""
@@ -54,50 +73,72 @@ class Misfortunes:
 
     def strike(self, job: Job) -> None:
         """What happens before the next step."""
-        real, rates, dice = job.real, self._dice.rates, self._dice
+        real = job.real
         assert real is not None
         manager = real.manager
         self._free_stuck(manager)
-        if dice.strikes(rates.disk_full, "the disk is full for a while"):
+        # One draw decides whether anything happens, and what: most of the time nothing does.
+        drawn = self._dice.chosen.random()
+        if drawn >= self._any:
+            return
+        for rate, what, act in self._table:
+            drawn -= rate
+            if drawn < 0:
+                if manager.status is JobStatus.RUNNING or act in (self._kill_manager, self._fill, self._jump):
+                    act(job, real, what)
+                return
+
+    def _happens(self, what: str) -> bool:
+        return self._dice.strikes(1.0, what)
+
+    def _fill(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if self._happens(what):
             self._disk.fill()
-        if dice.strikes(rates.clock_jump, "civil time jumps"):
-            self._clock.jump(dice.chosen.randint(-_JUMP_MS, _JUMP_MS))
-        if dice.strikes(rates.kill_manager, "kill the manager"):
-            self._kill_manager(job, real)
-        elif manager.status is JobStatus.RUNNING:
-            self._strike_running(job, manager)
 
-    def _strike_running(self, job: Job, manager: LocalManager) -> None:
-        rates, dice = self._dice.rates, self._dice
-        if dice.strikes(rates.kill_subtask, "kill a subtask"):
-            self.kill_subtask(manager)
-        elif manager.attempt.ready and self._stuck is None and dice.strikes(rates.stuck, "a subtask is stuck"):
-            self._stick(manager.attempt)
-        elif dice.strikes(rates.rescale, "rescale"):
-            parallelism = dice.chosen.choice(PARALLELISMS)
+    def _jump(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if self._happens(what):
+            self._clock.jump(self._dice.chosen.randint(-_JUMP_MS, _JUMP_MS))
+
+    def _kill_manager(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if not self._happens(what):
+            return
+        if self._dice.chosen.random() < self._dice.rates.zombie:
+            self._dice.note("it goes on as a zombie")
+            job.zombies.append(real)
+        job.real = None
+        self.branch = None
+
+    def _kill(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if self._happens(what):
+            self.kill_subtask(real.manager)
+
+    def _rescale(self, job: Job, real: ManagerProcess, what: str) -> None:
+        parallelism = self._dice.chosen.choice(PARALLELISMS)
+        if self._happens(f"{what} to {parallelism}"):
             job.program = job.program.rescaled(parallelism)
-            manager.rescale(parallelism)
-        elif manager.coordinator.latest is not None and dice.strikes(rates.corrupt, "a file is damaged"):
-            self._damage(job, manager)
-        else:
-            self._snapshot(job, manager)
+            real.manager.rescale(parallelism)
 
-    def _snapshot(self, job: Job, manager: LocalManager) -> None:
-        rates, dice = self._dice.rates, self._dice
-        if dice.strikes(rates.savepoint, "savepoint"):
-            self._request(manager, SnapshotKind.SAVEPOINT)
-        elif job.savepoint is None and dice.strikes(rates.branch, "savepoint for a second job"):
-            self.branch = self._request(manager, SnapshotKind.SAVEPOINT)
-        elif dice.strikes(rates.suspend, "stop with a savepoint"):
-            self._request(manager, SnapshotKind.SUSPEND)
-        elif job.case.check_drained is not None and dice.strikes(rates.drain, "drain"):
+    def _save(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if self._happens(what):
+            self._request(real.manager, SnapshotKind.SAVEPOINT)
+
+    def _begin_branch(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if job.savepoint is None and self._happens(what):
+            self.branch = self._request(real.manager, SnapshotKind.SAVEPOINT)
+
+    def _suspend(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if self._happens(what):
+            self._request(real.manager, SnapshotKind.SUSPEND)
+
+    def _drain(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if job.case.check_drained is not None and self._happens(what):
             job.drained = True
-            manager.drain(_SAVEPOINTS)
+            real.manager.drain(SAVEPOINTS)
 
     @staticmethod
     def _request(manager: LocalManager, kind: SnapshotKind) -> int | None:
         try:
-            return manager.request(kind, _SAVEPOINTS)
+            return manager.request(kind, SAVEPOINTS)
         except CheckpointError:
             # It is being stopped already.
             return None
@@ -108,14 +149,10 @@ class Misfortunes:
         place = self._dice.chosen.choice(manager.attempt.places)
         manager.fail(WorkerLostError(f"killed: subtask {place}"), place)
 
-    def _kill_manager(self, job: Job, real: ManagerProcess) -> None:
-        if self._dice.chosen.random() < self._dice.rates.zombie:
-            self._dice.note("it goes on as a zombie")
-            job.zombies.append(real)
-        job.real = None
-        self.branch = None
-
-    def _stick(self, attempt: LocalAttempt) -> None:
+    def _stick(self, job: Job, real: ManagerProcess, what: str) -> None:
+        attempt = real.manager.attempt
+        if self._stuck is not None or not attempt.ready or not self._happens(what):
+            return
         number = attempt.ready.pop(self._dice.chosen.randrange(len(attempt.ready)))
         until = self._dice.step + self._dice.chosen.randint(*_STUCK_STEPS)
         self._stuck = attempt, attempt.places[number], until
@@ -132,14 +169,15 @@ class Misfortunes:
             if self._dice.chosen.random() < 0.5:
                 manager.fail(WorkerLostError(f"not heard of for long: subtask {place}"), place)
 
-    def _damage(self, job: Job, manager: LocalManager) -> None:
+    def _damage(self, job: Job, real: ManagerProcess, what: str) -> None:
         """Change a byte of a file that the job would go on from, and make it do so."""
-        latest = manager.coordinator.latest
-        assert latest is not None
-        folder = f"memory://simulation/{job.job_id}"
+        latest = real.manager.coordinator.latest
+        if latest is None or job.corrupted is not None:
+            return
+        folder = f"{ROOT}/{job.job_id}"
         files = sorted({f"{folder}/{file.path}" for file in latest.files() if file.length})
         files = [file for file in files if file in self._disk.blobs]
-        if files and job.corrupted is None:
+        if files and self._happens(what):
             job.corrupted = self._dice.chosen.choice(files)
             self._disk.flip(job.corrupted)
-            self.kill_subtask(manager)
+            self.kill_subtask(real.manager)

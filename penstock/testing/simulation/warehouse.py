@@ -20,31 +20,39 @@ class Warehouse:
     """Committed rows, by the transaction that brought them.
 
     Attributes:
-        completed: the checkpoints of the job that were complete, as far as its managers knew; the world adds to it.
+        completed: job and number of the checkpoints that were complete, as far as managers knew; the world adds to it.
     """
 
     def __init__(self) -> None:
-        self._committed: dict[tuple[str, int], pa.Table] = {}
-        self.completed: set[int] = set()
+        self._committed: dict[tuple[int, int, str], pa.Table] = {}
+        self.completed: set[tuple[int, int]] = set()
 
     def commit(self, committable: Committable) -> None:
         """Show the rows, unless this transaction was committed before."""
-        self._committed.setdefault((committable.writer, committable.checkpoint), committable.data)
+        job, _, writer = committable.writer.partition("/")
+        self._committed.setdefault((int(job), committable.checkpoint, writer), committable.data)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """All rows that are visible."""
         return [row for table in self._committed.values() for row in table.to_pylist()]
 
-    def rows_up_to(self, checkpoint: int) -> list[dict[str, Any]]:
-        """The rows of all transactions of a job up to one of its checkpoints."""
-        return [row for (_, number), table in self._committed.items() if number <= checkpoint for row in table.to_pylist()]
+    def rows_up_to(self, job: int, checkpoint: int) -> list[dict[str, Any]]:
+        """The rows of all transactions up to a checkpoint of a job."""
+        return Warehouse._of(self._until(job, checkpoint + 1)).rows
 
-    def branch(self, savepoint: int) -> Warehouse:
-        """Another warehouse, with what is there now of what the job had written before a savepoint."""
-        other = Warehouse()
-        other._committed = {key: table for key, table in self._committed.items() if key[1] < savepoint}
-        return other
+    def branch(self, job: int, savepoint: int) -> Warehouse:
+        """Another warehouse, with what is there now of what was written before a savepoint of a job."""
+        return Warehouse._of(self._until(job, savepoint))
+
+    def _until(self, job: int, checkpoint: int) -> dict[tuple[int, int, str], pa.Table]:
+        return {key: table for key, table in self._committed.items() if key[:2] < (job, checkpoint)}
+
+    @staticmethod
+    def _of(committed: dict[tuple[int, int, str], pa.Table]) -> Warehouse:
+        warehouse = Warehouse()
+        warehouse._committed = committed
+        return warehouse
 
 
 class WarehouseSink(TransactionalSink):
@@ -53,14 +61,16 @@ class WarehouseSink(TransactionalSink):
     Args:
         warehouse: where to.
         dice: decides at which commits a process dies.
+        job: number of the job in the run, part of the names of its transactions.
     """
 
-    def __init__(self, warehouse: Warehouse, dice: Dice) -> None:
+    def __init__(self, warehouse: Warehouse, dice: Dice, job: int) -> None:
+        self._job = job
         self._warehouse = warehouse
         self._dice = dice
 
     def open(self, context: ConnectorContext) -> TransactionalWriter:
-        return _WarehouseWriter(f"{context.operator}-{context.subtask}-{self._dice.chosen.getrandbits(64):x}")
+        return _WarehouseWriter(f"{self._job}/{context.operator}-{context.subtask}-{self._dice.chosen.getrandbits(64):x}")
 
     def commit(self, committables: Sequence[Committable], context: ConnectorContext) -> None:
         for number, committable in enumerate(committables):

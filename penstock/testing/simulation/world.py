@@ -8,6 +8,7 @@ savepoint is gone on with from it, and a savepoint on the way may become a job o
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Final
 
 from penstock.engine.checkpointing.config import FixedDelay
 from penstock.engine.checkpointing.store import RestorePlan
+from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import JobStatus
@@ -25,12 +27,10 @@ from penstock.savepoints.store import FolderJobStore, find_checkpoint
 from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Crash, Dice, FaultRates
 from penstock.testing.simulation.mail import SimulatedMailbox
-from penstock.testing.simulation.misfortunes import Misfortunes
+from penstock.testing.simulation.misfortunes import ROOT, SAVEPOINTS, Misfortunes
 from penstock.testing.simulation.scenario import Case, Check, Outcome, Scenario
 from penstock.testing.simulation.warehouse import Warehouse, WarehouseSink
 
-ROOT: Final = "memory://simulation"
-SAVEPOINTS: Final = "memory://savepoints"
 _MOST_STEPS: Final = 60_000
 _PATIENCE: Final = 0.05
 _ZOMBIE_TURNS: Final = 0.3
@@ -62,12 +62,14 @@ class Job:
     """A job of a run.
 
     Args:
+        number: counts the jobs of the run.
         job_id: names its folder.
         case, program: what runs; the program as it was rescaled last.
         warehouse: where its rows go.
         start: the savepoint that it goes on from.
     """
 
+    number: int
     job_id: str
     case: Case
     program: JobProgram
@@ -75,8 +77,10 @@ class Job:
     start: RestorePlan | None = None
     real: ManagerProcess | None = None
     zombies: list[ManagerProcess] = field(default_factory=list)
-    savepoint: tuple[int, str] | None = None
-    """The number and URL of the savepoint that a second job is to start from."""
+    savepoint: str | None = None
+    """The URL of the savepoint that a second job is to start from."""
+    branch: Warehouse | None = None
+    """What had been written when it was complete."""
     suspended: str | None = None
     """The URL of the savepoint that the job was stopped with."""
     drained: bool = False
@@ -89,7 +93,7 @@ class _World:
         self._scenario = scenario
         self._seed = seed
         self._random = random.Random(seed)
-        self._dice = Dice(self._random, rates)
+        self._dice = Dice(self._random, rates.some(self._random))
         self._clock = SimulatedClock()
         self._disk = Disk(self._dice, self._clock, self._meanwhile)
         self._delay = self._random.choice([0, 10, 1000])
@@ -113,10 +117,10 @@ class _World:
 
     def _new_job(self, warehouse: Warehouse, start: str | None = None) -> Job:
         self._jobs += 1
-        sink = WarehouseSink(warehouse, self._dice)
+        sink = WarehouseSink(warehouse, self._dice, self._jobs)
         case = self._scenario.build(sink, random.Random(f"{self._seed} program"))
         program = self._with_restarts(case.program)
-        job = Job(f"job-{self._jobs}", case, program, warehouse)
+        job = Job(self._jobs, f"job-{self._jobs}", case, program, warehouse)
         if start is not None:
             found = find_checkpoint(start, self._calm_disk.open)
             graph = program.physical(found.checkpoint.split_parallelism)
@@ -145,6 +149,8 @@ class _World:
             dice.step += 1
             if job.real is None:
                 self._start_manager()
+                if self._violations:
+                    return None
                 continue
             try:
                 self._misfortunes.strike(job)
@@ -155,7 +161,7 @@ class _World:
             self._turn(self._whose_turn(job.real))
             if job.real is not None and job.real.manager.status.ended:
                 return self._judge(job.real, waiting)
-            if job.real is None and self._violations:
+            if self._violations:
                 return None
         self._violations.append(f"the job had not ended after {_MOST_STEPS} steps: {self._condition()}")
         return None
@@ -212,6 +218,9 @@ class _World:
         except Crash:
             self._on_crash(one)
         self._learn(one)
+        stopped = one.manager.coordinator.suspended is not None
+        if one.manager.error is not None and not stopped and not self._is_expected(one.manager.error):
+            self._violations.append(f"a subtask failed: {one.manager.error}")
         if one in job.zombies and (one.manager.status.ended or one.manager.error is not None):
             job.zombies.remove(one)
 
@@ -223,18 +232,26 @@ class _World:
     def _learn(self, one: ManagerProcess) -> None:
         """What a user and a checker know of the job."""
         job, manager = self._job, one.manager
-        job.warehouse.completed.add(manager.completed)
+        job.warehouse.completed.add((job.number, manager.completed))
         suspended = manager.coordinator.suspended
         if suspended is not None and isinstance(url := manager.outcomes.get(suspended.checkpoint), str):
             job.suspended = url
-            job.warehouse.completed.add(suspended.checkpoint)
+            job.warehouse.completed.add((job.number, suspended.checkpoint))
         if self._misfortunes.branch is not None and one is job.real:
             outcome = manager.outcomes.get(self._misfortunes.branch)
             if isinstance(outcome, str):
-                job.savepoint = self._misfortunes.branch, outcome
-                self._branch = job.warehouse.branch(self._misfortunes.branch)
+                job.savepoint = outcome
+                job.branch = job.warehouse.branch(job.number, self._misfortunes.branch)
             if outcome is not None:
                 self._misfortunes.branch = None
+
+    def _is_expected(self, error: BaseException | None) -> bool:
+        """Whether nothing but what the world does can have made an attempt fail."""
+        while error is not None:
+            if isinstance(error, WorkerLostError | CheckpointError | FencedError):
+                return True
+            error = error.__cause__
+        return False
 
     def _on_crash(self, one: ManagerProcess) -> None:
         """The process died in which the code ran that was called last."""
@@ -251,8 +268,21 @@ class _World:
 
     # The end
 
+    def _find_stop(self, job: Job) -> None:
+        """A manager may have died as soon as the savepoint that stopped the job was there, and told nobody."""
+        marks = [path for path in self._disk.under(f"{ROOT}/{job.job_id}") if path.endswith((".ended", "/savepoint"))]
+        if job.suspended is not None or any(mark.endswith(".ended") for mark in marks):
+            return
+        for mark in marks:
+            used = json.loads(self._disk.blobs[f"{ROOT}/{job.job_id}/{mark}"])
+            if used["kind"] == SnapshotKind.SUSPEND.value and self._disk.under(used["savepoint"]):
+                job.suspended = used["savepoint"]
+                job.warehouse.completed.add((job.number, used["checkpoint"]))
+
     def _judge(self, real: ManagerProcess, waiting: list[Job]) -> Job | None:
         job, manager = self._job, real.manager
+        if manager.status is JobStatus.FINISHED:
+            self._find_stop(job)
         if job.suspended is not None and not (job.drained and manager.status is JobStatus.FINISHED):
             job.zombies.clear()
             self._misfortunes.forget()
@@ -262,8 +292,8 @@ class _World:
             return None
         self._check(job.case.check_drained or job.case.check if job.suspended else job.case.check)
         self._check_folder(real)
-        if job.savepoint is not None:
-            waiting.append(self._new_job(self._branch, job.savepoint[1]))
+        if job.savepoint is not None and job.branch is not None:
+            waiting.append(self._new_job(job.branch, job.savepoint))
         self._misfortunes.forget()
         return None
 

@@ -16,6 +16,7 @@ from penstock.engine.connectors import Committable, ConnectorContext
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
 from penstock.engine.graph.logical import resumed
+from penstock.engine.operators.sink import SinkFactory
 from tests.connectors.reading import read_table
 
 FORMATS = ["parquet", "csv", "json"]
@@ -123,7 +124,6 @@ def _leave(folder: Path, context: ConnectorContext) -> Path:
 
 def test_a_writer_removes_what_those_before_it_left_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path
-    folder.mkdir(exist_ok=True)
     mine = [_leave(folder, _context(subtask, 8)) for subtask in (1, 4, 7)]
     others = [
         _leave(folder, context)
@@ -156,12 +156,12 @@ def test_all_files_of_a_writer_have_one_schema(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["error", "overwrite", "append"])
 def test_a_job_that_goes_on_keeps_the_files(tmp_path: Path, mode: Any) -> None:
-    FileSink(tmp_path, "csv").commit(_prepared(FileSink(tmp_path, "csv"), [1], [2])[:1], _context())
     env = ps.StreamEnvironment(runtime="local")
     env.from_collection([{"i": 2}]).sink_to(FileSink(tmp_path, "csv", mode=mode))
-    builder = env._program.graph.build()
-    (sink,) = [node.role.sink for node in resumed(builder) if hasattr(node.role, "sink")]
-    assert sink.path == str(tmp_path)
+    logical = env.program().logical
+    committables = _prepared(FileSink(tmp_path, "csv"), [1], [2])
+    FileSink(tmp_path, "csv").commit(committables[:1], _context())
+    (sink,) = [node.role.sink for node in resumed(logical) if isinstance(node.role, SinkFactory)]
     sink.check(None)
     sink.prepare()
     assert _shown(tmp_path) == [1]

@@ -84,11 +84,13 @@ class TestAborted:
         assert outcome is Acknowledgement.DISCARDED
         assert [file.path for file in of(Delete, late)[0].files] == ["c"]
 
-    def test_manifest_whose_write_failed_is_deleted_as_it_may_be_there(self) -> None:
+    def test_manifest_whose_write_failed_may_be_there_and_be_restored_until_a_later_one_is(self) -> None:
         job = running(tolerable_failures=5)
         job.trigger(1.0)
         job.ack_all(1, "a")
-        (delete,) = of(Delete, job.coordinator.on_store_failed(1, "time-out", 1.0))
+        assert of(Delete, job.coordinator.on_store_failed(1, "time-out", 1.0)) == []
+        job.trigger(2.0)
+        (delete,) = of(Delete, job.complete(2, "b"))
         assert [checkpoint.checkpoint for checkpoint in delete.checkpoints] == [1]
         assert paths_of(delete.files) == {"a"}
 
@@ -120,7 +122,9 @@ class TestSavepoints:
         job = running()
         number, _ = job.request(SAVEPOINT)
         job.ack_all(number, "part")
-        (delete,) = of(Delete, job.coordinator.on_store_failed(number, "time-out", 1.0))
+        assert of(Delete, job.coordinator.on_store_failed(number, "time-out", 1.0)) == []
+        job.trigger(2.0)
+        (delete,) = of(Delete, job.complete(2, "a"))
         assert [checkpoint.checkpoint for checkpoint in delete.checkpoints] == [number]
         assert (paths_of(delete.files), delete.savepoint) == ({"part"}, number)
 

@@ -1,0 +1,59 @@
+"""Chaos: processes of a running job are killed and stopped by a schedule, and checkers look for what that has cost.
+
+`ChaosHarness(job, ChaosSchedule.random(seed)).run()` shakes any job that takes checkpoints; `penstock chaos run` does
+so from the command line. Simulation (`penstock.testing.simulation`) finds more faults in less time; this shows that the
+processes, the cluster and the storage that one really has keep what it promises.
+"""
+
+from penstock.testing.chaos.checkers import BankChecker, EventRuleChecker, OracleChecker, SequenceChecker, Verdict
+from penstock.testing.chaos.harness import ChaosHarness
+from penstock.testing.chaos.jobs import JOBS, ChaosJob
+from penstock.testing.chaos.report import ChaosReport, ChaosRun, FaultRecord
+from penstock.testing.chaos.runs import chaos_environment, run_chaos_flow, run_chaos_job
+from penstock.testing.chaos.schedule import (
+    AfterCheckpoints,
+    AfterFault,
+    AfterSeconds,
+    ChaosSchedule,
+    KillManager,
+    KillNode,
+    KillStandby,
+    KillSubtask,
+    PauseManager,
+    PauseSubtask,
+    Rescale,
+    ScheduledFault,
+    SubtaskChoice,
+    TakeSavepoint,
+)
+
+__all__ = [
+    "JOBS",
+    "AfterCheckpoints",
+    "AfterFault",
+    "AfterSeconds",
+    "BankChecker",
+    "ChaosHarness",
+    "ChaosJob",
+    "ChaosReport",
+    "ChaosRun",
+    "ChaosSchedule",
+    "EventRuleChecker",
+    "FaultRecord",
+    "KillManager",
+    "KillNode",
+    "KillStandby",
+    "KillSubtask",
+    "OracleChecker",
+    "PauseManager",
+    "PauseSubtask",
+    "Rescale",
+    "ScheduledFault",
+    "SequenceChecker",
+    "SubtaskChoice",
+    "TakeSavepoint",
+    "Verdict",
+    "chaos_environment",
+    "run_chaos_flow",
+    "run_chaos_job",
+]

@@ -1,0 +1,130 @@
+"""Whole chaos runs: submits a job, has the harness shake it, waits for its end, and has its output judged.
+
+The command line and our tests call it, for the jobs that come with the harness or for a flow of the user's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from penstock.engine.durations import Duration, parse_duration
+from penstock.engine.errors import JobCancelledError, JobFailedError
+from penstock.engine.job import CollectResult, JobHandle
+from penstock.environment import StreamEnvironment
+from penstock.recovery import checkpoints, fixed_delay
+from penstock.testing.chaos.harness import ChaosHarness
+from penstock.testing.chaos.jobs import KEYS, ChaosJob
+from penstock.testing.chaos.report import ChaosRun
+from penstock.testing.chaos.schedule import ChaosSchedule
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+RATE: Final = 2000.0
+"""Rows a second that go into a job: what a process function does with ease while the job restarts again and again."""
+
+
+def chaos_environment(
+    storage: str, parallelism: int = 2, address: str | None = None, interval: Duration = "250ms"
+) -> StreamEnvironment:
+    """An environment whose jobs take checkpoints often, and restart at once as often as it takes.
+
+    Args:
+        storage: URL of the folder for the checkpoints.
+        parallelism: of all operators.
+        address: of a running cluster; None: the one that is connected, or a new one.
+        interval: between checkpoints.
+    """
+    env = StreamEnvironment(
+        parallelism=parallelism,
+        checkpoints=checkpoints(interval, storage, savepoints=f"{storage.rstrip('/')}/savepoints"),
+        restart=fixed_delay(attempts=10_000, delay="10ms"),
+        address=address,
+    )
+    env.configure({"heartbeat.timeout": "1s"})
+    return env
+
+
+def run_chaos_job(
+    job: ChaosJob,
+    schedule: ChaosSchedule,
+    env: StreamEnvironment,
+    duration: Duration = "10s",
+    rate: float = RATE,
+    cluster: Cluster | None = None,
+) -> ChaosRun:
+    """One schedule against one of the jobs that come with the harness, from its beginning to its end.
+
+    Args:
+        job: which.
+        schedule: what goes wrong when.
+        env: where it runs; `chaos_environment` makes one.
+        duration: how long it runs if nothing goes wrong.
+        rate: rows a second.
+        cluster: where the nodes are that may be killed.
+    """
+    rows = math.ceil(rate * parse_duration(duration, "duration") / 1000 / KEYS) * KEYS
+    collected = job.build(env, rows, rate).collect()
+    epochs = _Epochs(collected)
+    name = f"chaos {job.name}" if schedule.seed is None else f"chaos {job.name} {schedule.seed}"
+    handle = env.submit(name)
+    run = _shake(handle, schedule, cluster, epochs.take)
+    if not run.problems:
+        run.verdicts.extend(job.check([*epochs.taken, collected.take()], rows))
+    return run
+
+
+def run_chaos_flow(
+    build: Callable[[StreamEnvironment], object],
+    name: str,
+    schedule: ChaosSchedule,
+    env: StreamEnvironment,
+) -> ChaosRun:
+    """One schedule against a flow of the user's, which is cancelled behind it if it has not ended.
+
+    Args:
+        build: writes the program.
+        name: of the job.
+        schedule: what goes wrong when.
+        env: where it runs.
+    """
+    build(env)
+    handle = env.submit(name)
+    try:
+        return ChaosHarness(handle, schedule).run()
+    finally:
+        handle.cancel()
+
+
+def _shake(
+    handle: JobHandle, schedule: ChaosSchedule, cluster: Cluster | None, observe: Callable[[], None]
+) -> ChaosRun:
+    try:
+        run = ChaosHarness(handle, schedule, cluster, observe=observe).run()
+        while not run.problems and handle.pump(0.05):
+            observe()
+        handle.raise_if_ended_badly()
+    except (JobFailedError, JobCancelledError) as error:
+        if str(error) not in run.problems:
+            run.problems.append(str(error))
+    finally:
+        handle.cancel()
+    run.status = handle.status().value
+    return run
+
+
+class _Epochs:
+    """The rows of a job by what became visible together."""
+
+    def __init__(self, collected: CollectResult) -> None:
+        self._collected = collected
+        self.taken: list[pa.Table] = []
+
+    def take(self) -> None:
+        """See what has become visible since the last call."""
+        if (rows := self._collected.take()).num_rows:
+            self.taken.append(rows)

@@ -1,0 +1,206 @@
+"""How long does a job with 100 MB of keyed state stand still while it is rescaled, 2 -> 3 -> 1? Is its output exact?
+
+A running aggregate over a bounded input at 1,000,000 rows/s, as long as the rescales need. The last rows have each key
+once and are marked, so that what comes out behind them is the whole of each key, and is compared with NumPy's. Run by
+`perf/run.py rescale`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock import DataStream, StreamEnvironment, col
+from penstock import max as max_of
+from penstock.engine.job import CollectResult
+from penstock.recovery import checkpoints
+from perf.generators import values
+from perf.harness import BenchmarkError, Options, Reading, Result, spread
+from perf.keyed_state import (
+    AGGREGATES,
+    FULL_AFTER,
+    STATE,
+    DetailedResult,
+    Keys,
+    completed,
+    environment,
+    input_rows,
+    keys_of,
+    let_run,
+    submitted,
+    summary,
+    until,
+    until_checkpoints,
+    until_full,
+)
+from perf.recovery import StampingSink, first_rows
+
+_NAME: Final = "rescale"
+_SIZE_MB: Final = 100
+_RATE: Final = 1_000_000.0
+_INTERVAL: Final = 5.0
+_BETWEEN_SECONDS: Final = 3.0
+_SECONDS_A_STEP: Final = 12
+"""Of input, for the seconds between two rescales, and those that one takes on a busy machine."""
+_SLOT_CPUS: Final = 0.5
+"""So that three slots fit on two cores."""
+_PARALLELISM: Final = (3, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The rows.
+
+    Args:
+        keys: how many.
+        rows: how many, at least 2 a key of which come before the marked ones.
+    """
+
+    keys: int
+    rows: int
+
+    @property
+    def marked_from(self) -> int:
+        """The number of the first marked row."""
+        return self.rows - FULL_AFTER * self.keys
+
+    def mark(self, numbers: np.ndarray[Any, Any]) -> pa.Array:
+        """1 for the rows of the end, 0 for others."""
+        return pa.array((numbers >= self.marked_from).astype(np.int64))
+
+
+def run(options: Options, wanted: str = "") -> Iterator[Result]:
+    """Measure, if the name of a variant contains `wanted`."""
+    for parallelism in _PARALLELISM:
+        if wanted in _variant(options, parallelism):
+            break
+    else:
+        return
+    runs = [_rescaled(options) for _ in range(options.repetitions)]
+    for step, parallelism in enumerate(_PARALLELISM):
+        variant = _variant(options, parallelism)
+        if wanted in variant:
+            yield result_of(variant, [pauses[step] for pauses, _ in runs], [mb for _, mb in runs])
+
+
+def _variant(options: Options, parallelism: int) -> str:
+    before = [options.parallelism, *_PARALLELISM][_PARALLELISM.index(parallelism)]
+    return f"{before} to {parallelism}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """One rescale, in milliseconds.
+
+    Args:
+        said: how long the job stood still, as it says.
+        seen: from the call, which takes a checkpoint first, to the first rows that a sink saw of the new attempt.
+    """
+
+    said: float
+    seen: float
+
+
+def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) -> Result:
+    """The result for repeated rescales; latency is the pause that the job tells."""
+    said = [pause.said for pause in pauses]
+    figures = {
+        "pause_ms": summary(said),
+        "call_to_first_output_ms": summary([pause.seen for pause in pauses]),
+        "state_mb": summary(state_mb),
+        "output": "exact",
+    }
+    readings = [_reading([one]) for one in said]
+    return DetailedResult(_NAME, variant, _reading(said), spread(said), readings, figures)
+
+
+def _reading(said: Sequence[float]) -> Reading:
+    p50, p99 = np.quantile(said, [0.5, 0.99]).tolist()
+    return Reading(None, None, None, {"p50": p50, "p99": p99})
+
+
+def program(env: StreamEnvironment, given: Input, rate: float | None, stamps: str) -> CollectResult:
+    """Running aggregates of the rows, stamped; those behind marked rows are collected."""
+    more = {"mark": given.mark}
+    keyed: DataStream = (
+        input_rows(env, Keys(given.keys), given.rows, rate, more)
+        .key_by("key")
+        .aggregate(**AGGREGATES, mark=max_of("mark"))
+        .name(STATE)
+    )
+    keyed.sink_to(StampingSink(stamps)).name("stamp")
+    return keyed.filter(col("mark") == 1).collect()
+
+
+def check(found: pa.Table, given: Input) -> None:
+    """Compare what was collected with NumPy's: no update twice, and the last one of each key has all of its rows.
+
+    Raises:
+        BenchmarkError: it is wrong.
+    """
+    key, n, total, low, high = (found.column(name).to_numpy() for name in ("key", "n", "total", "low", "high"))
+    order = np.lexsort((n, key))
+    key, n, total, low, high = (column[order] for column in (key, n, total, low, high))
+    last = np.append(key[1:] != key[:-1], True)
+    twice = int(np.count_nonzero((key[1:] == key[:-1]) & (n[1:] == n[:-1])))
+    right = expected(given)
+    same = all(
+        np.array_equal(column[last], wanted) for column, wanted in zip((key, n, total, low, high), right, strict=True)
+    )
+    if twice or not same:
+        raise BenchmarkError(
+            f"{_NAME}: {twice} updates came twice, and {int(last.sum())} keys have {int(n[last].sum())} rows with a "
+            f"total of {total[last].sum()}, not {len(right[0])} with {given.rows} and {right[2].sum()}, or other values"
+        )
+
+
+def expected(given: Input) -> tuple[np.ndarray[Any, Any], ...]:
+    """Keys, counts, sums, lowest and highest values, by NumPy, ascending by key."""
+    pool = values().to_numpy()
+    counts, sums = np.zeros(given.keys, np.int64), np.zeros(given.keys)
+    low, high = np.full(given.keys, np.inf), np.full(given.keys, -np.inf)
+    for begin in range(0, given.rows, len(pool)):
+        numbers = np.arange(begin, min(begin + len(pool), given.rows))
+        key = Keys(given.keys)(numbers).to_numpy()
+        v = pool[numbers % len(pool)]
+        counts += np.bincount(key, minlength=given.keys)
+        sums += np.bincount(key, v, minlength=given.keys)
+        np.minimum.at(low, key, v)
+        np.maximum.at(high, key, v)
+    return np.arange(given.keys), counts, sums, low, high
+
+
+def _rescaled(options: Options) -> tuple[list[Pause], float]:
+    """The pauses of one run, whose output was exact; and its state, in megabytes."""
+    keys = keys_of(_SIZE_MB)
+    given = Input(keys, int(2 * FULL_AFTER * keys + _RATE * _SECONDS_A_STEP * (len(_PARALLELISM) + 1)))
+    with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
+        stamps = Path(folder) / "stamps"
+        stamps.mkdir()
+        settings = checkpoints(f"{_INTERVAL:g}s", str(Path(folder) / "checkpoints"))
+        env = environment(options, settings, slot_cpus=_SLOT_CPUS)
+        program(env, given, _RATE, str(stamps))
+        with submitted(env, _NAME) as job:
+            until_full(job, keys)
+            info = until_checkpoints(job, 1, _INTERVAL)
+            state_mb = completed(info)[-1]["bytes"] / 1e6
+            pauses = []
+            for parallelism in _PARALLELISM:
+                let_run(job, _BETWEEN_SECONDS)
+                called = time.monotonic()
+                said = job.rescale(parallelism)
+                until(
+                    job, lambda info, called=called: first_rows(stamps, called) is not None, "rows of the new attempt"
+                )
+                first = first_rows(stamps, called)
+                assert first is not None
+                pauses.append(Pause(said * 1000, (first - called) * 1000))
+            check(job.result(), given)
+    return pauses, state_mb

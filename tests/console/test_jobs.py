@@ -1,0 +1,124 @@
+"""The commands on jobs against a real Ray cluster: from `run -d` to `cancel`, by name, as a user types them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.conftest import Penstock
+
+pytestmark = pytest.mark.ray
+HOME = os.path.expanduser("~")
+"""Where Ray keeps the token of its clusters."""
+
+FLOW = """
+import penstock as ps
+from penstock import DataGenSource, RandomInt
+
+def doubled(row):
+    return {"k": row["k"], "twice": 2 * row["k"]}
+
+def flow(env):
+    rows = env.from_source(DataGenSource({"k": RandomInt(0, 20)}, rows=None, rate=200.0)).uid("numbers")
+    rows = rows.map(doubled, returns={"k": "int64", "twice": "int64"}).uid("doubled")
+    rows.key_by("k").aggregate(n=ps.count()).uid("counts").sink_to(ps.FileSink("out", "json", mode="append")).uid("out")
+
+def printing(env):
+    env.from_collection([1]).print()
+"""
+
+
+@pytest.fixture
+def jobs(penstock: Penstock, folder: Path, ray_cluster: None) -> Iterator[Penstock]:
+    """The command line, with a flow that never ends; jobs that are left are cancelled."""
+    (folder / "numbers_flow.py").write_text(FLOW.replace('"out", "json"', f'"{folder}/out", "json"'))
+    yield penstock
+    for info in penstock("list", "--json").document:
+        penstock("cancel", info["id"])
+
+
+def wait_for(penstock: Penstock, job: str, status: str) -> Any:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        info = penstock("info", job, "--json").document
+        if info.get("status") == status:
+            return info
+        time.sleep(0.05)
+    raise AssertionError(f"{job} did not become {status}: {info}")
+
+
+def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
+    started = jobs("run", "-d", "-p", "2", "--json", "numbers_flow.py:flow")
+    assert started.code == 0, started.err
+    assert started.document["name"] == "numbers_flow"
+    info = wait_for(jobs, "numbers_flow", "running")
+    assert (info["id"], info["parallelism"]) == (started.document["id"], 2)
+
+    again = jobs("run", "-d", "--json", "numbers_flow.py:flow")
+    assert (again.code, again.document["error"]["type"]) == (1, "JobError")
+    assert "is running already" in again.err
+
+    assert jobs("checkpoint", info["id"]).code == 0
+    taken = jobs("savepoint", "numbers_flow", "mine", "--json").document["savepoint"]
+    assert (folder / "mine").is_dir()
+    seen = jobs("savepoint", "inspect", taken, "--json").document
+    assert "counts" in [operator["uid"] for operator in seen["operators"]]
+
+    rescaled = jobs("rescale", "numbers_flow", "-p", "1")
+    assert rescaled.code == 0, rescaled.err
+    assert wait_for(jobs, "numbers_flow", "running")["parallelism"] == 1
+    assert "numbers_flow" in jobs("list").out
+    assert "rescale" in jobs("info", "numbers_flow").out
+
+    stopped = jobs("stop", "numbers_flow", "--json").document["savepoint"]
+    wait_for(jobs, "numbers_flow", "finished")
+    assert jobs("run", "-d", "-s", stopped, "numbers_flow.py:flow").code == 0
+    wait_for(jobs, "numbers_flow", "running")
+    drained = jobs("stop", "--drain", "--savepoint-path", "last", "numbers_flow")
+    assert drained.code == 0, drained.err
+    assert str(folder / "last") in drained.out
+
+
+def test_a_detached_job_outlives_the_command_and_can_be_cancelled(jobs: Penstock, folder: Path) -> None:
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    code = "from penstock.console.main import main; main()"
+    storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
+    command = [sys.executable, "-c", code, "run", "-d", "-Dpipeline.name=alone", storage, "--address", address]
+    done = subprocess.run(
+        [*command, "numbers_flow.py:flow"],
+        cwd=folder,
+        env={**os.environ, "HOME": HOME},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    wait_for(jobs, "alone", "running")
+    cancelled = jobs("cancel", "alone", "--json")
+    assert cancelled.document == {"name": "alone", "status": "cancelled"}
+
+
+def test_what_cannot_be_done_is_refused(jobs: Penstock) -> None:
+    for arguments in (["info"], ["checkpoint"], ["savepoint"], ["stop"], ["cancel"], ["rescale", "-p", "2"]):
+        done = jobs(*arguments, "nowhere", "--json")
+        assert (done.code, done.document["error"]["type"]) == (1, "JobError")
+        assert "no job 'nowhere'" in done.err
+    printing = jobs("run", "-d", "numbers_flow.py:printing")
+    assert printing.code == 2
+    assert "cannot be detached" in printing.err
+
+
+def test_an_attached_job_runs_to_its_end(jobs: Penstock) -> None:
+    done = jobs("run", "--json", "-p", "1", "numbers_flow.py:printing")
+    assert (done.code, done.document["status"]) == (0, "finished")
+    assert "1" in done.err
