@@ -1,4 +1,4 @@
-"""The command `penstock chaos run`: kills and stops processes of a job by schedules, and reports how it got over them."""
+"""The command `penstock chaos run`: has processes of a job killed by schedules, and reports how it got over that."""
 
 from __future__ import annotations
 
@@ -105,6 +105,6 @@ def _cluster(address: str | None, cpus: int) -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Drop what is printed meanwhile: Ray's news of processes that died, which the report tells, and rows of the job."""
+    """Drop what is printed meanwhile: rows of the job, and Ray's news of dead processes, which the report tells."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield

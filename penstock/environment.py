@@ -22,7 +22,7 @@ from penstock.engine.connectors import Source
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
-from penstock.engine.graph.logical import live_part
+from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.engine.job import JobHandle
 from penstock.engine.local import LocalJob
@@ -328,7 +328,7 @@ class StreamEnvironment:
     def explain(self, parallelism: int | None = None) -> str:
         """The program and its plan, as stable text."""
         logical = explain_logical(live_part(self._program.graph.build()))
-        return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism))}\n"
+        return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism, self._program.graph.build()))}\n"
 
     def program(self, name: str = "penstock job", parallelism: int | None = None) -> JobProgram:
         """The program as `submit` would hand it to a runtime: checked, and nothing started.
@@ -336,7 +336,7 @@ class StreamEnvironment:
         Raises:
             GraphError, ConfigurationError: the program cannot run.
         """
-        self._plan(name, parallelism)
+        self._plan(name, parallelism, self._program.graph.build())
         return JobProgram(name, self._program.graph.build(), self._chosen(parallelism), self._config)
 
     def _submit(
@@ -347,20 +347,22 @@ class StreamEnvironment:
         start: Start | None = None,
         detached: bool = False,
     ) -> JobHandle:
-        name = name or self._name
-        graph = self._plan(name, parallelism, program)
-        job_program = JobProgram(name, program.graph.build(), self._chosen(parallelism), self._config)
-        job = program.job = self._start(graph, job_program, program, start or self._start_from, detached)
+        name, start = name or self._name, start or self._start_from
+        built = program.graph.build()
+        logical = built if start.savepoint is None else resumed(built)
+        graph = self._plan(name, parallelism, logical)
+        job_program = JobProgram(name, logical, self._chosen(parallelism), self._config)
+        job = program.job = self._start(graph, job_program, program, start, detached)
         if program is self._program:
             self._program = Program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.
         self._jobs = [*(other for other in self._jobs if not other.ended), job]
         return job
 
-    def _plan(self, name: str, parallelism: int | None, program: Program | None = None) -> PhysicalGraph:
+    def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph) -> PhysicalGraph:
         if parallelism is not None:
             check_parallelism(parallelism, self._config.max_parallelism, "execute")
-        return plan(name, (program or self._program).graph.build(), self._chosen(parallelism), self._config)
+        return plan(name, logical, self._chosen(parallelism), self._config)
 
     def _chosen(self, parallelism: int | None) -> Parallelism:
         return Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))

@@ -78,11 +78,22 @@ def encode_table(table: pa.Table, compression: Compression | None = None) -> pa.
         compression: of the columns. None takes a tenth of the time of LZ4, which makes files of mixed columns smaller
             by 40 %: what takes time from a running job is better not compressed, what crosses a network may be.
     """
-    sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    if compression is not None:
+        grows = pa.BufferOutputStream()
+        _write_table(grows, table, options)
+        return grows.getvalue()
+    # To ask for the size costs microseconds; memory that grows is copied at each step, and is half as much again.
+    size = pa.MockOutputStream()
+    _write_table(size, table, options)
+    data = pa.allocate_buffer(size.size())
+    _write_table(pa.FixedSizeBufferWriter(data), table, options)
+    return data
+
+
+def _write_table(sink: pa.NativeFile, table: pa.Table, options: pa.ipc.IpcWriteOptions) -> None:
     with pa.ipc.new_file(sink, table.schema, options=options) as writer:
         writer.write_table(table)
-    return sink.getvalue()
 
 
 def decode_table(data: Data, file: FileHandle, where: str) -> pa.Table:

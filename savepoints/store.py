@@ -61,7 +61,7 @@ from penstock.savepoints.paths import (
 from penstock.savepoints.restore import load_task, plan_failover
 from penstock.savepoints.routing import routed
 from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, check_writable, open_blobs
-from penstock.savepoints.writer import CheckpointWriter
+from penstock.savepoints.writer import UPLOADS, CheckpointWriter
 
 _FINISHED: Final = "finished"
 """How a job has ended that was stopped with a savepoint."""
@@ -80,6 +80,7 @@ class FolderJobStore:
         savepoint_url: of the folder for savepoints that name none.
         storage_overrides: URLs of the storage of single operators, by uid (`CheckpointConfig.storage_overrides`).
         open_blobs: makes a store of a URL.
+        uploads: how many files a subtask writes at the same time.
 
     Example:
         >>> FolderJobStore("memory://example", "4f2a", "delays").claim()
@@ -92,6 +93,7 @@ class FolderJobStore:
     savepoint_url: str | None = None
     storage_overrides: tuple[tuple[str, str], ...] = ()
     open_blobs: OpenBlobs = open_blobs
+    uploads: int = UPLOADS
 
     @property
     def url(self) -> str:
@@ -197,9 +199,8 @@ class FolderJobStore:
         plan: RestorePlan | None,
         targets: Mapping[int, str],
     ) -> SubtaskWriter:
-        return CheckpointWriter(
-            self.open_blobs(self.url), self._paths, graph, task, subtask, attempt, plan, targets, self.open_blobs
-        )
+        folder, opener = self.open_blobs(self.url), self.open_blobs
+        return CheckpointWriter(folder, self._paths, graph, task, subtask, attempt, plan, targets, opener, self.uploads)
 
     def _stopped_with(self, blobs: BlobStore) -> str | None:
         """How the job has ended if a manager stopped it with a savepoint: the sinks may have committed what is in it."""

@@ -42,7 +42,7 @@ from penstock.savepoints.routing import route_of, routed
 from penstock.savepoints.segments import decode_table, encode_batches, encode_table, read_file, sha256_of, write_file
 from penstock.savepoints.storage import BlobStore, Data, OpenBlobs
 
-_UPLOADS: Final = 4
+UPLOADS: Final = 4
 """Files of one capture that are encoded and written at the same time: buckets are far away, memory is not endless."""
 
 _T = TypeVar("_T")
@@ -60,12 +60,14 @@ class _Files:
         blobs: where they go.
         name: makes the path of a file of its hash, its number and its suffix.
         numbers: count the files.
+        uploads: how many files are written at the same time.
         routes: the first part of the path, by uid, of operators with storage of their own.
     """
 
     blobs: BlobStore
     name: Callable[[str, int, str], str]
     numbers: Iterator[int]
+    uploads: int
     routes: Mapping[str, str] = field(default_factory=dict)
     written: list[FileHandle] = field(default_factory=list)
 
@@ -92,7 +94,8 @@ class _Files:
     def write_in_flight(self, in_flight: Mapping[str, Sequence[Batch]]) -> tuple[InFlightHandle, ...]:
         """Write rows that were on their way, one file for each exchange and sender."""
         present = [(key, batches) for key, batches in in_flight.items() if batches]
-        files = _each([partial(self.write, key, encode_batches(batches)) for key, batches in present])
+        writes = [partial(self.write, key, encode_batches(batches)) for key, batches in present]
+        files = _each(writes, self.uploads)
         return tuple(InFlightHandle(key, file) for (key, _), file in zip(present, files, strict=True))
 
     def remove_written(self) -> None:
@@ -113,6 +116,7 @@ class CheckpointWriter:
         plan: what the subtask was restored from, or None.
         targets: where savepoints go, by number.
         open_blobs: opens the folders of savepoints, and the storage of operators that have their own.
+        uploads: how many files are written at the same time.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class CheckpointWriter:
         plan: RestorePlan | None,
         targets: Mapping[int, str],
         open_blobs: OpenBlobs,
+        uploads: int = UPLOADS,
     ) -> None:
         config, plan_of_task = graph.config, graph.task(task)
         overrides = config.checkpoints.storage_overrides
@@ -137,6 +142,7 @@ class CheckpointWriter:
         self._owned = key_group_range(subtask, plan_of_task.parallelism, config.max_parallelism)
         self._targets = targets
         self._open_blobs = open_blobs
+        self._uploads = uploads
         self._numbers = itertools.count()
         self._tables: dict[_TableKey, TableHistory] = {}
         self._native: dict[int, Mapping[str, NativeHandle]] = {}
@@ -191,11 +197,11 @@ class CheckpointWriter:
             return make(sha256, barrier.checkpoint, attempt, task, subtask, number, suffix)
 
         if is_checkpoint:
-            return _Files(self._blobs, name, self._numbers, self._routes)
+            return _Files(self._blobs, name, self._numbers, self._uploads, self._routes)
         target = self._targets.get(barrier.checkpoint)
         if target is None:
             raise CheckpointError("no folder is known for it; trigger it again")
-        return _Files(self._open_blobs(target), name, self._numbers)
+        return _Files(self._open_blobs(target), name, self._numbers, self._uploads)
 
     def _take(self, capture: TaskCapture) -> None:
         """Take all that the capture holds, before anything can fail."""
@@ -225,7 +231,7 @@ class CheckpointWriter:
     def _write_checkpoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:
         checkpoint, base = capture.barrier.checkpoint, capture.barrier.base
         keys = list(self._tables)
-        written = _each([partial(self._write_table, files, key, base) for key in keys])
+        written = _each([partial(self._write_table, files, key, base) for key in keys], files.uploads)
         tables = dict(zip(keys, written, strict=True))
         known = self._native.get(base, {})
         # Another attempt wrote those that were restored: the backend may have given their names anew since.
@@ -276,7 +282,9 @@ class CheckpointWriter:
 
     def _write_savepoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:
         captures = dict(_tables_of(capture))
-        written = _each([partial(_write_whole, files, uid, table) for (uid, _), table in captures.items()])
+        written = _each(
+            [partial(_write_whole, files, uid, table) for (uid, _), table in captures.items()], files.uploads
+        )
         natives = {
             uid: _write_native(files, uid, operator.native, None, _has_length)
             for uid, _, operator in capture.operators
@@ -311,7 +319,7 @@ def _write_native(
         return files.write(uid, _mapped(file), "native")
 
     names = sorted(native.files)
-    handles = _each([partial(write, name, native.files[name]) for name in names])
+    handles = _each([partial(write, name, native.files[name]) for name in names], files.uploads)
     return NativeHandle(native.format, dict(zip(names, handles, strict=True)), dict(native.metadata))
 
 
@@ -355,11 +363,11 @@ def _handle(
     )
 
 
-def _each(jobs: Sequence[Callable[[], _T]]) -> list[_T]:
+def _each(jobs: Sequence[Callable[[], _T]], at_once: int) -> list[_T]:
     """The results of all jobs, some of which run at the same time."""
-    if len(jobs) < 2:
+    if min(len(jobs), at_once) < 2:
         return [job() for job in jobs]
-    with ThreadPoolExecutor(_UPLOADS) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(_call, jobs))
 
 

@@ -106,7 +106,12 @@ class RunningAggregate(Operator):
         changed = self._changed.take(request.scope, len(self._index))
         slots = self._index.slots() if changed is None else changed
         keys, names, max_parallelism = self._index.take(slots), self._keys, self._context.config.max_parallelism
-        columns = {name: column.take(slots) for name, column in self._columns.items()}
+        # No slot is free below the end of as many slots as there are keys, and the slots ascend.
+        is_all = len(slots) == self._index.end
+        columns = {
+            name: column.take_first(len(slots)) if is_all else column.take(slots)
+            for name, column in self._columns.items()
+        }
 
         def rows() -> pa.Table:
             data = dict(zip(names, keys(), strict=True))

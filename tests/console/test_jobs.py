@@ -45,7 +45,7 @@ def jobs(penstock: Penstock, folder: Path, ray_cluster: None) -> Iterator[Pensto
 
 
 def wait_for(penstock: Penstock, job: str, status: str) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         info = penstock("info", job, "--json").document
         if info.get("status") == status:

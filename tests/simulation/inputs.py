@@ -128,7 +128,11 @@ def logs(chosen: random.Random, rows: int = 60, disorder: int = 0, keys: int = 5
     """Events of a few keys, 10 ms apart within each log, up to `disorder` ms out of order."""
     return [
         [
-            (chosen.randrange(keys), chosen.randrange(100), 10 * n + number + chosen.randint(-disorder, disorder) + 1000)
+            (
+                chosen.randrange(keys),
+                chosen.randrange(100),
+                10 * n + number + chosen.randint(-disorder, disorder) + 1000,
+            )
             for n in range(rows)
         ]
         for number in range(LOGS)

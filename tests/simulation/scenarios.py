@@ -116,9 +116,15 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
         yield {"account": row["key"], "amount": -row["value"]}
         yield {"account": (row["key"] + 1 + row["at"] % 3) % 5, "amount": row["value"]}
 
-    moved = env.from_source(LogSource(written)).uid("transfers").flat_map(legs, returns={"account": "int64", "amount": "int64"})
+    moved = (
+        env.from_source(LogSource(written))
+        .uid("transfers")
+        .flat_map(legs, returns={"account": "int64", "amount": "int64"})
+    )
     spread = moved.uid("legs").key_by("account")
-    spread.process(Postings(), returns={"account": "int64", "amount": "int64", "balance": "int64"}).uid("postings").sink_to(sink)
+    spread.process(Postings(), returns={"account": "int64", "amount": "int64", "balance": "int64"}).uid(
+        "postings"
+    ).sink_to(sink)
     balances = Counter({account: START for account in range(5)})
     for key, value, at in flat(written):
         balances[key] -= value
@@ -127,7 +133,10 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
     in_step = config.mode.value == "aligned" and config.alignment_timeout_ms is None
 
     def check(warehouse: Warehouse) -> list[str]:
-        found = [f"the epoch of checkpoint {number} of job {job} has {total} too much" for job, number, total in unbalanced(warehouse)]
+        found = [
+            f"the epoch of checkpoint {number} of job {job} has {total} too much"
+            for job, number, total in unbalanced(warehouse)
+        ]
         sums: Counter[int] = Counter({account: START for account in range(5)})
         for row in warehouse.rows:
             sums[row["account"]] += row["amount"]
@@ -237,7 +246,9 @@ def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
         steps = Counter((row["key"], row["n"]) for row in warehouse.rows)
         for row in warehouse.rows:
             last[row["key"]] = max(last.get(row["key"], (0, 0)), (row["n"], row["total"]))
-        found = [f"key {key}: {last.get(key)} in the end" for key in counts if last.get(key) != (counts[key], sums[key])]
+        found = [
+            f"key {key}: {last.get(key)} in the end" for key in counts if last.get(key) != (counts[key], sums[key])
+        ]
         return found + [f"key {key} reached {n} {times} times" for (key, n), times in steps.items() if times > 1]
 
     return Case(env.program("totals"), check)
@@ -245,7 +256,10 @@ def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
 
 def at_least_once(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Without alignment, each row comes at least once, and none that was not written."""
-    written = [[(key, value, 1000 * number + n) for n, (key, value, _) in enumerate(log)] for number, log in enumerate(logs(chosen))]
+    written = [
+        [(key, value, 1000 * number + n) for n, (key, value, _) in enumerate(log)]
+        for number, log in enumerate(logs(chosen))
+    ]
     env = environment(chosen, ["at-least-once"])
     keyed = env.from_source(LogSource(written)).uid("logs").key_by("key")
     passed = keyed.process(Passed(), returns={"key": "int64", "at": "int64", "number": "int64"}).uid("passed")
@@ -285,7 +299,9 @@ def rules(sink: WarehouseSink, chosen: random.Random) -> Case:
     # Rows before the rule delay it; they are no rules.
     before = [(0, 0, 0)] * chosen.choice([0, 20, 50])
     ruled = env.from_source(LogSource([[*before, (0, 7, 0)]])).uid("rules").filter(ps.col("value") > 0)
-    checked = events.connect(ruled.broadcast(RULES)).process(HeldUntilRule(), returns={"value": "int64", "rule": "int64"})
+    checked = events.connect(ruled.broadcast(RULES)).process(
+        HeldUntilRule(), returns={"value": "int64", "rule": "int64"}
+    )
     checked.uid("held").sink_to(sink)
     expected = [(value, 7) for _, value, _ in flat(written)]
     return Case(env.program("rules"), lambda warehouse: differences(warehouse.rows, ["value", "rule"], expected))

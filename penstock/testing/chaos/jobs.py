@@ -39,7 +39,7 @@ class ChaosJob:
 
     Args:
         name: what it is called.
-        build: writes it into an environment: so many rows in all, at so many rows a second.
+        build: writes it into an environment: so many rows in all (a multiple of KEYS), at so many a second.
         check: judges the output: the rows in the order in which they became visible, in the epochs in which they did;
             and how many rows went in.
     """
@@ -102,9 +102,9 @@ def _build_sequence(env: StreamEnvironment, rows: int, rate: float) -> DataStrea
 
 
 def _expected_events(rows: int) -> Iterable[Mapping[str, Any]]:
-    for user in range(min(KEYS, rows)):
+    for user in range(KEYS):
         logged_in = False
-        for number in range(-((user - rows) // KEYS)):
+        for number in range(rows // KEYS):
             event = _event_of(user, number)
             logged_in, allowed = login_rule(logged_in, event)
             yield {
@@ -118,7 +118,7 @@ def _expected_events(rows: int) -> Iterable[Mapping[str, Any]]:
 def _check_sequence(epochs: Sequence[pa.Table], rows: int) -> Sequence[Verdict]:
     output = pa.concat_tables(epochs)
     return [
-        SequenceChecker("user", "number", keys=range(min(KEYS, rows))).check(output),
+        SequenceChecker("user", "number", last=rows // KEYS - 1, keys=range(KEYS)).check(output),
         EventRuleChecker("user", "event", "alert", False, login_rule).check(output),
         OracleChecker(lambda: _expected_events(rows)).check(output),
     ]

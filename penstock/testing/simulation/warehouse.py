@@ -70,7 +70,9 @@ class WarehouseSink(TransactionalSink):
         self._dice = dice
 
     def open(self, context: ConnectorContext) -> TransactionalWriter:
-        return _WarehouseWriter(f"{self._job}/{context.operator}-{context.subtask}-{self._dice.chosen.getrandbits(64):x}")
+        return _WarehouseWriter(
+            f"{self._job}/{context.operator}-{context.subtask}-{self._dice.chosen.getrandbits(64):x}"
+        )
 
     def commit(self, committables: Sequence[Committable], context: ConnectorContext) -> None:
         for number, committable in enumerate(committables):

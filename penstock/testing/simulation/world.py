@@ -172,7 +172,7 @@ class _World:
 
     def _start_manager(self) -> None:
         job = self._job
-        store = FolderJobStore(ROOT, job.job_id, job.job_id, SAVEPOINTS, open_blobs=self._disk.open)
+        store = FolderJobStore(ROOT, job.job_id, job.job_id, SAVEPOINTS, (), self._disk.open, 1)
         mail = SimulatedMailbox(self._dice)
         self._claims = True
         try:

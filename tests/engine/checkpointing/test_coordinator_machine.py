@@ -92,6 +92,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.to_store: list[CompletedCheckpoint] = []
         self.stored: list[int] = []
         self.outcomes: dict[int, str] = {}
+        self.doubtful: dict[int, CompletedCheckpoint] = {}
         self.start(True)
 
     # What the runtime does
@@ -143,6 +144,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def on_delete(self, delete: Delete) -> None:
         for checkpoint in delete.checkpoints:
             self.storage.manifests.pop(checkpoint.checkpoint, None)
+            if self.doubtful.pop(checkpoint.checkpoint, None) is not None:
+                assert any(number > checkpoint.checkpoint for number in self.stored), "nobody goes on from it any more"
         paths = paths_of(delete.files)
         if not delete.savepoint:
             assert all(self.kind(int(path.split("/")[0])) is CHECKPOINT for path in paths)
@@ -350,7 +353,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.storage.manifests[completed.checkpoint] = completed
         self.obey(self.coordinator.on_store_failed(completed.checkpoint, "time-out", self.now))
         assert self.outcomes[completed.checkpoint] == "aborted"
-        assert completed.checkpoint not in self.storage.manifests
+        self.doubtful[completed.checkpoint] = completed
 
     # What must hold
 
@@ -393,11 +396,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         # Nothing may hold on to what no new attempt would go on from.
         self.obey(self.coordinator.end_attempt(self.now))
         self.plan_restore()
-        referred = {path for completed in self.coordinator.retained for path in paths_of(completed.files())}
+        doubtful = [completed for completed in self.doubtful.values() if completed.kind is CHECKPOINT]
+        kept = [*self.coordinator.retained, *doubtful]
+        referred = {path for completed in kept for path in paths_of(completed.files())}
         assert self.storage.files == referred, "every other file has been deleted"
         savepoints = {n for n in self.stored if self.kind(n) is not CHECKPOINT}
+        savepoints |= {n for n in self.doubtful if self.kind(n) is not CHECKPOINT}
         retained = {completed.checkpoint for completed in self.coordinator.retained}
-        assert set(self.storage.manifests) == retained | savepoints
+        assert set(self.storage.manifests) - set(self.doubtful) == (retained | savepoints) - set(self.doubtful)
         assert {n for n, files in self.storage.savepoint_files.items() if files} <= savepoints
 
     def teardown(self) -> None:

@@ -1,0 +1,68 @@
+"""Which process a fault means, and that no other process ever gets a signal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from penstock.engine.errors import ClusterError
+from penstock.testing.chaos import SubtaskChoice
+from penstock.testing.chaos.faults import MANAGER, SUBTASK, JobProcess, LiveProcess, choose, living, manager, standby
+
+INFO: dict[str, Any] = {
+    "manager_pid": 1,
+    "standby_pids": [20, 21],
+    "tasks": [
+        {"name": "events", "subtasks": [{"subtask": 0, "pid": 10}, {"subtask": 1, "pid": 11}]},
+        {"name": "count -> sink", "subtasks": [{"subtask": 0, "pid": 12}, {"subtask": 1, "pid": None}]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("choices", "pids"),
+    [
+        ([SubtaskChoice()], [10]),
+        ([SubtaskChoice(draw=4)], [11]),
+        ([SubtaskChoice("count")], [12]),
+        ([SubtaskChoice("events", 1)], [11]),
+        ([SubtaskChoice("count", 1)], []),
+        ([SubtaskChoice("nothing")], []),
+        ([SubtaskChoice(draw=1), SubtaskChoice(draw=1)], [11, 12]),
+        ([SubtaskChoice("count"), SubtaskChoice("count")], [12]),
+    ],
+)
+def test_a_choice_means_a_subtask_with_a_process(choices: list[SubtaskChoice], pids: list[int]) -> None:
+    assert [process.pid for process in choose(INFO, choices)] == pids
+
+
+def test_the_manager_and_the_standbys_are_those_of_the_job() -> None:
+    assert manager(INFO).pid == 1
+    found = standby(INFO, 3)
+    assert found is not None
+    assert found.pid == 21
+    assert standby({**INFO, "standby_pids": []}, 3) is None
+
+
+def test_processes_that_have_died_are_left_out() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    alive = living({**INFO, "standby_pids": [os.getpid(), dead.pid]})
+    assert alive["standby_pids"] == [os.getpid()]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("actor", [SUBTASK, MANAGER])
+def test_a_process_that_is_no_worker_of_the_cluster_gets_no_signal(actor: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as bystander:
+        with pytest.raises(ClusterError, match=rf"not ray::{actor}.*no worker of the Ray cluster.*no signal is sent"):
+            LiveProcess(JobProcess("subtask", actor, bystander.pid))
+        assert bystander.poll() is None
+        bystander.kill()
+    with pytest.raises(ProcessLookupError):
+        LiveProcess(JobProcess("subtask", actor, bystander.pid))

@@ -1,0 +1,88 @@
+"""Which restart answers which fault, and what the report makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from penstock.testing.chaos import ChaosReport, ChaosRun, ChaosSchedule, FaultRecord, Verdict
+from penstock.testing.chaos.recoveries import Recoveries
+from penstock.testing.chaos.report import HARMLESS, NOT_RECOVERED, RECOVERED
+
+
+def info(started_ms: float, *restarts: tuple[float, float | None], status: str = "running") -> dict[str, Any]:
+    return {
+        "started_ms": started_ms,
+        "status": status,
+        "since_ms": started_ms + 500,
+        "restart_history": [
+            {"detected_monotonic": detected, "restore_ms": restore, "first_output_ms": None}
+            for detected, restore in restarts
+        ],
+    }
+
+
+def fault(fired: float, outcome: str = NOT_RECOVERED, **more: Any) -> FaultRecord:
+    return FaultRecord("kill", "x", at_s=fired, fired=fired, fired_ms=fired * 1000, outcome=outcome, **more)
+
+
+def explained(record: FaultRecord, *infos: dict[str, Any]) -> FaultRecord:
+    recoveries = Recoveries()
+    for one in infos:
+        recoveries.see(one, 0)
+    recoveries.explain([record])
+    return record
+
+
+def test_a_fault_is_answered_by_the_restart_behind_it() -> None:
+    record = explained(fault(10), info(1000, (5, 200.0), (10.04, 300.0), (15, 100.0)))
+    assert (record.outcome, record.detect_ms, record.restore_ms) == (RECOVERED, 40, 300)
+
+
+def test_a_fault_in_the_middle_of_a_restart_is_part_of_it() -> None:
+    assert explained(fault(10), info(1000, (9.5, 2000.0))).detect_ms == 0
+
+
+def test_a_restart_that_is_not_complete_answers_nothing() -> None:
+    assert explained(fault(10), info(1000, (10.1, None), status="restarting")).outcome == NOT_RECOVERED
+
+
+def test_what_a_killed_manager_left_is_answered_by_its_successor() -> None:
+    for record in (fault(10), fault(10, on_manager=True)):
+        explained(record, info(1000, (4, 100.0), (9.9, None)), info(11_500, (20, 100.0)))
+        assert (record.outcome, record.detect_ms, record.restore_ms) == (RECOVERED, 1500, 500)
+
+
+def test_a_pause_that_nobody_noticed_is_not_answered_by_a_later_restart() -> None:
+    assert explained(fault(10, HARMLESS, until=12), info(1000, (14, 100.0))).outcome == HARMLESS
+
+
+def report(*violations: str) -> ChaosReport:
+    run = ChaosRun("payments", ChaosSchedule.random(7), [fault(1.0, RECOVERED, detect_ms=12.0), FaultRecord("stop")])
+    verdict = Verdict("sequence", rows=5)
+    for violation in violations:
+        verdict.object("lost", violation)
+    run.verdicts.append(verdict)
+    return ChaosReport([run])
+
+
+@pytest.mark.parametrize("violations", [(), ("key 1 lacks 2",)])
+def test_the_report_tells_what_was_done_and_what_came_of_it(violations: tuple[str, ...]) -> None:
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(report(*violations))
+    text = captured.get()
+    assert "1 schedules, 1 faults fired: 1 not fired, 1 recovered" in text
+    assert "12 ms" in text
+    assert ("no violations" in text) == (not violations)
+    assert ("seed 7: sequence: lost: key 1 lacks 2" in text) == bool(violations)
+
+
+def test_the_report_as_json_has_everything() -> None:
+    document = report("key 1 lacks 2").to_dict()
+    assert document["violations"] == ["seed 7: sequence: lost: key 1 lacks 2"]
+    assert document["runs"][0]["schedule"] == str(ChaosSchedule.random(7)).splitlines()
+    assert document["checked"] == {"rows checked": 5, "lost": 1}
+    assert document["times_ms"]["detect_ms"] == {"median": 12.0, "longest": 12.0, "measured": 1}

@@ -1,0 +1,74 @@
+"""Schedules: drawn by a seed, and readable."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.errors import ConfigurationError
+from penstock.testing.chaos import (
+    AfterCheckpoints,
+    AfterFault,
+    AfterSeconds,
+    ChaosSchedule,
+    KillManager,
+    KillSubtask,
+    PauseSubtask,
+    Rescale,
+    ScheduledFault,
+    SubtaskChoice,
+)
+from penstock.testing.chaos.schedule import KINDS
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12))
+def test_the_same_seed_gives_the_same_schedule_within_its_duration(seed: int, faults: int) -> None:
+    schedule = ChaosSchedule.random(seed, "20s", faults)
+    assert schedule == ChaosSchedule.random(seed, "20s", faults)
+    moments = [fault.at.seconds for fault in schedule.faults if isinstance(fault.at, AfterSeconds)]
+    assert len(moments) == faults
+    assert moments == sorted(moments)
+    assert moments[0] >= 0.5
+    assert moments[-1] <= 20
+
+
+def test_other_seeds_give_other_schedules() -> None:
+    assert len({str(ChaosSchedule.random(seed)) for seed in range(50)}) == 50
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_alone_is_drawn_alone(kind: str) -> None:
+    schedule = ChaosSchedule.random(1, faults=5, weights={kind: 1})
+    assert len({type(fault.fault) for fault in schedule.faults}) == 1
+
+
+def test_a_schedule_reads_as_what_will_happen() -> None:
+    schedule = ChaosSchedule(
+        [
+            ScheduledFault(AfterCheckpoints(2), KillSubtask((SubtaskChoice("count", 1), SubtaskChoice()))),
+            ScheduledFault(AfterFault(0.1), KillManager()),
+            ScheduledFault(AfterSeconds(5), PauseSubtask(1.5)),
+            ScheduledFault(AfterSeconds(6), Rescale(3)),
+        ]
+    )
+    assert str(schedule).splitlines() == [
+        "at checkpoint +2: kill subtask 1 of 'count' and a subtask",
+        "0.10 s later: kill the job manager",
+        "at 5.00 s: stop a subtask for 1.50 s",
+        "at 6.00 s: rescale to 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"weights": {"subtsk": 1}}, "no kind of fault 'subtsk'.*did you mean 'subtask'"),
+        ({"weights": {"subtask": 0}}, "one kind with a weight over 0"),
+        ({"faults": 0}, "at least one fault"),
+        ({"duration": "fast"}, "'fast' is no duration"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        ChaosSchedule.random(1, **settings)  # type: ignore[arg-type]
