@@ -20,6 +20,9 @@ help: ## list the targets
 demo: $(STAMP) ## run the flight delays example
 	@$(BIN)/python examples/flight_delays.py $(ARGS)
 
+demo-chaos: $(STAMP) ## run it twice, the second time while its processes are killed
+	@$(BIN)/python examples/flight_delays.py --chaos $(ARGS)
+
 test: $(STAMP) ## run the tests
 	@$(BIN)/python -m pytest $(ARGS)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
@@ -52,7 +51,7 @@ def chaos_run_command(
     first = random.randrange(_SEEDS) if seed is None else seed
     plans = [ChaosSchedule.random(number, duration, faults) for number in range(first, first + schedules)]
     runs = []
-    with _silence(), _target(job, duration, parallelism, address) as shake:
+    with _target(job, duration, parallelism, address) as shake:
         for done, plan in enumerate(plans):
             with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
                 runs.append(shake(plan))
@@ -65,7 +64,14 @@ def chaos_run_command(
 @contextmanager
 def _target(job: str, duration: Duration, parallelism: int, address: str | None) -> Iterator[_Shake]:
     """What carries a schedule out: against a job that runs, or against a new one for each schedule."""
-    from penstock.testing.chaos import JOBS, ChaosHarness, chaos_environment, run_chaos_flow, run_chaos_job
+    from penstock.testing.chaos import (
+        JOBS,
+        ChaosHarness,
+        chaos_environment,
+        quiet_cluster,
+        run_chaos_flow,
+        run_chaos_job,
+    )
 
     if job not in JOBS and ":" not in job:
         connect_to_running(address)
@@ -75,7 +81,8 @@ def _target(job: str, duration: Duration, parallelism: int, address: str | None)
     target = flow.target if flow is not None else None
     if isinstance(target, StreamEnvironment):
         raise typer.BadParameter(f"{job} is an environment; chaos starts it anew for each schedule: name a function")
-    with _cluster(address, max(parallelism, _SLOTS)), tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder:
+    quiet = quiet_cluster(address, max(parallelism, _SLOTS))
+    with quiet, tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder:
 
         def shake(plan: ChaosSchedule) -> ChaosRun:
             env = chaos_environment(folder, parallelism)
@@ -84,27 +91,3 @@ def _target(job: str, duration: Duration, parallelism: int, address: str | None)
             return run_chaos_flow(lambda filled: build(target, filled, job), flow.name, plan, env)
 
         yield shake
-
-
-@contextmanager
-def _cluster(address: str | None, cpus: int) -> Iterator[None]:
-    """Be connected to a cluster, and to none behind that if that was so before."""
-    import ray
-
-    from penstock.actors.cluster import connect
-
-    connected = ray.is_initialized()
-    connect(address, max(os.cpu_count() or 1, cpus), log_to_driver=False)
-    try:
-        yield
-    finally:
-        if not connected:
-            # Here, as Ray has news of dead processes to tell until then.
-            ray.shutdown()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Drop what is printed meanwhile: rows of the job, and Ray's news of dead processes, which the report tells."""
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-        yield

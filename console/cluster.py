@@ -77,11 +77,18 @@ def connect_if_running(address: str | None) -> None:
         return
 
 
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    import ray
+
+    return bool(ray.is_initialized())
+
+
 def hosts() -> int:
     """How many machines the cluster has that this process is connected to; 1 where it is not connected."""
     import ray
 
-    if not ray.is_initialized():
+    if not is_connected():
         return 1
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     return len({node["NodeManagerAddress"] for node in nodes if node["Alive"]})

@@ -16,7 +16,7 @@ import typer
 
 from penstock.configuration import Configuration, configured, conflicts, raise_problems
 from penstock.configuration_keys import Settings
-from penstock.console.cluster import connect_if_running, connect_to_running, hosts, storage_problems
+from penstock.console.cluster import connect_if_running, connect_to_running, hosts, is_connected, storage_problems
 from penstock.console.flows import Flow, build, load_flow, send_by_value
 from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
 from penstock.console.output import Output
@@ -105,7 +105,7 @@ def _prepare(
     if runtime == "ray":
         if flow.file is not None:
             send_by_value(flow.file)
-        if machines == 1:
+        if machines == 1 and is_connected():
             _keep_by_default(env, name)
     return _Prepared(env, name)
 
@@ -136,7 +136,10 @@ def _connect(address: str | None, detached: bool) -> None:
 
 
 def _keep_by_default(env: StreamEnvironment, name: str) -> None:
-    """Give a job without checkpoints of its own a folder, so that one can be asked for while it runs."""
+    """Give a job without checkpoints of its own a folder, so that one can be asked for while it runs.
+
+    Not where the job is to have a cluster of its own, to which no other command comes.
+    """
     if env.config.checkpoints.storage is not None:
         return
     folder = DEFAULT_FOLDER.expanduser()

@@ -5,6 +5,8 @@ under the time at which they were *scheduled*. So a flight five hours late comes
 window has to wait for it: the watermark says how long. Run it with `make demo`, or by hand:
 
     python examples/flight_delays.py --runtime local --limit 20000
+
+With `--chaos` (`make demo-chaos`) it runs twice: undisturbed, and again while processes of the job are killed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +28,22 @@ from rich.console import Console
 from rich.table import Table
 
 import penstock as ps
+from penstock.testing import chaos
 
 # A departure comes out of order by at most its own delay (up to 21 h 41 min in 2013) plus the lead of a flight that
 # left before its time (up to 43 min). With 23 hours nothing is late; a smaller bound gives results sooner, and drops
 # the flights that come later still: the summary counts them.
 OUT_OF_ORDERNESS = "23h"
+
+CHAOS_SECONDS = 15  # for which the disturbed run goes on, apart from its recoveries
+CHAOS = chaos.ChaosSchedule(
+    [
+        chaos.ScheduledFault(chaos.AfterSeconds(2), chaos.KillSubtask((chaos.SubtaskChoice("aggregate", 0),))),
+        chaos.ScheduledFault(chaos.AfterSeconds(5), chaos.KillSubtask((chaos.SubtaskChoice("departures", 1),))),
+        chaos.ScheduledFault(chaos.AfterSeconds(8), chaos.KillManager()),
+        chaos.ScheduledFault(chaos.AfterFault(5), chaos.KillSubtask((chaos.SubtaskChoice("aggregate", 1),))),
+    ]
+)
 
 FEWEST_DEPARTED = 10  # a mean over a handful says little
 SHOWN = 10
@@ -60,10 +75,17 @@ def replay_file(departures: Any, folder: Path) -> Path:
     return path
 
 
-def build(env: ps.StreamEnvironment, path: Path) -> tuple[ps.DataStream, ps.DataStream]:
-    """The program: each carrier's delays by the hour, and over the last 24 hours, every hour."""
+def build(
+    env: ps.StreamEnvironment, path: Path, pace: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+) -> tuple[ps.DataStream, ps.DataStream]:
+    """The program: each carrier's delays by the hour, and over the last 24 hours, every hour.
+
+    Args:
+        pace: passes the departures on in its own time; None: at once.
+    """
+    rows = env.from_files(path)
     departures = (
-        env.from_files(path)
+        (rows if pace is None else rows.map_batches(pace))
         .with_columns(cancelled=ps.when(ps.col("delay").is_null()).then(1).otherwise(0))
         .assign_timestamps("scheduled", ps.WatermarkStrategy.for_bounded_out_of_orderness(OUT_OF_ORDERNESS))
         .key_by("carrier")
@@ -106,6 +128,78 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
     Console().print(table)
 
 
+def slowly(batch: pa.RecordBatch, seconds_per_row: float) -> pa.RecordBatch:
+    """The batch, after a while: there must be time to kill something."""
+    time.sleep(batch.num_rows * seconds_per_row)
+    return batch
+
+
+def run_chaos(departures: Any, parallelism: int) -> int:
+    """Run the program undisturbed, then slowly while processes of it are killed, and compare. The exit code."""
+    console = Console(file=sys.stdout)
+    console.print("The flight delays are computed twice. First undisturbed:")
+    with tempfile.TemporaryDirectory(prefix="flight-delays-") as folder, chaos.quiet_cluster(cpus=parallelism + 2):
+        path = replay_file(departures, Path(folder))
+        env = ps.StreamEnvironment(parallelism=parallelism)
+        undisturbed = [stream.collect() for stream in build(env, path)]
+        env.execute("flight delays")
+        expected = [rows.to_arrow() for rows in undisturbed]
+        console.print(f"  {len(departures)} departures, {sum(map(len, expected))} windows\n")
+
+        pace = partial(slowly, seconds_per_row=CHAOS_SECONDS * parallelism / len(departures))
+        console.print(
+            "Now slowly, with a checkpoint every half second, while processes of the job are killed (kill -9):"
+        )
+        env = ps.StreamEnvironment(
+            parallelism=parallelism,
+            max_batch_rows=1000,
+            checkpoints=ps.checkpoints("500ms", f"{folder}/checkpoints"),
+            restart=ps.fixed_delay(attempts=100, delay="10ms"),
+        )
+        disturbed = [stream.collect() for stream in build(env, path, pace)]
+        job = env.submit("flight delays")
+        run = chaos.ChaosHarness(
+            job, CHAOS, tell=lambda fault: console.print(f"  {fault.at_s:4.1f} s  {fault.target}")
+        ).run()
+        job.wait()
+        found = [rows.to_arrow() for rows in disturbed]
+    show_recoveries(console, run)
+    show_totals(console, expected, found)
+    same = all(in_order(one) == in_order(other) for one, other in zip(expected, found, strict=True))
+    verdict = "Every window is the same." if same else "[bold red]The windows differ.[/]"
+    console.print(f"{verdict} {run.restarts} restarts, {run.managers} job managers, {run.checkpoints} checkpoints.")
+    return 0 if same and not run.violations else 1
+
+
+def in_order(windows: pa.Table) -> pa.Table:
+    """The windows in one order: which subtask gave them, and when, says nothing."""
+    return windows.sort_by([(column, "ascending") for column in ("carrier", "window_start")]).combine_chunks()
+
+
+def show_recoveries(console: Console, run: chaos.ChaosRun) -> None:
+    """Print how the job got over each fault."""
+    table = Table("killed", "outcome", title="\nHow the job got over it", title_justify="left")
+    for heading in ("noticed after", "running again after", "first results after"):
+        table.add_column(heading, justify="right")
+    for fault in run.faults:
+        times = (fault.detect_ms, fault.restore_ms, fault.first_output_ms)
+        table.add_row(fault.target, fault.outcome, *("" if ms is None else f"{ms / 1000:.2f} s" for ms in times))
+    console.print(table)
+
+
+def show_totals(console: Console, expected: list[pa.Table], found: list[pa.Table]) -> None:
+    """Print the totals of both runs side by side."""
+    table = Table("", title="\nThe totals", title_justify="left")
+    table.add_column("undisturbed", justify="right")
+    table.add_column("with kills", justify="right")
+    for name, windows in (("hours", 0), ("24 hours", 1)):
+        for column in ("flights", "cancelled"):
+            sums = (str(pc.sum(tables[windows][column])) for tables in (expected, found))
+            table.add_row(f"{column} in all windows of {name}", *sums)
+        table.add_row(f"windows of {name}", *(str(len(tables[windows])) for tables in (expected, found)))
+    console.print(table)
+
+
 def positive(text: str) -> int:
     """A whole number of 1 or more, for argparse."""
     if not text.isdecimal() or int(text) < 1:
@@ -119,7 +213,12 @@ def main() -> None:
     parser.add_argument("--parallelism", type=positive, default=2, metavar="N", help="subtasks (default: 2)")
     parser.add_argument("--limit", type=positive, metavar="N", help="take only the year's first N departures")
     parser.add_argument("--json", action="store_true", help="JSON instead of tables; the summary goes to stderr")
+    parser.add_argument("--chaos", action="store_true", help="run twice, the second time while processes are killed")
     options = parser.parse_args()
+    if options.chaos:
+        if options.runtime != "ray":
+            parser.error("--chaos kills processes of a job on Ray; leave out --runtime local")
+        sys.exit(run_chaos(load_departures().head(options.limit or sys.maxsize), options.parallelism))
 
     env = ps.StreamEnvironment(parallelism=options.parallelism, runtime=options.runtime)
     with tempfile.TemporaryDirectory(prefix="flight-delays-") as folder:

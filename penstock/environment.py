@@ -327,8 +327,9 @@ class StreamEnvironment:
 
     def explain(self, parallelism: int | None = None) -> str:
         """The program and its plan, as stable text."""
-        logical = explain_logical(live_part(self._program.graph.build()))
-        return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism, self._program.graph.build()))}\n"
+        built = self._program.graph.build()
+        physical = explain_physical(self._plan("explain", parallelism, built))
+        return f"== Program ==\n{explain_logical(live_part(built))}\n\n== Plan ==\n{physical}\n"
 
     def program(self, name: str = "penstock job", parallelism: int | None = None) -> JobProgram:
         """The program as `submit` would hand it to a runtime: checked, and nothing started.

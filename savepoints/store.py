@@ -42,6 +42,7 @@ from penstock.engine.errors import (
     RestoreError,
 )
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.savepoints.local_copies import CopyingWriter, LocalCopies, local_folder, remove_stale
 from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifest, seal, unseal
 from penstock.savepoints.paths import (
     CLAIMS,
@@ -188,7 +189,9 @@ class FolderJobStore:
         return plan_failover(graph, checkpoint, self.url)
 
     def load(self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
-        return load_task(self.open_blobs, graph, plan, task, subtask)
+        copies = self._copies(graph, task, subtask)
+        opened = self.open_blobs if copies is None else _OpenCopies(self.open_blobs, copies)
+        return load_task(opened, graph, plan, task, subtask)
 
     def writer(
         self,
@@ -199,8 +202,20 @@ class FolderJobStore:
         plan: RestorePlan | None,
         targets: Mapping[int, str],
     ) -> SubtaskWriter:
-        folder, opener = self.open_blobs(self.url), self.open_blobs
-        return CheckpointWriter(folder, self._paths, graph, task, subtask, attempt, plan, targets, opener, self.uploads)
+        copies, opener = self._copies(graph, task, subtask), self.open_blobs
+        folder = copies or opener(self.url)
+        writer = CheckpointWriter(
+            folder, self._paths, graph, task, subtask, attempt, plan, targets, opener, self.uploads
+        )
+        if copies is None:
+            return writer
+        remove_stale(local_folder(graph.config, self.job_id))
+        return CopyingWriter(writer, copies)
+
+    def _copies(self, graph: PhysicalGraph, task: int, subtask: int) -> LocalCopies | None:
+        if not graph.config.failover.local_recovery:
+            return None
+        return LocalCopies(self.open_blobs(self.url), local_folder(graph.config, self.job_id) / f"{task}-{subtask}")
 
     def _stopped_with(self, blobs: BlobStore) -> str | None:
         """How the job has ended if a manager stopped it with a savepoint: the sinks may have committed what is in it."""
@@ -245,6 +260,17 @@ class FolderJobStore:
                 f"{what} of job {self.job_name!r} does not count: manager {newest} has taken the job over from manager "
                 f"{epoch}, in {blobs.url}; this one must stop"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenCopies:
+    """Opens the job's folder with the copies of a subtask, and any other as it is."""
+
+    opened: OpenBlobs
+    copies: LocalCopies
+
+    def __call__(self, url: str) -> BlobStore:
+        return self.copies if url == self.copies.url else self.opened(url)
 
 
 @dataclass(frozen=True, slots=True)

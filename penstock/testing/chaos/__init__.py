@@ -9,7 +9,7 @@ from penstock.testing.chaos.checkers import BankChecker, EventRuleChecker, Oracl
 from penstock.testing.chaos.harness import ChaosHarness
 from penstock.testing.chaos.jobs import JOBS, ChaosJob
 from penstock.testing.chaos.report import ChaosReport, ChaosRun, FaultRecord
-from penstock.testing.chaos.runs import chaos_environment, run_chaos_flow, run_chaos_job
+from penstock.testing.chaos.runs import chaos_environment, quiet_cluster, run_chaos_flow, run_chaos_job
 from penstock.testing.chaos.schedule import (
     AfterCheckpoints,
     AfterFault,
@@ -54,6 +54,7 @@ __all__ = [
     "TakeSavepoint",
     "Verdict",
     "chaos_environment",
+    "quiet_cluster",
     "run_chaos_flow",
     "run_chaos_job",
 ]

@@ -59,6 +59,7 @@ class ChaosHarness:
         cluster: where the nodes are that may be killed.
         patience: how long a recovery may take.
         observe: called a few times a second, such as to `take` rows of a `collect()`.
+        tell: hears of each fault that has been fired.
 
     Raises:
         JobError: no such job.
@@ -77,6 +78,7 @@ class ChaosHarness:
         cluster: Cluster | None = None,
         patience: Duration = "60s",
         observe: Callable[[], None] = lambda: None,
+        tell: Callable[[FaultRecord], None] = lambda record: None,
     ) -> None:
         if isinstance(job, JobHandle) and not isinstance(job, RayJob):
             raise ClusterError(f"job {job.name!r} runs in this process; chaos needs one with runtime='ray'")
@@ -86,6 +88,7 @@ class ChaosHarness:
         self._cluster = cluster
         self._patience = parse_duration(patience, "patience") / 1000
         self._observe = observe
+        self._tell = tell
         self._run = ChaosRun(self._control.name, schedule)
         self._recoveries = Recoveries()
         self._asking: list[threading.Thread] = []
@@ -189,6 +192,8 @@ class ChaosHarness:
             self._carry_out(fault, record)
         except (ProcessLookupError, _NothingThereError) as error:
             record.note = str(error)
+        else:
+            self._tell(record)
         self._last_fault = time.monotonic()
 
     def _carry_out(self, fault: Fault, record: FaultRecord) -> None:

@@ -6,11 +6,14 @@ The command line and our tests call it, for the jobs that come with the harness 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from penstock.actors.cluster import connect
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import JobCancelledError, JobFailedError
 from penstock.engine.job import CollectResult, JobHandle
@@ -26,6 +29,29 @@ if TYPE_CHECKING:
 
 RATE: Final = 2000.0
 """Rows a second that go into a job: what a process function does with ease while the job restarts again and again."""
+
+
+@contextmanager
+def quiet_cluster(address: str | None = None, cpus: int = 4) -> Iterator[None]:
+    """Be connected to a cluster, and print nothing: Ray has much to say of processes that died, which the report tells.
+
+    A process that was connected to a cluster stays so; others leave it behind this.
+
+    Args:
+        address: of a running cluster; None: a new one in this process, unless it is connected.
+        cpus: (logical ones) that a new cluster has at least.
+    """
+    import ray
+
+    connected = ray.is_initialized()
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        connect(address, max(os.cpu_count() or 1, cpus), log_to_driver=False)
+        try:
+            yield
+        finally:
+            if not connected:
+                # Ray's last news come before it has shut down.
+                ray.shutdown()
 
 
 def chaos_environment(

@@ -19,7 +19,7 @@ from penstock.testing.simulation.faults import Crash, Dice
 
 T = TypeVar("T")
 
-_HASH: Final = re.compile("[0-9a-f]{64}|(?<=-)[0-9a-f]{12}|(?<=probe-)[0-9a-f]{16}")
+_HASH: Final = re.compile("[0-9a-f]{64}|(?<=probe-)[0-9a-f]{16}|(?<=-)[0-9a-f]{12}")
 _SLOW_S: Final = (0.05, 2.0)
 _FULL_STEPS: Final = (20, 600)
 

@@ -200,6 +200,17 @@ def test_captures_add_up_to_the_snapshot(batches: list[list[KeyAndValue]], from_
             running.operator.restore(saved.snapshot())
 
 
+@pytest.mark.parametrize("scope", CaptureScope)
+def test_a_capture_is_of_the_moment_however_late_its_rows_are_made(scope: CaptureScope) -> None:
+    running = Running()
+    running.rows(("a", 1), ("b", 2))
+    capture = running.operator.capture(CaptureRequest(1, scope))
+    running.rows(("a", 10), ("b", 10), ("c", 10))
+    rows = capture.tables["accumulators"].rows()
+    assert sorted(rows.column("key").to_pylist()) == ["a", "b"]
+    assert sum(sum(column) for column in rows.drop_columns(["__key_group", "key"]).to_pydict().values()) < 13
+
+
 def test_where_most_keys_changed_a_capture_holds_all() -> None:
     running = Running()
     running.rows(*((f"{number}", number) for number in range(10)))

@@ -90,6 +90,20 @@ def test_a_column_is_a_dict_of_slots(updates: list[dict[int, int | None]]) -> No
         column.set(np.array(list(update)), pa.array(list(update.values()), pa.int64()))
         model.update(update)
     assert column.get(np.arange(41)).to_pylist() == [model.get(slot) for slot in range(41)]
+    for first in range(42):
+        assert column.take_first(first)().to_pylist() == [model.get(slot) for slot in range(first)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), VALUES, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
+def test_what_was_taken_stays_as_it_was(kind: pa.DataType, values: list[Any]) -> None:
+    column, slots = SlotColumn(kind), np.arange(len(values))
+    column.set(slots, pa.array(values, kind))
+    taken, first = column.take(slots), column.take_first(len(values))
+    column.clear(slots)
+    column.set(slots[:1], pa.array(values[-1:], kind))
+    assert taken().to_pylist() == first().to_pylist() == values
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""`make simulate SEEDS=10000`: many seeds over all scenarios, with progress and a summary; exits with 1 on violations.
+
+`python -m tests.simulation --seed 4711` runs one seed and shows its schedule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from penstock.testing.simulation import FaultRates, Outcome, Sweep, simulate, sweep
+from tests.simulation.regressions import how_to_run
+from tests.simulation.scenarios import SCENARIOS
+
+_SHOWN = 5
+
+
+def main(
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 500,
+    start: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Run this seed alone, and show what happened.")] = None,
+    processes: Annotated[int, typer.Option(help="How many processes work at it.")] = os.cpu_count() or 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures and failures as JSON.")] = False,
+) -> None:
+    """Run seeds of the deterministic simulation."""
+    chosen = range(start, start + seeds) if seed is None else range(seed, seed + 1)
+    if seed is not None and not as_json:
+        print(simulate(SCENARIOS[seed % len(SCENARIOS)], seed))
+    result = _run(chosen, processes, quiet=as_json or seed is not None)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result), indent=1))
+    elif seed is None:
+        _summarise(result)
+    sys.exit(1 if result.failed else 0)
+
+
+def _run(seeds: range, processes: int, quiet: bool) -> Sweep:
+    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[failed]}")
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        task = progress.add_task("", total=len(seeds), failed="")
+        failed: list[int] = []
+
+        def on_run(outcome: Outcome) -> None:
+            if outcome.violations:
+                failed.append(outcome.seed)
+            progress.update(task, advance=1, failed=f"failed: {failed}" if failed else "")
+
+        return sweep(SCENARIOS, seeds, min(processes, max(1, len(seeds) // 20)), FaultRates(), on_run)
+
+
+def _summarise(result: Sweep) -> None:
+    console = Console()
+    table = Table(title="Simulation")
+    for name in ("runs", "jobs", "managers", "kills", "faults", "steps", "violations", "seconds"):
+        table.add_column(name, justify="right")
+    counts = result.runs, result.jobs, result.managers, result.kills, result.faults, result.steps, len(result.failed)
+    table.add_row(*(f"{count:,}" for count in counts), f"{result.seconds:.0f}")
+    console.print(table)
+    for outcome in result.failed[:_SHOWN]:
+        console.print(f"{outcome}\n  run it again: {how_to_run(outcome.seed)}", markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

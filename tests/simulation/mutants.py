@@ -1,0 +1,250 @@
+"""Safeguards of checkpoints and recovery, and how each is switched off: what the mutant suite shows the checkers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
+from penstock.engine.checkpointing.instructions import Acknowledgement
+from penstock.engine.checkpointing.pending import PendingCheckpoint
+from penstock.engine.checkpointing.shared_files import SharedFiles
+from penstock.engine.checkpointing.store import Claim
+from penstock.engine.local_manager import LocalManager
+from penstock.engine.operators.sink import TransactionalSinkOperator
+from penstock.engine.state.capture import OperatorCapture
+from penstock.engine.task import source_head
+from penstock.engine.task.barriers import BarrierAligner
+from penstock.engine.task.checkpoints import TaskCheckpoints
+from penstock.savepoints import restore, store
+from penstock.savepoints.history import TableHistory
+from penstock.savepoints.store import FolderJobStore
+from penstock.testing.simulation import FaultRates
+from tests.simulation.scenarios import SCENARIOS
+
+Patch = pytest.MonkeyPatch
+ALL = tuple(scenario.name for scenario in SCENARIOS)
+EXACT = tuple(name for name in ALL if name != "at_least_once")
+ZOMBIES = FaultRates(budget=12, kill_manager=0.006, zombie=1.0, delay=0.5)
+STORAGE = FaultRates(budget=15, storage=0.1)
+STOPS = FaultRates(budget=12, suspend=0.005, rescale=0.005)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A safeguard.
+
+    Args:
+        name: what it does.
+        switch_off: makes the engine do without.
+        scenarios: where it matters.
+        rates: the faults that it is for.
+        first_seed: where the search begins.
+    """
+
+    name: str
+    switch_off: Callable[[Patch], None]
+    scenarios: Sequence[str] = EXACT
+    rates: FaultRates = FaultRates()
+    first_seed: int = 0
+
+
+def _count_acknowledgements(patch: Patch) -> None:
+    """Any acknowledgement counts, also one that comes twice."""
+    counts: dict[int, int] = {}
+
+    def acknowledge(self: Any, place: Any, handle: Any, now_ms: int) -> Acknowledgement:
+        counts[id(self)] = counts.get(id(self), 0) + 1
+        self._missing.discard(place)
+        self._handles[place] = handle
+        return Acknowledgement.SUCCESS
+
+    patch.setattr(PendingCheckpoint, "__init__", _resetting(PendingCheckpoint.__init__, counts))
+    patch.setattr(PendingCheckpoint, "acknowledge", acknowledge)
+    patch.setattr(PendingCheckpoint, "is_open", property(lambda self: counts[id(self)] < len(self.places)))
+
+
+def _resetting(original: Any, counts: dict[int, int]) -> Any:
+    def init(self: Any, *args: Any) -> None:
+        counts[id(self)] = 0
+        original(self, *args)
+
+    return init
+
+
+def _store_at_first(patch: Patch) -> None:
+    patch.setattr(PendingCheckpoint, "is_open", property(lambda self: not self._handles))
+
+
+def _fence_nobody(patch: Patch) -> None:
+    patch.setattr(FolderJobStore, "_check_not_fenced", lambda self, blobs, epoch, what: None)
+
+
+def _list_before_claiming(patch: Patch) -> None:
+    def claim(self: Any) -> Claim:
+        blobs = self._blobs()
+        retained = store._counted(blobs)
+        epoch = self._create_claim(blobs)
+        if (ended := store._ended_by(blobs)) is not None:
+            return Claim(epoch, 1, (), ended)
+        newest = retained[-1].checkpoint if retained else 0
+        blobs.create(self._paths.restored(epoch), store.seal({"format": 1, "checkpoint": newest, "epoch": epoch}))
+        used = [number for path, _ in blobs.list() if (number := store.used_number(path)) is not None]
+        return Claim(epoch, max([newest, *used]) + 1, tuple(retained))
+
+    patch.setattr(FolderJobStore, "claim", claim)
+
+
+def _count_late_manifests(patch: Patch) -> None:
+    patch.setattr(store, "_decider", lambda paths: 0)
+
+
+def _never_wait_for_barriers(patch: Patch) -> None:
+    original = BarrierAligner._update
+
+    def update(self: Any) -> None:
+        original(self)
+        self.blocked = frozenset()
+
+    patch.setattr(BarrierAligner, "_update", update)
+
+
+def _forget_overtaken(patch: Patch) -> None:
+    original = BarrierAligner.take_overtaken
+    patch.setattr(
+        BarrierAligner, "take_overtaken", lambda self, number: None if original(self, number) is None else {}
+    )
+    patch.setattr(TaskCheckpoints, "_add_sent", lambda self, begun, overtaken: None)
+
+
+def _shift_positions(by: int) -> Callable[[Patch], None]:
+    def position(reader: Any) -> str:
+        return json.dumps({"offset": max(0, reader.position()["offset"] + by)})
+
+    return lambda patch: patch.setattr(source_head, "_position", position)
+
+
+def _leave_committables_out(patch: Patch) -> None:
+    original = TransactionalSinkOperator.capture
+
+    def capture(self: Any, request: Any) -> OperatorCapture:
+        original(self, request)
+        return OperatorCapture()
+
+    patch.setattr(TransactionalSinkOperator, "capture", capture)
+
+
+def _commit_at_the_barrier(patch: Patch) -> None:
+    original = TransactionalSinkOperator.capture
+
+    def capture(self: Any, request: Any) -> OperatorCapture:
+        captured = original(self, request)
+        self._commit(self._prepared)
+        return captured
+
+    patch.setattr(TransactionalSinkOperator, "capture", capture)
+
+
+def _commit_nothing_at_restore(patch: Patch) -> None:
+    original = TransactionalSinkOperator.open
+
+    def open_(self: Any, context: Any) -> None:
+        commit, self._commit = self._sink.commit, lambda committables: None
+        original(self, context)
+        self._commit = lambda committables: commit(committables, self._context) if committables else None
+
+    patch.setattr(TransactionalSinkOperator, "open", open_)
+
+
+def _forget_failed_uploads(patch: Patch) -> None:
+    original = TableHistory.delta
+
+    def delta(self: Any, base: int) -> Any:
+        newest, self._captured = self._captured[-1:], self._captured[-1:]
+        del newest
+        return original(self, base)
+
+    patch.setattr(TableHistory, "delta", delta)
+
+
+def _pin_no_base(patch: Patch) -> None:
+    original = SharedFiles.release
+
+    def release(self: Any, checkpoint: int) -> Any:
+        if checkpoint not in self._holdings:
+            return []
+        self._holdings[checkpoint].holders = 1
+        return original(self, checkpoint)
+
+    def hold(self: Any, checkpoint: int) -> None:
+        return None
+
+    patch.setattr(SharedFiles, "release", release)
+    patch.setattr(SharedFiles, "hold", hold)
+
+
+class _Forgetful(set[int]):
+    def add(self, element: int) -> None:
+        """Nothing is remembered."""
+
+
+def _restart_while_storing(patch: Patch) -> None:
+    original = LocalManager.__init__
+
+    def init(self: Any, *args: Any) -> None:
+        original(self, *args)
+        self._storing = _Forgetful()
+
+    patch.setattr(LocalManager, "__init__", init)
+
+
+def _forget_who_had_finished(patch: Patch) -> None:
+    original = TaskCheckpoints.open
+
+    def open_(self: Any, restored: Any) -> None:
+        original(self, restored)
+        self._input_ended = False
+
+    patch.setattr(TaskCheckpoints, "open", open_)
+
+
+def _trust_all_bytes(patch: Patch) -> None:
+    patch.setattr(restore, "read_file", lambda blobs, file: blobs.get(file.path))
+
+
+def _go_on_behind_a_stop(patch: Patch) -> None:
+    patch.setattr(LocalManager, "_was_suspended", lambda self: False)
+    patch.setattr(CheckpointCoordinator, "_stopping", lambda self: 0)
+
+
+def _begin_again_after_the_end(patch: Patch) -> None:
+    patch.setattr(store, "_ended_by", lambda blobs: None)
+    patch.setattr(FolderJobStore, "_stopped_with", lambda self, blobs: None)
+
+
+MUTANTS = (
+    Mutant("an acknowledgement that comes twice counts once", _count_acknowledgements, rates=FaultRates(repeat=0.3)),
+    Mutant("the manifest is written when all have acknowledged", _store_at_first),
+    Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
+    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES),
+    Mutant("manifests that come late do not count", _count_late_manifests, rates=ZOMBIES),
+    Mutant("channels wait at their barriers", _never_wait_for_barriers),
+    Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken),
+    Mutant("a source's position is not after its barrier", _shift_positions(1)),
+    Mutant("a source's position is not before its barrier", _shift_positions(-1)),
+    Mutant("what is prepared is in the checkpoint", _leave_committables_out),
+    Mutant("nothing is committed before the manifest is there", _commit_at_the_barrier),
+    Mutant("who is restored commits again", _commit_nothing_at_restore),
+    Mutant("what was not uploaded is uploaded with the next checkpoint", _forget_failed_uploads, rates=STORAGE),
+    Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
+    Mutant("a restart waits for the manifest", _restart_while_storing, rates=FaultRates(kill_subtask=0.01, delay=0.8)),
+    Mutant("who had finished has finished", _forget_who_had_finished),
+    Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
+    Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, rates=STOPS),
+    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=FaultRates(kill_manager=0.01)),
+)
+"""Each is one protection that the design of RELIABILITY names."""

@@ -1,0 +1,61 @@
+"""500 seeds of whole jobs with faults; what the sinks show equals plain Python. `make simulate` runs more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from penstock.testing.simulation import FaultRates, simulate, sweep
+from penstock.testing.simulation.sweep import run_seed
+from tests.simulation.regressions import REGRESSIONS, Regression, how_to_run
+from tests.simulation.scenarios import SCENARIOS
+
+SEEDS = 500
+PROCESSES = min(2, os.cpu_count() or 1)
+TRACED = range(len(SCENARIOS))
+
+
+def test_five_hundred_seeds_show_no_violation() -> None:
+    failed = sweep(SCENARIOS, range(SEEDS), PROCESSES).failed
+    assert not failed, "\n".join(f"{outcome}\n  run it again: {how_to_run(outcome.seed)}" for outcome in failed)
+
+
+@pytest.mark.parametrize("regression", REGRESSIONS, ids=lambda regression: f"{regression.scenario}-{regression.seed}")
+def test_what_went_wrong_once(regression: Regression) -> None:
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == regression.scenario)
+    outcome = simulate(scenario, regression.seed)
+    assert not outcome.violations, f"{regression.found}\n{outcome}"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_without_faults_jobs_are_right_and_leave_nothing_behind(scenario: object) -> None:
+    number = SCENARIOS.index(scenario)  # type: ignore[arg-type]
+    outcome = simulate(SCENARIOS[number], 10_000 + number, FaultRates(budget=0, delay=0.0))
+    assert (outcome.schedule, outcome.violations) == ((), ())
+
+
+def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
+    here = [run_seed(SCENARIOS, seed, FaultRates()).trace for seed in TRACED]
+    assert here == [run_seed(SCENARIOS, seed, FaultRates()).trace for seed in TRACED]
+    code = (
+        "from penstock.testing.simulation import FaultRates\n"
+        "from penstock.testing.simulation.sweep import run_seed\n"
+        "from tests.simulation.scenarios import SCENARIOS\n"
+        f"print(*(run_seed(SCENARIOS, seed, FaultRates()).trace for seed in {TRACED!r}))\n"
+    )
+    for hash_seed in ("1", "2"):
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout.split() == here
+
+
+def test_another_seed_gives_another_run() -> None:
+    assert simulate(SCENARIOS[0], 1).trace != simulate(SCENARIOS[0], 2).trace
