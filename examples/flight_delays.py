@@ -38,10 +38,10 @@ OUT_OF_ORDERNESS = "23h"
 CHAOS_SECONDS = 15  # for which the disturbed run goes on, apart from its recoveries
 CHAOS = chaos.ChaosSchedule(
     [
-        chaos.ScheduledFault(chaos.AfterSeconds(2), chaos.KillSubtask((chaos.SubtaskChoice("aggregate", 0),))),
-        chaos.ScheduledFault(chaos.AfterSeconds(5), chaos.KillSubtask((chaos.SubtaskChoice("departures", 1),))),
+        chaos.ScheduledFault(chaos.AfterSeconds(2), chaos.KillSubtask((chaos.SubtaskChoice("tumbling", 0),))),
+        chaos.ScheduledFault(chaos.AfterSeconds(5), chaos.KillSubtask((chaos.SubtaskChoice("files", 0),))),
         chaos.ScheduledFault(chaos.AfterSeconds(8), chaos.KillManager()),
-        chaos.ScheduledFault(chaos.AfterFault(5), chaos.KillSubtask((chaos.SubtaskChoice("aggregate", 1),))),
+        chaos.ScheduledFault(chaos.AfterFault(5), chaos.KillSubtask((chaos.SubtaskChoice("sliding", 0),))),
     ]
 )
 

@@ -22,6 +22,8 @@ from penstock.testing.chaos.schedule import SubtaskChoice
 
 SUBTASK: Final = "SubtaskActor"
 MANAGER: Final = "JobManager"
+_SHOWN: Final = 40
+"""Characters of the name of a task: that of a chain has those of all its operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,15 @@ class JobProcess:
 def subtasks(info: Mapping[str, Any]) -> Sequence[JobProcess]:
     """The subtasks that have a process, by the `info` of their job."""
     return [
-        JobProcess(f"{task['name']!r} subtask {subtask['subtask']}", SUBTASK, subtask["pid"])
+        JobProcess(f"{_short(task['name'])!r} subtask {subtask['subtask']}", SUBTASK, subtask["pid"])
         for task in info["tasks"]
         for subtask in task["subtasks"]
         if subtask["pid"] is not None
     ]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _SHOWN else f"{name[: _SHOWN - 3]}..."
 
 
 def living(info: Mapping[str, Any]) -> Mapping[str, Any]:

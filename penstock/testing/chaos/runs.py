@@ -27,6 +27,8 @@ from penstock.testing.chaos.schedule import ChaosSchedule
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
+RESTARTS: Final = 100
+"""More than any schedule causes; a job that fails again and again by itself comes to its end."""
 RATE: Final = 2000.0
 """Rows a second that go into a job: what a process function does with ease while the job restarts again and again."""
 
@@ -57,7 +59,7 @@ def quiet_cluster(address: str | None = None, cpus: int = 4) -> Iterator[None]:
 def chaos_environment(
     storage: str, parallelism: int = 2, address: str | None = None, interval: Duration = "250ms"
 ) -> StreamEnvironment:
-    """An environment whose jobs take checkpoints often, and restart at once as often as it takes.
+    """An environment whose jobs take checkpoints often, and restart at once.
 
     Args:
         storage: URL of the folder for the checkpoints.
@@ -68,7 +70,7 @@ def chaos_environment(
     env = StreamEnvironment(
         parallelism=parallelism,
         checkpoints=checkpoints(interval, storage, savepoints=f"{storage.rstrip('/')}/savepoints"),
-        restart=fixed_delay(attempts=10_000, delay="10ms"),
+        restart=fixed_delay(attempts=RESTARTS, delay="10ms"),
         address=address,
     )
     env.configure({"heartbeat.timeout": "1s"})
