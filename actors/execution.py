@@ -121,6 +121,7 @@ class Execution:
             self.graph = graph
             self._graph_ref = ray.put(graph)
         await self._slots.resize(slot_bundles(graph))
+        await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
         for place in places(graph):
             if place not in self.actors:

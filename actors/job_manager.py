@@ -39,21 +39,18 @@ from penstock.engine.errors import (
     WorkerLostError,
     located,
 )
-from penstock.engine.failover import RestartPolicy, default_strategy, regions
+from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import JobStatus, transition
 from penstock.engine.local_manager import JobFolder
 from penstock.engine.metrics import SubtaskMetrics
 
-_ATTEMPTS: Final = 1_000_000
-"""More than a manager ever makes: attempts of a manager and of the one that replaced it never have the same number."""
-_RETRY_SECONDS: Final = 1.0
-"""How long the last checkpoint waits before it is tried again."""
 _LEAVE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 300.0
 """How long one that nobody has asked how it ended stays, to be asked."""
-_TERMINAL: Final = (CheckpointCorruptError, RestoreError, FencedError)
-"""What is damaged, or does not fit, is so the next time too; and who is fenced must do nothing more."""
+_TERMINAL: Final = (CheckpointCorruptError, RestoreError, FencedError, ClusterError)
+"""What is damaged, or does not fit, is so the next time too; who is fenced must do nothing more; and for room on the
+cluster the job has waited as long as it is to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +205,7 @@ class JobManager:
             claim = await self._checkpoints.claim()
             if claim.ended is not None:
                 return JobStatus(claim.ended)
-            self._attempt = claim.epoch * _ATTEMPTS
+            self._attempt = claim.epoch * ATTEMPTS
             latest = self._checkpoints.latest
         self._program = _as_checkpointed(self._program, latest)
         self._graph = self._planned(self._program)
@@ -281,7 +278,7 @@ class JobManager:
                     # The user learns why; the job ends as any that has come to the end of its input.
                     _refuse(drained, error)
                     kind, directory, drained = SnapshotKind.CHECKPOINT, None, None
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
         if drained is not None and url is not None:
             drained.set_result(url)
         self._happenings.put_nowait(_Over())
@@ -301,7 +298,7 @@ class JobManager:
         restart = self._restarts.begin(str(failed.error), chosen, failed.at)
         self._interrupt(failed.error)
         while True:
-            delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
+            delay = None if isinstance(failed.error, TERMINAL_ERRORS) else self._policy.on_failure(time.monotonic())
             if delay is None:
                 raise failed.error
             if self._status is not JobStatus.RESTARTING:
@@ -357,6 +354,9 @@ class JobManager:
         before = self._program, self._graph
         try:
             graph = self._planned(rescale.program)
+            if self._checkpoints is not None:
+                # A checkpoint that does not fit must be noticed while the job still runs.
+                await self._checkpoints.restore(graph)
             await self._execution.prepare(graph)
         except Exception as error:
             _refuse(rescale.done, self._as_error(error))
@@ -377,7 +377,9 @@ class JobManager:
             failure = self._as_error(error)
             _refuse(rescale.done, failure)
             if isinstance(failure, ClusterError):
+                # There was room for what ran before.
                 self._program, self._graph = before
+                failure = JobError(f"the job could not be rescaled: {failure}")
             await self._recover(Failed(None, 0, failure, time.monotonic()))
             return
         self._note(restart)
@@ -516,6 +518,7 @@ class JobManager:
         await asyncio.to_thread(checkpoints.check_target, directory)
         drained: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._draining = (directory, drained)
+        checkpoints.drain()
         await self._execution.drain()
         url = await asyncio.shield(drained)
         await self.wait_for_end()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import ray
@@ -57,17 +57,24 @@ class Slots:
         for slot in self._slots[kept:]:
             remove_placement_group(slot.group)
         del self._slots[kept:]
-        new = []
         for bundle in bundles[kept:]:
             self._made += 1
             group = placement_group([dict(bundle)], strategy="PACK", name=f"{self._prefix}{self._made}")
             self._slots.append(_Slot(bundle, group))
-            new.append(group)
-        if not await asyncio.to_thread(_all_ready, new, time.monotonic() + self._timeout_s):
+        await self.placed(range(kept, len(bundles)))
+
+    async def placed(self, slots: Collection[int]) -> None:
+        """Return when the slots with these numbers are on a node: those of a lost one wait for room on another.
+
+        Raises:
+            ClusterError: there is no room.
+        """
+        groups = [self._slots[slot].group for slot in slots]
+        if not await asyncio.to_thread(_all_ready, groups, time.monotonic() + self._timeout_s):
             raise ClusterError(
-                f"no room for {len(bundles)} slots of {dict(bundles[0])} within {self._timeout_s:g} s; the cluster has "
-                f"{_cluster_resources()}; lower the parallelism or slot_cpus, or add nodes (a cluster embedded by an "
-                "earlier job keeps its size until ray.shutdown())"
+                f"no room for {len(self._slots)} slots of {dict(self._slots[0].bundle)} within {self._timeout_s:g} s; "
+                f"the cluster has {_cluster_resources()}; lower the parallelism or slot_cpus, or add nodes (a cluster "
+                "embedded by an earlier job keeps its size until ray.shutdown())"
             )
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:

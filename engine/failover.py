@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.engine.checkpointing.config import (
     ExponentialDelay,
@@ -20,7 +20,15 @@ from penstock.engine.checkpointing.config import (
 )
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.config import JobConfig
+from penstock.engine.errors import CheckpointCorruptError, FencedError, RestoreError, StateError
 from penstock.engine.graph.physical import PhysicalGraph
+
+TERMINAL_ERRORS: Final = (CheckpointCorruptError, RestoreError, StateError, FencedError)
+"""What is damaged, or does not fit, is so the next time too; and who is fenced must do nothing more."""
+ATTEMPTS: Final = 1_000_000
+"""More than a manager ever makes: attempts of a manager and of the one that replaced it never have the same number."""
+RETRY_SECONDS: Final = 1.0
+"""How long the last checkpoint of a job waits before it is tried again."""
 
 
 def default_strategy(config: JobConfig) -> RestartStrategy:

@@ -15,9 +15,9 @@ from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch, SnapshotKind
-from penstock.engine.errors import CheckpointError, JobError, PenstockError
+from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import JobHandle, JobStatus, ResultConsumer
+from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer
 from penstock.engine.local_manager import JobFolder, LocalManager
 from penstock.engine.metrics import JobMetrics, report
 
@@ -51,6 +51,7 @@ class LocalJob(JobHandle):
         self._holds_back = folder is not None and program.config.checkpoints.enabled
         self._manager = LocalManager(program, clock, random.Random(seed), folder)
         self._held = HeldRows()
+        self._shown: list[tuple[int, Batch]] = []
         self._attempt = self._manager.attempt
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
         self._manager.start()
@@ -71,10 +72,9 @@ class LocalJob(JobHandle):
             self._attempt = self._manager.attempt
             self._taggers.clear()
             self._hear()
+        shown, self._shown = self._shown, []
         finished = self._manager.status is JobStatus.FINISHED
-        if finished or not self._holds_back:
-            return self._held.release_all()
-        return self._held.release(self._manager.completed)
+        return [*shown, *(self._held.release_all() if finished else self._held.release(self._manager.completed))]
 
     def _hear(self) -> None:
         results = self._attempt.results
@@ -82,9 +82,15 @@ class LocalJob(JobHandle):
             result, sender, message, release = results.popleft()
             release()
             tagger = self._taggers.setdefault((result, sender), EpochTagger(self._manager.restored))
+            waits = self._holds_back and isinstance(self._consumers[result], CollectedRows)
             for element in message:
-                if (tagged := tagger.tag(element)) is not None:
+                if (tagged := tagger.tag(element)) is None:
+                    continue
+                if waits:
                     self._held.hold(result, *tagged)
+                else:
+                    # What is only printed need not wait until no failure can take it back.
+                    self._shown.append((result, tagged[1]))
 
     @property
     def _drained(self) -> bool:
@@ -116,11 +122,12 @@ class LocalJob(JobHandle):
 
     def drain(self, directory: str | None = None) -> str:
         self._manager.drain(directory)
+        while self._manager.drained is None:
+            self._advance()
+        if isinstance(self._manager.drained, CheckpointError):
+            raise self._manager.drained
         self._settle()
-        outcome = self._manager.outcomes.get(self._manager.last_requested)
-        if isinstance(outcome, str):
-            return outcome
-        raise outcome or JobError(f"job {self.name!r} ended before its savepoint: {self._manager.error}")
+        return self._manager.drained
 
     def rescale(self, parallelism: int) -> float:
         self.checkpoint()
@@ -128,6 +135,7 @@ class LocalJob(JobHandle):
         self._manager.rescale(parallelism)
         while self._manager.status is JobStatus.RESTARTING:
             self._advance()
+        self.raise_if_ended_badly()
         return self._clock.monotonic() - began
 
     def _await(self, number: int) -> str:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from penstock.engine.checkpointing.coordinator import (
     CheckpointCoordinator,
@@ -33,24 +32,17 @@ from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import (
-    CheckpointCorruptError,
     CheckpointError,
     FencedError,
     JobError,
     PenstockError,
-    RestoreError,
     located,
 )
-from penstock.engine.failover import RestartPolicy, default_strategy
+from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import JobStatus, transition
 from penstock.engine.local_attempt import LocalAttempt
 from penstock.engine.local_mail import LetterKind, Mailbox
-
-_ATTEMPTS: Final = 1_000_000
-"""More than a manager ever makes: attempts of a manager and of the one that replaced it never have the same number."""
-_RETRY_SECONDS: Final = 1.0
-"""How long the last checkpoint waits before it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +58,13 @@ class JobFolder:
     store: JobStore
     job_id: str
     start: RestorePlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Draining:
+    """The sources end, and the last checkpoint is a savepoint in `directory`."""
+
+    directory: str | None
 
 
 @dataclass(slots=True)
@@ -91,7 +90,7 @@ class LocalManager:
         completed: the newest checkpoint that counts; rows for the client that belong to it are final.
         restored: the checkpoint that the attempt goes on from, 0 for none of its own.
         outcomes: what became of the checkpoints and savepoints that were asked for: a URL, or why there is none.
-        last_requested: the number of the one that was asked for last.
+        drained: what became of the savepoint of `drain`, likewise; None as long as that is open.
 
     Raises:
         CheckpointError: the folder cannot be taken over.
@@ -131,14 +130,14 @@ class LocalManager:
         self._background: dict[Place, _Background] = {}
         self._targets: dict[int, str] = {}
         self._wanted: set[int] = set()
-        self.last_requested = 0
         self._last: int | None = None
         self._last_due = 0.0
         self._uncommitted: set[Place] = set()
         self._storing: set[int] = set()
         self._garbage: list[Delete] = []
-        self._drain_to: list[str | None] = []
-        self._number = self._epoch * _ATTEMPTS
+        self._draining: _Draining | None = None
+        self.drained: str | CheckpointError | None = None
+        self._number = self._epoch * ATTEMPTS
         self.attempt = self._new_attempt()
 
     @property
@@ -196,8 +195,7 @@ class LocalManager:
             return
         self.error = self._located(error, place)
         self._end_attempt()
-        # What is damaged, or does not fit, is so the next time too; and who is fenced must do nothing more.
-        terminal = isinstance(error, CheckpointCorruptError | RestoreError | FencedError) or self._was_suspended()
+        terminal = isinstance(error, TERMINAL_ERRORS) or self._was_suspended()
         delay = None if terminal else self._policy.on_failure(self._clock.monotonic())
         if delay is None:
             self._end_failed()
@@ -206,11 +204,11 @@ class LocalManager:
 
     def _end_failed(self) -> None:
         self.status = transition(self.status, JobStatus.FAILED)
-        if self._folder is not None:
+        if self._folder is not None and not isinstance(self.error, FencedError):
             self._end_folder(self._folder.store, ())
 
     def _was_suspended(self) -> bool:
-        """Whether the job was stopped with a savepoint, behind which it must not go back: its sinks may have committed."""
+        """Whether a savepoint stopped the job, which must not go back behind it: its sinks may have committed."""
         suspended = self.coordinator.suspended
         if suspended is None:
             return False
@@ -237,7 +235,9 @@ class LocalManager:
             background.writer.close()
         self._background.clear()
         self._last = None
-        self._drain_to.clear()
+        if self._draining is not None and self.drained is None:
+            self.drained = CheckpointError(f"the job failed while it was drained: {self.error}")
+        self._draining = None
         self._uncommitted.clear()
         if self._folder is not None:
             self._obey(self.coordinator.end_attempt(self._clock.monotonic()))
@@ -256,9 +256,12 @@ class LocalManager:
 
         Raises:
             GraphError, ConfigurationError: the program cannot run so; it runs on as it was.
+            RestoreError: the newest checkpoint does not fit; it runs on as it was.
         """
-        rescaled = self._program.rescaled(parallelism)
-        rescaled.physical()
+        rescaled, latest = self._program.rescaled(parallelism), self.coordinator.latest
+        graph = rescaled.physical(latest.split_parallelism if latest is not None else {})
+        if self._folder is not None and latest is not None:
+            self._folder.store.plan(graph, latest)
         self._program = rescaled
         if self.status is JobStatus.RUNNING:
             self._end_attempt()
@@ -331,12 +334,13 @@ class LocalManager:
 
     def _take_last_checkpoint(self, now: float) -> None:
         """All subtasks have emitted everything: a last checkpoint commits what sinks hold back, then the job ends."""
-        if not (self._folder is not None and (self._drain_to or self._program.config.checkpoints.enabled)):
+        if not (self._folder is not None and (self._draining or self._program.config.checkpoints.enabled)):
             self.end(JobStatus.FINISHED)
         elif self._last is None and now >= self._last_due:
-            directory = self._drain_to[0] if self._drain_to else None
-            kind = SnapshotKind.SUSPEND if self._drain_to else SnapshotKind.CHECKPOINT
-            self._last = self.request(kind, directory)
+            if self._draining and self.drained is None:
+                self.request(SnapshotKind.SUSPEND, self._draining.directory)
+            else:
+                self._request(SnapshotKind.CHECKPOINT, None, self._begin_last)
 
     # What users ask for
 
@@ -346,23 +350,43 @@ class LocalManager:
         Raises:
             CheckpointError: the job has no storage, or does not run.
         """
-        if self._folder is None:
-            raise CheckpointError(f"job {self._program.name!r} has no checkpoint storage; set one (checkpoints=...)")
+        return self._request(kind, directory, self._begin_last if kind is SnapshotKind.SUSPEND else _nothing)
+
+    def _request(self, kind: SnapshotKind, directory: str | None, begun: Callable[[int], None]) -> int:
+        self._with_store()
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         number, instructions = self.coordinator.request(kind, now, now_ms, directory)
         self._wanted.add(number)
-        self.last_requested = number
-        if kind is SnapshotKind.SUSPEND:
-            self._last = number
+        # It may be given up while the instructions are carried out.
+        begun(number)
         self._obey(instructions)
         return number
 
+    def _begin_last(self, number: int) -> None:
+        self._last = number
+
     def drain(self, directory: str | None) -> None:
-        """End the sources as if their input had ended; the last checkpoint becomes a savepoint in `directory`."""
-        self._drain_to = [directory]
+        """End the sources as if their input had ended; the last checkpoint becomes a savepoint in `directory`.
+
+        `drained` will have what became of it; a job that fails meanwhile goes on as if nobody had asked.
+
+        Raises:
+            CheckpointError: the job has no storage or does not run, or the directory cannot be used.
+        """
+        store = self._with_store()
+        if self.status is not JobStatus.RUNNING or self._draining is not None:
+            raise CheckpointError(f"job {self._program.name!r} does not run, or is being drained")
+        store.savepoint_target(0, directory)
+        self._draining, self.drained = _Draining(directory), None
+        self._obey(self.coordinator.drain(self._clock.monotonic()))
         for place in self.attempt.places:
             self.attempt.task(place).drain()
             self.attempt.wake_place(place)
+
+    def _with_store(self) -> JobStore:
+        if self._folder is None:
+            raise CheckpointError(f"job {self._program.name!r} has no checkpoint storage; set one (checkpoints=...)")
+        return self._folder.store
 
     # Instructions of the coordinator
 
@@ -450,6 +474,8 @@ class LocalManager:
         self._storing.discard(checkpoint)
         if checkpoint in self._wanted:
             self.outcomes[checkpoint] = url
+        if checkpoint == self._last and self._draining is not None and self.drained is None:
+            self.drained = url
         self._obey(self.coordinator.on_stored(checkpoint, self._clock.monotonic()))
 
     def _on_store_failed(self, checkpoint: int, message: str) -> None:
@@ -481,7 +507,10 @@ class LocalManager:
         if checkpoint in self._wanted:
             self.outcomes[checkpoint] = CheckpointError(message)
         if checkpoint == self._last:
-            self._last, self._last_due = None, self._clock.monotonic() + _RETRY_SECONDS
+            self._last, self._last_due = None, self._clock.monotonic() + RETRY_SECONDS
+            if self._draining is not None and self.drained is None:
+                # The user learns why; the job ends as any that has come to the end of its input.
+                self.drained = CheckpointError(message)
         number = self.attempt.number
         for place in places:
             self.mail.post(LetterKind.ABORT, partial(self._abort, number, place, checkpoint))
@@ -500,3 +529,7 @@ class LocalManager:
         except CheckpointError:
             # Nothing refers to it, so it does no harm; the next deletion takes it along.
             self._garbage = due
+
+
+def _nothing(number: int) -> None:
+    """The job goes on behind it."""

@@ -20,6 +20,17 @@ newest manager with a `.restored` file that decides: a checkpoint counts if that
 it, or if its number is not above what that manager went on from. Every manager that was not fenced in (4) had its
 file there before the next one claimed, so the next one goes by it or by a newer one. Nothing is ever written over: a
 manifest that arrives late takes at most the number of a checkpoint that then fails.
+
+A job ends by `claims/<epoch>.ended`, which its manager creates between two looks at the claims. Fenced in the first, it
+leaves no trace; not fenced in the second, every later manager sees the file, and all else may be removed. In between
+nobody can tell, and nothing is lost: the manager had nothing left to do, so a new one may take its word, or go on from
+the last checkpoint. What it chooses it writes down under its own number, `.ended` again or `.restored`, before it
+looks at the claims in (4), and the newest of these files decides. So when one manager was told that the job has ended,
+no later one begins it again, even if one that was fenced in between had begun to go on.
+
+A job that was stopped with a savepoint has ended as well, though its manager may have died before it wrote that down:
+its sinks may have committed. If none but the savepoint says so, they may also not have, and the job has failed: only a
+job that starts from the savepoint commits what belongs to it.
 """
 
 from __future__ import annotations
@@ -42,6 +53,7 @@ from penstock.engine.errors import (
     RestoreError,
 )
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.job import JobStatus
 from penstock.savepoints.local_copies import CopyingWriter, LocalCopies, local_folder, remove_stale
 from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifest, seal, unseal
 from penstock.savepoints.paths import (
@@ -64,8 +76,6 @@ from penstock.savepoints.routing import routed
 from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.writer import UPLOADS, CheckpointWriter
 
-_FINISHED: Final = "finished"
-"""How a job has ended that was stopped with a savepoint."""
 _ROUNDS: Final = 1000
 """How many rivals for one claim are too many to be true."""
 
@@ -109,9 +119,11 @@ class FolderJobStore:
         """
         blobs = self._blobs()
         epoch = self._create_claim(blobs)
-        ended = _ended_by(blobs) or self._stopped_with(blobs)
-        if ended is not None:
-            return Claim(epoch, 1, (), ended)
+        end = _ended_by(blobs) or self._stopped_with(blobs)
+        if end is not None:
+            blobs.create(self._paths.ended(epoch), end.sealed(epoch))
+            self._check_not_fenced(blobs, epoch, f"manager {epoch}")
+            return Claim(epoch, 1, (), end.status, end.message)
         retained = _counted(blobs)
         if retained:
             check_files(blobs, retained[-1])
@@ -174,7 +186,9 @@ class FolderJobStore:
 
     def finish(self, epoch: int, status: str) -> None:
         blobs = self._blobs()
-        blobs.create(self._paths.ended(epoch), seal({"format": FORMAT, "epoch": epoch, "status": status}))
+        # Of one that was replaced, the new manager must not hear: it would take its own job for ended.
+        self._check_not_fenced(blobs, epoch, "the end")
+        blobs.create(self._paths.ended(epoch), _End(status).sealed(epoch))
         # Whoever claims from now on sees it. One who did before may be reading what would be removed next.
         self._check_not_fenced(blobs, epoch, "the end")
 
@@ -217,20 +231,27 @@ class FolderJobStore:
             return None
         return LocalCopies(self.open_blobs(self.url), local_folder(graph.config, self.job_id) / f"{task}-{subtask}")
 
-    def _stopped_with(self, blobs: BlobStore) -> str | None:
-        """How the job has ended if a manager stopped it with a savepoint: the sinks may have committed what is in it."""
+    def _stopped_with(self, blobs: BlobStore) -> _End | None:
+        """How the job has ended if a manager stopped it with a savepoint: sinks may have committed what is in that."""
         paths = [path for path, _ in blobs.list()]
-        decider = _decider(paths)
-        newest = max((number for path in paths if (number := manifest_number(path)) is not None), default=0)
-        for path in paths:
-            if not is_savepoint_mark(path) or (used_number(path) or 0) < newest:
+        marks = [path for path in paths if is_savepoint_mark(path)]
+        if not marks:
+            return None
+        decider, counted = _decider(paths), _counted(blobs)
+        newest = counted[-1].checkpoint if counted else 0
+        for path in marks:
+            if (used_number(path) or 0) < newest:
                 continue
             used = unseal(blobs.get(path).to_pybytes(), join_url(blobs.url, path))
             epoch, target = used.get("epoch"), used.get("savepoint")
             if used.get("kind") != SnapshotKind.SUSPEND.value or not isinstance(epoch, int) or epoch < decider:
                 continue
             if isinstance(target, str) and any(name == MANIFEST for name, _ in self.open_blobs(target).list()):
-                return _FINISHED
+                return _End(
+                    JobStatus.FAILED.value,
+                    f"savepoint {target} is complete, but job {self.job_name!r} ended before it was known that all "
+                    "sinks had committed what belongs to it: start it again from that savepoint",
+                )
         return None
 
     @property
@@ -260,6 +281,18 @@ class FolderJobStore:
                 f"{what} of job {self.job_name!r} does not count: manager {newest} has taken the job over from manager "
                 f"{epoch}, in {blobs.url}; this one must stop"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a job has ended, as a value of `JobStatus`, and what more there is to say."""
+
+    status: str
+    message: str = ""
+
+    def sealed(self, epoch: int) -> bytes:
+        """What manager number `epoch` writes down."""
+        return seal({"format": FORMAT, "epoch": epoch, "status": self.status, "message": self.message})
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +339,7 @@ def find_checkpoint(url: str, open_blobs: OpenBlobs = open_blobs, storage: Seque
     if MANIFEST in paths:
         return _found_in(folder, open_blobs, storage)
     if any(manifest_number(path) is not None for path in paths):
-        newest = _counted(folder)[-1]
+        newest = _newest_counted(folder)
         _check_all_files(folder, newest, open_blobs, storage)
         return FoundCheckpoint(folder.url, newest)
     raise RestoreError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(paths)}")
@@ -359,6 +392,16 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(distinct[:10]) + (f" and {len(distinct) - 10} more" if len(distinct) > 10 else "")
 
 
+def _newest_counted(folder: BlobStore) -> CompletedCheckpoint:
+    counted = _counted(folder)
+    if not counted:
+        raise RestoreError(
+            f"{folder.url} has no checkpoint that counts: what is there was completed by a manager that had been "
+            "replaced; name another checkpoint or savepoint"
+        )
+    return counted[-1]
+
+
 def _counted(blobs: BlobStore) -> list[CompletedCheckpoint]:
     """The checkpoints of a job's folder that count, oldest first; see the module.
 
@@ -401,15 +444,18 @@ def _restored_by(blobs: BlobStore, epoch: int) -> int:
     return checkpoint
 
 
-def _ended_by(blobs: BlobStore) -> str | None:
+def _ended_by(blobs: BlobStore) -> _End | None:
     """How the job has ended, going by what its last manager wrote down; a later one that went on knew better."""
     paths = [path for path, _ in blobs.list(CLAIMS)]
     last = max((epoch for path in paths if (epoch := ended_epoch(path)) is not None), default=0)
     if not last or last < _decider(paths):
         return None
-    marker = JobPaths("").ended(last)
-    status = unseal(blobs.get(marker).to_pybytes(), join_url(blobs.url, marker)).get("status")
-    return status if isinstance(status, str) else None
+    where = join_url(blobs.url, JobPaths("").ended(last))
+    content = unseal(blobs.get(JobPaths("").ended(last)).to_pybytes(), where)
+    status, message = content.get("status"), content.get("message", "")
+    if not isinstance(status, str) or not isinstance(message, str):
+        raise CheckpointCorruptError(f"{where} does not say how the job has ended")
+    return _End(status, message)
 
 
 def _decider(paths: Sequence[str]) -> int:

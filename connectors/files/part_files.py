@@ -1,10 +1,11 @@
 """The files of the file sink: their names, their way from hidden to visible, and the removal of those left behind.
 
 The sink's writers and commits call it. A file is shown by a rename within its folder: whole, once, and whoever does it
-again finds it done. Only files that no commit can ask for any more are removed.
+again finds it done. Only files that no commit can ask for are removed: those that were never finished.
 
-Names: `.part-<subtask>.<lineage>.<writer>-<number>.inprogress` becomes `part-<subtask>-<writer>-<number>.<format>`. The
-lineage is that of the operator in all attempts of its job; the writer is one of the attempts' and has no other's name.
+Names: `.part-<subtask>.<lineage>.<writer>-<number>.inprogress` while it is written, `.prepared` in the place of
+`.inprogress` when it is whole, and `part-<subtask>-<writer>-<number>.<format>` when it is shown. The lineage is that of
+the operator in all attempts of its job; the writer is one of the attempts' and has no other's name.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ FILES: Final = pa.schema(
 """What it takes to show files: their folder (absolute), their name now and then, and their length in bytes."""
 
 _PART_PREFIX: Final = "part-"
-_HIDDEN_SUFFIX: Final = ".inprogress"
-_HIDDEN_NAME: Final = re.compile(r"\.part-(\d+)\.([^./]+)\.([^/]+)\.inprogress")
+_UNFINISHED: Final = ".inprogress"
+_PREPARED: Final = ".prepared"
+_UNFINISHED_NAME: Final = re.compile(r"\.part-(\d+)\.([^./]+)\.([^/]+)\.inprogress")
+_PREPARED_NAME: Final = re.compile(r"\.part-(\d+)\.([^./]+)\.([^/]+)\.prepared")
 _VISIBLE_NAME: Final = re.compile(r"part-[^/]+")
 _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
@@ -45,8 +48,7 @@ _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 class PartFiles:
     """The files of one writer, in order. What an attempt before it left unfinished is removed at once.
 
-    Old subtask i's files are shown by subtask i modulo the parallelism, before it opens its writer; so that those which
-    are still hidden then are in no checkpoint that counts.
+    Files that are whole stay, shown or not: a savepoint may hold them, which the job did not go on from.
 
     Args:
         directory: where to.
@@ -66,7 +68,7 @@ class PartFiles:
     def _remove_leftovers(self, parallelism: int) -> None:
         with contextlib.suppress(OSError):  # They do no harm, and without the folder there are none.
             for name in os.listdir(self._directory):
-                match = _HIDDEN_NAME.fullmatch(name)
+                match = _UNFINISHED_NAME.fullmatch(name)
                 if match and match[2] == self._lineage and int(match[1]) % parallelism == self._subtask:
                     os.unlink(os.path.join(self._directory, name))
 
@@ -74,7 +76,7 @@ class PartFiles:
         """A new file for rows with these columns."""
         name = f"{self.writer}-{self._count}"
         self._count += 1
-        hidden = f".{_PART_PREFIX}{self._subtask}.{self._lineage}.{name}{_HIDDEN_SUFFIX}"
+        hidden = f".{_PART_PREFIX}{self._subtask}.{self._lineage}.{name}{_UNFINISHED}"
         visible = f"{_PART_PREFIX}{self._subtask:05d}-{name}.{self._format.value}"
         os.makedirs(self._directory, exist_ok=True)
         return PartFile(self._directory, hidden, visible, self._format, schema)
@@ -105,8 +107,10 @@ class PartFile:
         os.fsync(self._file.fileno())
         length = os.fstat(self._file.fileno()).st_size
         self._file.close()
+        prepared = self._hidden.removesuffix(_UNFINISHED) + _PREPARED
+        os.rename(self.path, os.path.join(self._directory, prepared))
         _sync_directory(self._directory)
-        row = {"directory": self._directory, "hidden": self._hidden, "visible": self._visible, "length": length}
+        row = {"directory": self._directory, "hidden": prepared, "visible": self._visible, "length": length}
         return pa.Table.from_pylist([row], FILES)
 
     def abandon(self) -> None:
@@ -131,7 +135,7 @@ def show(files: pa.Table, where: str) -> None:
     """
     rows = files.select(FILES.names).to_pylist()
     for row in rows:
-        if not (_HIDDEN_NAME.fullmatch(row["hidden"]) and _VISIBLE_NAME.fullmatch(row["visible"])):
+        if not (_PREPARED_NAME.fullmatch(row["hidden"]) and _VISIBLE_NAME.fullmatch(row["visible"])):
             raise CheckpointCorruptError(f"{where}: {row['hidden']!r} and {row['visible']!r} are no names of its files")
     for row in rows:
         _show(row["directory"], row["hidden"], row["visible"], row["length"], where)
@@ -212,8 +216,8 @@ def remove_parts(directory: str) -> None:
 
 
 def _is_part(name: str) -> bool:
-    in_progress = name.startswith(f".{_PART_PREFIX}") and name.endswith(_HIDDEN_SUFFIX)
-    return in_progress or name.startswith(_PART_PREFIX)
+    is_hidden = name.startswith(f".{_PART_PREFIX}") and name.endswith((_UNFINISHED, _PREPARED))
+    return is_hidden or name.startswith(_PART_PREFIX)
 
 
 def _unusable(directory: str, error: OSError) -> ConfigurationError:

@@ -34,10 +34,12 @@ class FileSink(TransactionalSink):
     its own input ends; a failed job may leave the files of the subtasks that had finished. Starting again from a
     savepoint that is not the job's last writes again what was written since.
 
-    Hidden files (`.part-*.inprogress`) are skipped by readers of the directory. A failing attempt removes the one that
-    it was writing; what a killed process left is removed by the job's next attempt, as each subtask opens its writer,
-    behind the commits that it was restored with: files of the same operator and job alone, so that nobody else's are
-    touched. When the whole job is killed and started anew, its hidden files stay until `mode="overwrite"` removes them.
+    Hidden files are skipped by readers of the directory: `.part-*.inprogress` while they are written, and
+    `.part-*.prepared` when they are whole and wait for their checkpoint. A failing attempt removes the one that it was
+    writing; what a killed process was writing is removed by the job's next attempt, as each subtask opens its writer:
+    files of the same operator and job alone, so that nobody else's are touched. Prepared files of an attempt that
+    failed before their checkpoint was complete stay hidden, since a savepoint may hold them; `mode="overwrite"` removes
+    them.
 
     Rows are written as they come: changelog row kinds and event timestamps are not stored. JSON lines hold times as
     ISO-8601 text (timestamps with a zone in UTC), bytes as base64, decimals as text, durations as numbers in the
@@ -48,7 +50,7 @@ class FileSink(TransactionalSink):
         path: the directory; it is created if it does not exist. Every node must see the same one.
         format: "parquet", "csv" or "json" (lines).
         mode: "error" refuses a directory that has visible files; "overwrite" removes its `part-*` and
-            `.part-*.inprogress` files before the job starts and leaves others alone; "append" adds files. A job that
+            hidden `.part-*` files before the job starts and leaves others alone; "append" adds files. A job that
             goes on from a savepoint adds files in every mode.
 
     Raises:

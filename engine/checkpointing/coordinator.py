@@ -6,6 +6,7 @@ clock. Every checkpoint has one outcome, and a file is deleted only when no chec
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,16 @@ COUNTED: Final = frozenset({AbortReason.TIMEOUT, AbortReason.DECLINED, AbortReas
 """The failures that fail the job when too many come in a row."""
 
 
+class _Drain(enum.Enum):
+    """How far an attempt has been drained."""
+
+    NONE = enum.auto()
+    BEGUN = enum.auto()
+    """Sources end one after another: a checkpoint would have some of them finished, and others not."""
+    ENDED = enum.auto()
+    """All subtasks have finished: what is taken now has the whole input."""
+
+
 @dataclass(slots=True)
 class _Attempt:
     number: int
@@ -60,6 +71,7 @@ class _Attempt:
     due: float
     """When the next periodic checkpoint is to be triggered, were there nothing against it."""
     failing: bool = False
+    drain: _Drain = _Drain.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +107,13 @@ class CheckpointCoordinator:
         checkpoint is never triggered while a `SUSPEND` is under way.
         Where barriers may overtake rows, and so other barriers (mode unaligned, or an alignment time-out), one barrier
         is under way at a time: what is asked for meanwhile has its number, and is triggered by a later `tick`.
-        What could not be stored may have been all the same, and a manager that has taken the job over may go on from it:
-        it is removed once a later checkpoint is complete.
+        What could not be stored may be there all the same, and a manager that has taken the job over may go on from
+        it: it is removed once a later checkpoint is complete.
+        While a job is drained, no checkpoint is taken before all sources have ended: restored, it would have some of
+        them finished and lose what the others had yet to read. `drain` aborts what is under way, and until the attempt
+        ends none is periodic. The first that is asked for then is the `SUSPEND` that ends the drain: it is for the
+        manager to ask for when all subtasks have finished, and to let no user ask for one before. From then on
+        everything that is asked for is taken, such as a last checkpoint where the savepoint has failed.
         Manifests are written one at a time, those of checkpoints in ascending order. One that is being written when its
         attempt ends still counts when it is there, so restore only when no `Store` is unreported.
     """
@@ -211,12 +228,28 @@ class CheckpointCoordinator:
         answer: list[Instruction] = []
         for pending in [pending for pending in self._pending.values() if pending.phase is Phase.PENDING]:
             answer += self._abort(pending, reason, pending.progress(), now)
-        while self._queue:
-            request = self._queue.popleft()
-            self._failed += 1
-            message = f"{request.kind.value} {request.number} was aborted before it began, as {reason.value}"
-            answer.append(NotifyAborted(request.number, reason, message, ()))
-        return answer + self._deletion(self._rebase(self._newest()))
+        return answer + self._abort_waiting(reason) + self._deletion(self._rebase(self._newest()))
+
+    def drain(self, now: float) -> list[Instruction]:
+        """The sources are about to end, one after another; to be carried out before they are told to. Rules: see above.
+
+        Without effect if the attempt is drained already. It ends with the attempt.
+
+        Args:
+            now: monotonic seconds.
+
+        Raises:
+            CheckpointError: no attempt is running, or the job is being stopped.
+        """
+        attempt = self._check_may_begin("drain")
+        if attempt.drain is not _Drain.NONE:
+            return []
+        attempt.drain = _Drain.BEGUN
+        answer: list[Instruction] = []
+        # One that all have acknowledged was taken before: only its manifest has to wait for another.
+        for pending in [pending for pending in self._pending.values() if pending.is_open]:
+            answer += self._abort(pending, AbortReason.DRAINED, pending.progress(), now)
+        return answer + self._abort_waiting(AbortReason.DRAINED)
 
     def tick(self, now: float, now_ms: int) -> list[Instruction]:
         """Time has passed: abort what took too long, and trigger what is due.
@@ -253,20 +286,16 @@ class CheckpointCoordinator:
             its number: `on_stored` or `NotifyAborted` will tell what became of it.
 
         Raises:
-            CheckpointError: no attempt is running, or the job is being stopped.
+            CheckpointError: no attempt is running, or the job is being stopped or drained.
         """
-        attempt = self._attempt
-        if attempt is None:
+        attempt = self._check_may_begin(kind.value)
+        if attempt.drain is _Drain.BEGUN and kind is not SnapshotKind.SUSPEND:
             raise CheckpointError(
-                f"job {self._job_name!r} is not running, so no {kind.value} can be taken: it is starting, being "
-                "restored, or has ended; try again once it runs"
+                f"job {self._job_name!r} is being drained: no {kind.value} can be taken before all of its sources have "
+                "ended; the drain ends with a savepoint"
             )
-        stopping = self._stopping()
-        if stopping:
-            raise CheckpointError(
-                f"job {self._job_name!r} is being stopped with savepoint {stopping}: no {kind.value} can be taken "
-                "after it"
-            )
+        if attempt.drain is _Drain.BEGUN:
+            attempt.drain = _Drain.ENDED
         wanted = _Request(self._take_number(), kind, directory, now)
         if self._queue or not self._may_follow():
             self._queue.append(wanted)
@@ -334,6 +363,24 @@ class CheckpointCoordinator:
 
     # Triggering
 
+    def _check_may_begin(self, what: str) -> _Attempt:
+        """The attempt, if it runs and will go on.
+
+        Raises:
+            CheckpointError: otherwise.
+        """
+        if self._attempt is None:
+            raise CheckpointError(
+                f"job {self._job_name!r} is not running, so no {what} can be taken: it is starting, being restored, or "
+                "has ended; try again once it runs"
+            )
+        stopping = self._stopping()
+        if stopping:
+            raise CheckpointError(
+                f"job {self._job_name!r} is being stopped with savepoint {stopping}: no {what} can be taken after it"
+            )
+        return self._attempt
+
     def _take_number(self) -> int:
         number = self._next
         self._next += 1
@@ -343,6 +390,8 @@ class CheckpointCoordinator:
         """When the next periodic checkpoint is triggered, unless something happens before; None: something must."""
         attempt, config = self._attempt, self._config
         if attempt is None or attempt.failing or not config.enabled or self._queue or self._stopping():
+            return None
+        if attempt.drain is not _Drain.NONE:
             return None
         under_way = sum(
             1 for p in self._pending.values() if p.kind is SnapshotKind.CHECKPOINT and p.attempt == attempt.number
@@ -448,22 +497,39 @@ class CheckpointCoordinator:
         self._failed += 1
         self._history.append(pending.record(now, reason, message))
         text = f"{pending.kind.value} {pending.number} was aborted, as {reason.value}: {message}"
-        answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, self._places(pending))]
+        # Subtasks outlive their attempt where only a region of the job failed: they must not wait for it for ever.
+        answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, pending.places)]
         stored = self._storing.pop(pending.number, None)
         if pending.kind is not SnapshotKind.CHECKPOINT:
-            self._savepoints.discard(pending.number)
-            self._aborted_savepoints.add(pending.number)
             files = distinct(file for handle in pending.handles for file in handle.files())
             if stored is not None:
                 self._doubtful.append(_Doubtful(stored, files))
                 return answer
-            return answer + self._deletion(files, (), pending.number)
+            return answer + self._drop_savepoint(pending.number, files, ())
         self._last_end = now
         own = [pending.number] if stored is None else []
         if stored is not None:
             self._doubtful.append(_Doubtful(stored))
         files = [file for number in (*own, *pending.pins) for file in self._files.release(number)]
         return answer + self._deletion(files) + self._count_failure(pending, reason, text)
+
+    def _abort_waiting(self, reason: AbortReason) -> list[Instruction]:
+        """Abort what has been asked for and was not triggered yet."""
+        answer: list[Instruction] = []
+        while self._queue:
+            request = self._queue.popleft()
+            self._failed += 1
+            message = f"{request.kind.value} {request.number} was aborted before it began, as {reason.value}"
+            answer.append(NotifyAborted(request.number, reason, message, ()))
+        return answer
+
+    def _drop_savepoint(
+        self, number: int, files: Sequence[FileHandle], manifests: Sequence[CompletedCheckpoint]
+    ) -> list[Instruction]:
+        """Remove a savepoint that never will be; from now on, what is acknowledged of it late is removed, too."""
+        self._savepoints.discard(number)
+        self._aborted_savepoints.add(number)
+        return self._deletion(files, manifests, number)
 
     def _settle_doubtful(self, completed: int) -> list[Instruction]:
         """Remove what may have been stored before `completed`: whoever takes the job over now goes on from that."""
@@ -475,7 +541,7 @@ class CheckpointCoordinator:
             if one.checkpoint.kind is SnapshotKind.CHECKPOINT:
                 answer += self._deletion(self._files.release(number), [one.checkpoint])
             else:
-                answer += self._deletion(one.files, [one.checkpoint], number)
+                answer += self._drop_savepoint(number, one.files, [one.checkpoint])
         return answer
 
     def _count_failure(self, pending: PendingCheckpoint, reason: AbortReason, text: str) -> list[Instruction]:
@@ -527,7 +593,7 @@ class CheckpointCoordinator:
     # Words and places
 
     def _places(self, pending: PendingCheckpoint) -> Sequence[Place]:
-        """Its subtasks, if they still run."""
+        """Its subtasks, if their attempt still runs: those of another have nothing of it to commit."""
         runs = self._attempt is not None and self._attempt.number == pending.attempt
         return pending.places if runs else ()
 

@@ -25,6 +25,7 @@ class AbortReason(enum.Enum):
     DECLINED = "a subtask could not take its part"
     STORE_FAILED = "the manifest could not be written"
     SUBSUMED = "a later one completed first"
+    DRAINED = "the job is drained"
     ATTEMPT_ENDED = "the job failed and is restored"
     JOB_ENDED = "the job ended"
 
@@ -67,7 +68,11 @@ class NotifyComplete:
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """Tell the subtasks to expect it no more, and whoever waits for it why. No places: their attempt has ended."""
+    """Tell the subtasks to expect it no more, and whoever waits for it why.
+
+    The attempt may have ended: subtasks that run no more are skipped, and those that run on must be told. No places:
+    it was never triggered.
+    """
 
     checkpoint: int
     reason: AbortReason
@@ -80,7 +85,8 @@ class Delete:
     """Remove manifests, then files, that nothing refers to. What is not there (any more) is no error.
 
     Args:
-        checkpoints: whose manifests. Among them is one whose write was reported as failed: it may be there even so.
+        checkpoints: whose manifests. Among them are those whose write was reported as failed, once a later checkpoint
+            is complete: until then a manager that takes the job over may go on from them.
         files: in the job's folder, or in that of a savepoint.
         savepoint: number of the savepoint that did not complete, to whose folder the files are relative; 0: the job's.
     """

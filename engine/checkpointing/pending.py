@@ -5,8 +5,8 @@ The coordinator makes one at each trigger and moves it through its phases. It gi
 
     PENDING ──all acknowledged, no other being stored──> STORING ──stored──> COMPLETED
        │                                                    │
-       └──time-out, declined, subsumed, attempt ended──┐    └──store failed──┐
-                                                       └─────────────────────┴──> ABORTED
+       └──time-out, declined, subsumed, drained, attempt ended──┐    └──store failed──┐
+                                                                └─────────────────────┴──> ABORTED
 """
 
 from __future__ import annotations

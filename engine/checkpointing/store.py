@@ -24,13 +24,17 @@ class Claim:
         epoch: number of managers so far, this one included; each claims a number that nobody had.
         next_checkpoint: a number that no checkpoint of the job has had, completed or not.
         retained: the completed checkpoints that count, oldest first; those of fenced managers do not.
-        ended: how the job has ended under the manager before, if it has: nothing is left to be done.
+        ended: how the job has ended under a manager before, if it has, as a value of `JobStatus`: nothing is left to be
+            done here.
+        message: what the user must know of that: which savepoint to start the job from, where one was complete and its
+            sinks may not have committed what belongs to it.
     """
 
     epoch: int
     next_checkpoint: int
     retained: Sequence[CompletedCheckpoint] = ()
     ended: str | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,9 @@ class JobStore(Protocol):
     ) -> None:
         """Remove the manifests of `checkpoints` first, then `files`. What is gone already is no error.
 
+        No manifest that may have been written, as `complete` has raised something, unless a checkpoint with a higher
+        number has been completed since: a new manager may have gone on from it.
+
         Args:
             target: URL of the savepoint's folder that both are in; None: the job's.
         """
@@ -116,14 +123,18 @@ class JobStore(Protocol):
     def finish(self, epoch: int, status: str) -> None:
         """Write down that the job has ended, so that no manager after this one begins it again.
 
+        Args:
+            epoch: of the manager, from `claim`.
+            status: how, a value of `JobStatus`.
+
         Raises:
-            FencedError: another manager has claimed the folder, and goes on with what is in it.
+            FencedError: another manager has claimed the folder, and may go on with what is in it: leave that alone.
             CheckpointError: it cannot be written.
         """
         ...
 
     def discard(self) -> None:
-        """Remove all checkpoints of the job; it has ended (`finish`) and keeps none."""
+        """Remove all checkpoints of the job, which has ended and keeps none. Only once `finish` has returned."""
         ...
 
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable, by_group
 
 DELETED: Final = "__deleted"
 """Boolean column of changes, and of them alone: the row with this identity is gone."""
@@ -160,7 +160,7 @@ def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expir
     if KEY_GROUP not in merged.column_names:
         return merged
     groups = merged.column(KEY_GROUP).to_numpy()
-    return merged.take(pa.array(np.argsort(groups, kind="stable"))) if (np.diff(groups) < 0).any() else merged
+    return merged.take(pa.array(by_group(groups))) if (np.diff(groups) < 0).any() else merged
 
 
 def _none_deleted(part: pa.Table) -> pa.Table:

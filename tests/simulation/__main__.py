@@ -33,17 +33,18 @@ def main(
     """Run seeds of the deterministic simulation."""
     chosen = range(start, start + seeds) if seed is None else range(seed, seed + 1)
     if seed is not None and not as_json:
-        print(simulate(SCENARIOS[seed % len(SCENARIOS)], seed))
+        typer.echo(simulate(SCENARIOS[seed % len(SCENARIOS)], seed))
     result = _run(chosen, processes, quiet=as_json or seed is not None)
     if as_json:
-        print(json.dumps(dataclasses.asdict(result), indent=1))
+        typer.echo(json.dumps(dataclasses.asdict(result), indent=1))
     elif seed is None:
         _summarise(result)
     sys.exit(1 if result.failed else 0)
 
 
 def _run(seeds: range, processes: int, quiet: bool) -> Sweep:
-    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[failed]}")
+    failures = TextColumn("{task.fields[failed]}")
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), failures)
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
         task = progress.add_task("", total=len(seeds), failed="")
         failed: list[int] = []

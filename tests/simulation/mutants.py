@@ -29,8 +29,11 @@ from tests.simulation.scenarios import SCENARIOS
 Patch = pytest.MonkeyPatch
 ALL = tuple(scenario.name for scenario in SCENARIOS)
 EXACT = tuple(name for name in ALL if name != "at_least_once")
+USUAL = FaultRates()
 ZOMBIES = FaultRates(budget=12, kill_manager=0.006, zombie=1.0, delay=0.5)
 STORAGE = FaultRates(budget=15, storage=0.1)
+KILLS = FaultRates(budget=20, kill_subtask=0.01, drain=0.0)
+ENDS = FaultRates(budget=60, storage=0.15, suspend=0.0, drain=0.0, corrupt=0.0)
 STOPS = FaultRates(budget=12, suspend=0.005, rescale=0.005)
 
 
@@ -49,7 +52,7 @@ class Mutant:
     name: str
     switch_off: Callable[[Patch], None]
     scenarios: Sequence[str] = EXACT
-    rates: FaultRates = FaultRates()
+    rates: FaultRates = USUAL
     first_seed: int = 0
 
 
@@ -69,9 +72,9 @@ def _count_acknowledgements(patch: Patch) -> None:
 
 
 def _resetting(original: Any, counts: dict[int, int]) -> Any:
-    def init(self: Any, *args: Any) -> None:
+    def init(self: Any, *args: Any, **named: Any) -> None:
         counts[id(self)] = 0
-        original(self, *args)
+        original(self, *args, **named)
 
     return init
 
@@ -115,9 +118,7 @@ def _never_wait_for_barriers(patch: Patch) -> None:
 
 def _forget_overtaken(patch: Patch) -> None:
     original = BarrierAligner.take_overtaken
-    patch.setattr(
-        BarrierAligner, "take_overtaken", lambda self, number: None if original(self, number) is None else {}
-    )
+    patch.setattr(BarrierAligner, "take_overtaken", lambda self, number: None if original(self, number) is None else {})
     patch.setattr(TaskCheckpoints, "_add_sent", lambda self, begun, overtaken: None)
 
 
@@ -164,8 +165,7 @@ def _forget_failed_uploads(patch: Patch) -> None:
     original = TableHistory.delta
 
     def delta(self: Any, base: int) -> Any:
-        newest, self._captured = self._captured[-1:], self._captured[-1:]
-        del newest
+        self._captured = self._captured[-1:]
         return original(self, base)
 
     patch.setattr(TableHistory, "delta", delta)
@@ -185,21 +185,6 @@ def _pin_no_base(patch: Patch) -> None:
 
     patch.setattr(SharedFiles, "release", release)
     patch.setattr(SharedFiles, "hold", hold)
-
-
-class _Forgetful(set[int]):
-    def add(self, element: int) -> None:
-        """Nothing is remembered."""
-
-
-def _restart_while_storing(patch: Patch) -> None:
-    original = LocalManager.__init__
-
-    def init(self: Any, *args: Any) -> None:
-        original(self, *args)
-        self._storing = _Forgetful()
-
-    patch.setattr(LocalManager, "__init__", init)
 
 
 def _forget_who_had_finished(patch: Patch) -> None:
@@ -232,7 +217,7 @@ MUTANTS = (
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
     Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES),
     Mutant("manifests that come late do not count", _count_late_manifests, rates=ZOMBIES),
-    Mutant("channels wait at their barriers", _never_wait_for_barriers),
+    Mutant("channels wait at their barriers", _never_wait_for_barriers, ("connected", "exchanges"), KILLS),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken),
     Mutant("a source's position is not after its barrier", _shift_positions(1)),
     Mutant("a source's position is not before its barrier", _shift_positions(-1)),
@@ -241,10 +226,9 @@ MUTANTS = (
     Mutant("who is restored commits again", _commit_nothing_at_restore),
     Mutant("what was not uploaded is uploaded with the next checkpoint", _forget_failed_uploads, rates=STORAGE),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
-    Mutant("a restart waits for the manifest", _restart_while_storing, rates=FaultRates(kill_subtask=0.01, delay=0.8)),
     Mutant("who had finished has finished", _forget_who_had_finished),
     Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
     Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, rates=STOPS),
-    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=FaultRates(kill_manager=0.01)),
+    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS),
 )
 """Each is one protection that the design of RELIABILITY names."""

@@ -108,7 +108,7 @@ def windows(sink: WarehouseSink, chosen: random.Random) -> Case:
 
 
 def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
-    """Transfers move money: in every committed epoch of aligned checkpoints the total is what it was, and in the end."""
+    """Transfers move money: the total stays in every committed epoch of aligned checkpoints, and in the end."""
     written = logs(chosen, rows=40)
     env = environment(chosen)
 
@@ -125,7 +125,7 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
     spread.process(Postings(), returns={"account": "int64", "amount": "int64", "balance": "int64"}).uid(
         "postings"
     ).sink_to(sink)
-    balances = Counter({account: START for account in range(5)})
+    balances = Counter(dict.fromkeys(range(5), START))
     for key, value, at in flat(written):
         balances[key] -= value
         balances[(key + 1 + at % 3) % 5] += value
@@ -137,18 +137,18 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
             f"the epoch of checkpoint {number} of job {job} has {total} too much"
             for job, number, total in unbalanced(warehouse)
         ]
-        sums: Counter[int] = Counter({account: START for account in range(5)})
+        sums: Counter[int] = Counter(dict.fromkeys(range(5), START))
         for row in warehouse.rows:
             sums[row["account"]] += row["amount"]
         if sums != balances:
             found.append(f"balances are {dict(sums)} instead of {dict(balances)}")
         return found
 
-    def unbalanced(warehouse: Warehouse) -> Iterator[tuple[int, int, int]]:
+    def unbalanced(warehouse: Warehouse) -> Iterator[str]:
         for job, number in sorted(warehouse.completed) if in_step else ():
             total = sum(row["amount"] for row in warehouse.rows_up_to(job, number))
             if total:
-                yield job, number, total
+                yield f"the epoch of checkpoint {number} of job {job} has {total} too much"
 
     return Case(env.program("bank"), check)
 

@@ -39,5 +39,3 @@ def test_a_safeguard_that_is_off_is_noticed(mutant: Mutant, monkeypatch: pytest.
     assert outcome is not None, f"{MOST_SEEDS} seeds did not notice: {mutant.name}"
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in mutant.scenarios]
     assert not run_seed(scenarios, outcome.seed, mutant.rates).violations, "it fails with the safeguard, too"
-
-

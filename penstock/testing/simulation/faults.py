@@ -10,7 +10,6 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-
 _FACTORS: Final = (0.0, 0.5, 1.0, 3.0)
 _BUDGETS: Final = (0.3, 1.0, 1.5)
 _SWARM: Final = (
@@ -78,7 +77,7 @@ class FaultRates:
     corrupt: float = 0.0001
 
     def some(self, chosen: random.Random) -> FaultRates:
-        """Other rates for one run: none of some faults, and more of others, as a run that has all of them has few of each.
+        """Other rates for one run: none of some faults and more of others, as who has all of them has few of each.
 
         Source: Groce et al., "Swarm Testing", ISSTA 2012.
         """

@@ -6,6 +6,7 @@ the warehouse and the mailbox.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -132,8 +133,10 @@ class Misfortunes:
 
     def _drain(self, job: Job, real: ManagerProcess, what: str) -> None:
         if job.case.check_drained is not None and self._happens(what):
-            job.drained = True
-            real.manager.drain(SAVEPOINTS)
+            # The storage may fail then, too; the job goes on.
+            with contextlib.suppress(CheckpointError):
+                real.manager.drain(SAVEPOINTS)
+                job.drained = True
 
     @staticmethod
     def _request(manager: LocalManager, kind: SnapshotKind) -> int | None:

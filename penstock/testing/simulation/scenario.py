@@ -1,4 +1,4 @@
-"""What is simulated, and how it went: a `Scenario` goes in, an `Outcome` comes out. Values only; `world.py` is between."""
+"""What is simulated, and how it went: a `Scenario` goes in, an `Outcome` comes out; the world is between them."""
 
 from __future__ import annotations
 

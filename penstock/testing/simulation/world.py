@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -84,6 +83,8 @@ class Job:
     suspended: str | None = None
     """The URL of the savepoint that the job was stopped with."""
     drained: bool = False
+    ends_early: bool = False
+    """Whether it goes on from a savepoint behind which there is nothing to do."""
     corrupted: str | None = None
     """The URL of the file that was damaged."""
 
@@ -286,11 +287,14 @@ class _World:
         if job.suspended is not None and not (job.drained and manager.status is JobStatus.FINISHED):
             job.zombies.clear()
             self._misfortunes.forget()
-            return self._new_job(job.warehouse, job.suspended)
+            following = self._new_job(job.warehouse, job.suspended)
+            following.drained = following.ends_early = job.drained
+            return following
         if manager.status is not JobStatus.FINISHED:
             self._judge_failure(manager.error)
             return None
-        self._check(job.case.check_drained or job.case.check if job.suspended else job.case.check)
+        ended_early = job.ends_early or job.suspended is not None
+        self._check(job.case.check_drained if ended_early and job.case.check_drained else job.case.check)
         self._check_folder(real)
         if job.savepoint is not None and job.branch is not None:
             waiting.append(self._new_job(job.branch, job.savepoint))
@@ -301,7 +305,9 @@ class _World:
         """A job may fail only because what it goes on from is damaged, and must say what is."""
         damaged = self._job.corrupted
         if damaged is None or damaged not in str(error):
-            self._violations.append(f"the job failed: {type(error).__name__}: {error}")
+            self._violations.append(
+                f"the job failed: {type(error).__name__}: {error or 'as another manager wrote down'}"
+            )
 
     def _check(self, check: Check) -> None:
         self._violations += check(self._job.warehouse)

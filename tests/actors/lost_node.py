@@ -1,0 +1,81 @@
+"""A cluster of several nodes and a job on one of them, which is lost; prints OK. Run by `test_nodes.py`.
+
+It has a process of its own because Ray knows one cluster a process, and the other tests share theirs. The job manager
+stays on the head, the only node that is there when the job is submitted; the subtasks come to the next one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from penstock import JobStatus
+from penstock.engine.errors import ClusterError, JobFailedError
+from tests.actors.keyed_job import assert_exact, environment, submit, until, until_checkpoint
+
+_HEALTH: dict[str, Any] = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 5000,
+    "health_check_failure_threshold": 4,
+}
+"""A raylet that is dead is noticed after 2 s instead of 13, and one that is only slow is given time."""
+_MEMORY = 100 * 1024**2
+
+
+def survived(cluster: Cluster, folder: Path) -> None:
+    """The only node with the subtasks and the standby is killed while another has room."""
+    job, updates = submit(environment(folder, address=cluster.address), "lost node", rows=4000, rate=200)
+    lost = _add(cluster)
+    until_checkpoint(job)
+    _add(cluster)
+    cluster.remove_node(lost, allow_graceful=False)
+    info = until(job, lambda info: info["restarts"] >= 1 and info["status"] == "running")
+    job.wait()
+    assert job.status() is JobStatus.FINISHED
+    assert_exact(updates, 4000)
+    assert info["restart_history"][-1]["checkpoint"] > 0, info
+
+
+def given_up(cluster: Cluster, folder: Path) -> None:
+    """The only node with room is killed: the job waits for another, and then says why it ends."""
+    env = environment(folder, address=cluster.address, slot_timeout="15s", standbys=0)
+    job, _ = submit(env, "no node left", rows=100_000, rate=200)
+    lost = _add(cluster)
+    until_checkpoint(job)
+    cluster.remove_node(lost, allow_graceful=False)
+    with pytest.raises(JobFailedError) as failed:
+        job.wait(timeout=60)
+    assert isinstance(failed.value.__cause__, ClusterError), repr(failed.value.__cause__)
+    print(failed.value.__cause__)  # noqa: T201 - read by the test
+
+
+def _add(cluster: Cluster) -> Any:
+    return cluster.add_node(num_cpus=2, object_store_memory=_MEMORY, include_dashboard=False)
+
+
+CASES: Mapping[str, Callable[[Cluster, Path], None]] = {"survived": survived, "given_up": given_up}
+
+
+def main(case: str, folder: str) -> None:
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _MEMORY, "_system_config": _HEALTH}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(address=cluster.address, log_to_driver=False)
+    try:
+        CASES[case](cluster, Path(folder))
+        print("OK")  # noqa: T201 - read by the test
+    finally:
+        ray.shutdown()
+        for node in [*cluster.worker_nodes, cluster.head_node]:
+            # A graceful end takes half a minute.
+            cluster.remove_node(node, allow_graceful=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

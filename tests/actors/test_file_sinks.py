@@ -1,0 +1,70 @@
+"""Files that a job on real processes writes: the rows of the input, each once, whatever was killed meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv as csv
+import pytest
+
+from penstock import DataGenSource, FileSink, JobStatus, Sequence, StreamEnvironment
+from penstock.actors.client import RayJob
+from penstock.actors.registry import JobControl, find_job
+from penstock.engine.errors import JobError, WorkerLostError
+from tests.actors.keyed_job import environment, kill, subtask_pids, until, until_checkpoint
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+
+
+def _to_files(env: StreamEnvironment, folder: Path, rows: int, rate: float) -> StreamEnvironment:
+    """Writes the rows 0 to `rows` into files, through a shuffle."""
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=rows, rate=rate), "rows").uid("rows")
+    source.rebalance().sink_to(FileSink(str(folder), "csv")).uid("files")
+    return env
+
+
+def _numbers(folder: Path) -> list[int]:
+    """What is in the files, sorted."""
+    return sorted(n for file in folder.glob("part-*.csv") for n in csv.read_csv(file)["n"].to_pylist())
+
+
+def test_files_hold_every_row_once_though_processes_are_killed(tmp_path: Path) -> None:
+    env = environment(tmp_path / "checkpoints")
+    job = _to_files(env, tmp_path / "files", rows=6000, rate=500).submit("files")
+    assert isinstance(job, RayJob)
+    for number, place in enumerate((0, 3), 1):
+        kill(subtask_pids(until_checkpoint(job))[place])
+        until(job, lambda info, wanted=number: info["restarts"] >= wanted and info["status"] == "running")
+    job.wait()
+    assert _numbers(tmp_path / "files") == list(range(6000))
+
+
+def test_a_detached_job_is_stopped_by_name_and_goes_on_at_another_parallelism(tmp_path: Path) -> None:
+    rows = 6000
+    env = environment(tmp_path / "checkpoints")
+    _to_files(env, tmp_path / "files", rows, rate=500).submit("detached files", detached=True)
+    control = find_job("detached files")
+    _until(control, lambda info: info["checkpoints"] is not None and info["checkpoints"]["completed"] >= 2)
+    savepoint = control.stop(f"file://{tmp_path}/savepoints")
+    _until(control, lambda info: JobStatus(info["status"]) is JobStatus.FINISHED)
+    control.leave()
+    before = _numbers(tmp_path / "files")
+    assert 0 < len(before) < rows
+    assert len(set(before)) == len(before)
+    again = _to_files(environment(tmp_path / "checkpoints", 3), tmp_path / "files", rows, rate=2000)
+    again.submit("detached files", savepoint=savepoint).wait()
+    assert _numbers(tmp_path / "files") == list(range(rows))
+
+
+def _until(control: JobControl, condition: Callable[[dict[str, Any]], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if condition(control.info()):
+                return
+        except (JobError, WorkerLostError):
+            assert time.monotonic() < deadline
+        assert time.monotonic() < deadline

@@ -1,0 +1,33 @@
+"""The loss of a node: its subtasks go on elsewhere, or the job says why it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def _lose_a_node(case: str, folder: Path) -> str:
+    """What `lost_node.py` prints about one of its cases."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.actors.lost_node", case, str(folder)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert "\nOK\n" in ended.stdout, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_a_job_goes_on_where_there_is_room_when_the_node_of_its_subtasks_is_lost(tmp_path: Path) -> None:
+    _lose_a_node("survived", tmp_path)
+
+
+def test_a_job_that_has_lost_its_only_node_waits_for_room_and_then_says_that_there_is_none(tmp_path: Path) -> None:
+    assert "no room for 2 slots" in _lose_a_node("given_up", tmp_path)

@@ -1,0 +1,106 @@
+"""How a job gets over the loss of a process: which parts restart, what takes its place, and when it must not go on."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import DataGenSource, JobStatus, Sequence, StreamEnvironment, col
+from penstock.actors.client import RayJob
+from penstock.engine.errors import FencedError, JobFailedError, WorkerLostError
+from penstock.recovery import checkpoints, fixed_delay
+from penstock.savepoints.store import FolderJobStore
+from tests.actors.keyed_job import KEYS, assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+
+
+def _counts(env: StreamEnvironment, uid: str, rows: int, rate: float) -> ps.DataStream:
+    """Counts the rows 0 to `rows` by n modulo KEYS."""
+    numbers = env.from_source(DataGenSource({"n": Sequence()}, rows=rows, rate=rate)).uid(f"{uid} source")
+    keyed = numbers.select(k=col("n") % KEYS).uid(f"{uid} key").key_by("k")
+    return keyed.aggregate(n=ps.count()).uid(f"{uid} count")
+
+
+def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path) -> None:
+    def slowly(row: dict[str, Any]) -> dict[str, Any]:
+        threading.Event().wait(0.01)
+        return row
+
+    unaligned = checkpoints("300ms", str(tmp_path), mode="unaligned")
+    env = environment(tmp_path, checkpoints=unaligned, channel_credits=2)
+    updates = _counts(env, "slow", rows=8000, rate=1000).map(slowly).uid("slowly").collect()
+    job = env.submit("slow end")
+    assert isinstance(job, RayJob)
+    for number, place in enumerate((2, 1), 1):
+        kill(subtask_pids(until_checkpoint(job))[place])
+        until(job, lambda info, wanted=number: info["restarts"] >= wanted and info["status"] == "running")
+    job.wait()
+    assert_exact(updates, 8000)
+
+
+def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp_path: Path) -> None:
+    env = environment(tmp_path, parallelism=1)
+    one, other = (_counts(env, uid, rows=4000, rate=400).collect() for uid in ("one", "other"))
+    job = env.submit("two regions")
+    assert isinstance(job, RayJob)
+    before = until_checkpoint(job)
+    kill(before["tasks"][0]["subtasks"][0]["pid"])
+    after = until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
+    attempts = [[task["subtasks"][0]["attempt"] for task in info["tasks"]] for info in (before, after)]
+    restarted = [task["name"] for task, was, now in zip(before["tasks"], *attempts, strict=True) if now > was]
+    assert len(restarted) == 2, (attempts, restarted)
+    assert after["restart_history"][0]["subtasks"] == 2
+    job.wait()
+    assert_exact(one, 4000)
+    assert_exact(other, 4000)
+
+
+def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_standby(tmp_path: Path) -> None:
+    job, updates = submit(environment(tmp_path, parallelism=1), "standby", rows=4000, rate=400)
+    until_checkpoint(job)
+    (standby,) = until(job, lambda info: len(info["standby_pids"]) == 1)["standby_pids"]
+    kill(subtask_pids(until_checkpoint(job))[0])
+    info = until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
+    assert subtask_pids(info)[0] == standby
+    info = until(job, lambda info: len(info["standby_pids"]) == 1)
+    assert info["standby_pids"] != [standby]
+    job.wait()
+    assert_exact(updates, 4000)
+
+
+def test_a_manager_that_was_replaced_stops_and_ends_its_processes(tmp_path: Path) -> None:
+    job, _ = submit(environment(tmp_path, parallelism=1), "replaced", rows=100_000, rate=400)
+    info = until_checkpoint(job)
+    FolderJobStore(str(tmp_path), job.job_id, "replaced").claim()
+    with pytest.raises(JobFailedError, match="has taken the job over") as failed:
+        job.wait(timeout=60)
+    assert isinstance(failed.value.__cause__, FencedError)
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in subtask_pids(info)):
+        assert time.monotonic() < deadline, "subtasks have outlived their job manager"
+
+
+@pytest.mark.parametrize("restart", [None, fixed_delay(3, "100ms")])
+def test_a_job_without_checkpoints_is_lost_with_its_manager_unless_it_asks_for_restarts(
+    tmp_path: Path, restart: Any
+) -> None:
+    storage = checkpoints(storage=str(tmp_path))
+    env = environment(tmp_path, parallelism=1, checkpoints=storage, restart=restart)
+    job, updates = submit(env, "no checkpoints", rows=2000, rate=400)
+    info = until(job, lambda info: info["status"] == "running")
+    kill(info["manager_pid"])
+    if restart is None:
+        with pytest.raises(JobFailedError, match="job manager's process died") as failed:
+            job.wait(timeout=60)
+        assert isinstance(failed.value.__cause__, WorkerLostError)
+    else:
+        job.wait()
+        assert job.status() is JobStatus.FINISHED
+        assert max(row["n"] for row in updates) == 2000 // KEYS
