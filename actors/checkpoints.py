@@ -69,6 +69,7 @@ class Checkpoints:
         self._execution = execution
         self._fail = fail
         self._coordinator: CheckpointCoordinator | None = None
+        self._claiming: asyncio.Future[Claim] | None = None
         self._epoch = 0
         self._attempt = 0
         self._targets: dict[int, str] = {}
@@ -88,7 +89,10 @@ class Checkpoints:
         Raises:
             CheckpointError: it cannot be used, or the newest checkpoint cannot be read.
         """
-        claim = await asyncio.to_thread(self._store.claim)
+        if self._claiming is None:
+            self._claiming = asyncio.ensure_future(asyncio.to_thread(self._store.claim))
+        # A thread goes on when who waits for it is cancelled: there must be only one claim.
+        claim = await asyncio.shield(self._claiming)
         self._epoch = claim.epoch
         self._coordinator = CheckpointCoordinator(
             self._config.checkpoints,
@@ -121,7 +125,9 @@ class Checkpoints:
 
         Raises:
             RestoreError, CheckpointError: the newest checkpoint does not fit, or cannot be read.
+            FencedError: another manager has taken the job over, and its subtasks may be why this one's have died.
         """
+        await asyncio.to_thread(self._store.check_claim, self._epoch)
         latest = self.latest
         if latest is None:
             return Restore(self._store, self._folder.start)
@@ -338,13 +344,16 @@ class Checkpoints:
 
     async def finish(self, status: JobStatus) -> None:
         """Write down that the job has ended, so that no manager begins it again, and remove what is not kept."""
-        if self._coordinator is None or self._fenced:
+        if self._fenced or (self._coordinator is None and status is not JobStatus.CANCELLED):
             return
-        await self.settled()
         kept = status is JobStatus.FAILED or (
             status is JobStatus.CANCELLED and self._config.checkpoints.retain_on_cancel
         )
         try:
+            # One that was cancelled before it had begun ends what the manager before it has left.
+            if self._coordinator is None and (await self.claim()).ended is not None:
+                return
+            await self.settled()
             await asyncio.to_thread(self._store.finish, self._epoch, status.value)
             if not kept:
                 await asyncio.to_thread(self._store.discard)

@@ -18,6 +18,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from penstock.actors.job_manager import ClientChannel, ClientView, JobReport
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
+from penstock.actors.slots import remove_slots
 from penstock.engine.checkpointing.config import NoRestart
 from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
@@ -220,10 +221,16 @@ class RayJob(JobHandle):
     # The end
 
     def _lost_manager(self) -> JobReport:
+        self._forget_manager()
         error = WorkerLostError(
             f"the job manager's process died, and the job with it; submit the job again ({self._lost})"
         )
         return JobReport(JobStatus.FAILED, error, [])
+
+    def _forget_manager(self) -> None:
+        """End it for good, and give back its slots, which Ray keeps as long as this process lives."""
+        ray.kill(self._manager)
+        remove_slots(self.job_id)
 
     def _end(self, ended: JobReport) -> None:
         self._report = ended
@@ -265,16 +272,29 @@ class RayJob(JobHandle):
     def cancel(self) -> None:
         if self._ending is None:
             return
-        with contextlib.suppress(RayError):
-            self._manager.cancel.remote()
         ending, self._ending = self._ending, None
-        try:
-            ended = ray.get(ending, timeout=_CANCEL_SECONDS)
-        except RayError:
-            ended = JobReport(JobStatus.CANCELLED, None, [])
+        ended = self._ended_by_cancel(ending)
         self._fetches.clear()
         self._view = None
         self._end(ended)
+
+    def _ended_by_cancel(self, ending: ObjectRef[Any]) -> JobReport:
+        """How the job ended when its manager was asked to end it, or, where that does not answer, had to go."""
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while (seconds := deadline - time.monotonic()) > 0:
+            self._manager.cancel.remote()
+            try:
+                ended: JobReport = ray.get(ending, timeout=seconds)
+            except ActorUnavailableError:
+                # It is being restarted, and the new one would go on.
+                time.sleep(_AGAIN_SECONDS)
+                ending = self._manager.wait_for_end.remote()
+            except RayError:
+                break
+            else:
+                return ended
+        self._forget_manager()
+        return JobReport(JobStatus.CANCELLED, None, [])
 
     # Checkpoints: rows are taken meanwhile, as a checkpoint is complete only when the client has those before it
 

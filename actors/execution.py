@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError, RayError
 from penstock.actors.alignment import align
 from penstock.actors.deployment import deployment, places, slot_bundles
 from penstock.actors.running_task import Restore, SubtaskEvent
-from penstock.actors.slots import Slots
+from penstock.actors.slots import Slots, remove_slots
 from penstock.actors.standbys import Standbys
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.checkpointing.coordinator import Place
@@ -88,6 +88,7 @@ class Execution:
         self.attempts: dict[Place, int] = {}
         self.processes: dict[Place, int] = {}
         self.graph: PhysicalGraph | None = None
+        self._job_id = job_id
         self._config = config
         self._tell = tell
         self._spare: dict[Place, Any] = {}
@@ -102,7 +103,7 @@ class Execution:
 
     def remove_old(self) -> None:
         """Free what an earlier manager of the job has left on the cluster; its processes have died with it."""
-        self._slots.remove_old()
+        remove_slots(self._job_id)
 
     # Processes
 

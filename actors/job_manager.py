@@ -29,13 +29,11 @@ from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import (
-    CheckpointCorruptError,
     CheckpointError,
     ClusterError,
     FencedError,
     JobError,
     PenstockError,
-    RestoreError,
     WorkerLostError,
     located,
 )
@@ -48,9 +46,8 @@ from penstock.engine.metrics import SubtaskMetrics
 _LEAVE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 300.0
 """How long one that nobody has asked how it ended stays, to be asked."""
-_TERMINAL: Final = (CheckpointCorruptError, RestoreError, FencedError, ClusterError)
-"""What is damaged, or does not fit, is so the next time too; who is fenced must do nothing more; and for room on the
-cluster the job has waited as long as it is to."""
+_TERMINAL: Final = (*TERMINAL_ERRORS, ClusterError)
+"""For room on the cluster the job has waited as long as it is to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +295,7 @@ class JobManager:
         restart = self._restarts.begin(str(failed.error), chosen, failed.at)
         self._interrupt(failed.error)
         while True:
-            delay = None if isinstance(failed.error, TERMINAL_ERRORS) else self._policy.on_failure(time.monotonic())
+            delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
             if delay is None:
                 raise failed.error
             if self._status is not JobStatus.RESTARTING:
@@ -511,10 +508,6 @@ class JobManager:
     async def drain(self, directory: str | None) -> str:
         """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
         checkpoints = self._with_checkpoints()
-        if self._draining is not None:
-            raise CheckpointError(
-                f"job {self._program.name!r} does not run, or is being drained; try again once it runs"
-            )
         await asyncio.to_thread(checkpoints.check_target, directory)
         drained: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._draining = (directory, drained)
@@ -553,6 +546,8 @@ class JobManager:
             )
         if self._status is not JobStatus.RUNNING:
             raise CheckpointError(f"job {self._program.name!r} is {self._status.value}; try again once it runs")
+        if self._draining is not None:
+            raise CheckpointError(f"job {self._program.name!r} is being drained; its last checkpoint is the next")
         return self._checkpoints
 
 

@@ -34,16 +34,10 @@ class Slots:
     """
 
     def __init__(self, job_id: str, timeout_s: float) -> None:
-        self._prefix = f"penstock:{job_id}:"
+        self._prefix = _prefix(job_id)
         self._timeout_s = timeout_s
         self._slots: list[_Slot] = []
         self._made = 0
-
-    def remove_old(self) -> None:
-        """Give back what an earlier job manager of the same job had reserved."""
-        for group in placement_group_table().values():
-            if str(group["name"]).startswith(self._prefix) and group["state"] != "REMOVED":
-                remove_placement_group(get_placement_group(group["name"]))
 
     async def resize(self, bundles: Sequence[Mapping[str, float]]) -> None:
         """Have exactly these slots: those that fit already are kept. The actors in the others must be gone.
@@ -90,6 +84,17 @@ class Slots:
         for slot in self._slots:
             remove_placement_group(slot.group)
         self._slots.clear()
+
+
+def remove_slots(job_id: str) -> None:
+    """Give back what a job manager of this job had reserved, and has not given back before it died."""
+    for group in placement_group_table().values():
+        if str(group["name"]).startswith(_prefix(job_id)) and group["state"] != "REMOVED":
+            remove_placement_group(get_placement_group(group["name"]))
+
+
+def _prefix(job_id: str) -> str:
+    return f"penstock:{job_id}:"
 
 
 def _all_ready(groups: Sequence[PlacementGroup], deadline: float) -> bool:

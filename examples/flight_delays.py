@@ -38,10 +38,10 @@ OUT_OF_ORDERNESS = "23h"
 CHAOS_SECONDS = 15  # for which the disturbed run goes on, apart from its recoveries
 CHAOS = chaos.ChaosSchedule(
     [
-        chaos.ScheduledFault(chaos.AfterSeconds(2), chaos.KillSubtask((chaos.SubtaskChoice("tumbling", 0),))),
-        chaos.ScheduledFault(chaos.AfterSeconds(5), chaos.KillSubtask((chaos.SubtaskChoice("files", 0),))),
-        chaos.ScheduledFault(chaos.AfterSeconds(8), chaos.KillManager()),
-        chaos.ScheduledFault(chaos.AfterFault(5), chaos.KillSubtask((chaos.SubtaskChoice("sliding", 0),))),
+        chaos.ScheduledFault(chaos.AfterCheckpoints(3), chaos.KillSubtask((chaos.SubtaskChoice("by the hour", 0),))),
+        chaos.ScheduledFault(chaos.AfterCheckpoints(8), chaos.KillSubtask((chaos.SubtaskChoice("departures", 0),))),
+        chaos.ScheduledFault(chaos.AfterCheckpoints(13), chaos.KillManager()),
+        chaos.ScheduledFault(chaos.AfterCheckpoints(18), chaos.KillSubtask((chaos.SubtaskChoice("over 24 hours", 0),))),
     ]
 )
 
@@ -83,7 +83,7 @@ def build(
     Args:
         pace: passes the departures on in its own time; None: at once.
     """
-    rows = env.from_files(path)
+    rows = env.from_files(path).name("departures")
     departures = (
         (rows if pace is None else rows.map_batches(pace))
         .with_columns(cancelled=ps.when(ps.col("delay").is_null()).then(1).otherwise(0))
@@ -96,8 +96,8 @@ def build(
         "mean_delay": ps.mean("delay"),
         "max_delay": ps.max("delay"),
     }
-    hourly = departures.window(ps.tumbling("1h")).aggregate(**delays)
-    daily = departures.window(ps.sliding("24h", "1h")).aggregate(**delays)
+    hourly = departures.window(ps.tumbling("1h")).aggregate(**delays).name("by the hour")
+    daily = departures.window(ps.sliding("24h", "1h")).aggregate(**delays).name("over 24 hours")
     return hourly, daily
 
 

@@ -119,6 +119,14 @@ class FolderJobStore:
         """
         blobs = self._blobs()
         epoch = self._create_claim(blobs)
+        try:
+            return self._take_over(blobs, epoch)
+        except CheckpointCorruptError:
+            # A manager that came after this one may have removed what this one was reading.
+            self._check_not_fenced(blobs, epoch, f"manager {epoch}")
+            raise
+
+    def _take_over(self, blobs: BlobStore, epoch: int) -> Claim:
         end = _ended_by(blobs) or self._stopped_with(blobs)
         if end is not None:
             blobs.create(self._paths.ended(epoch), end.sealed(epoch))
@@ -133,6 +141,9 @@ class FolderJobStore:
         self._check_not_fenced(blobs, epoch, f"manager {epoch}")
         used = [number for path, _ in blobs.list() if (number := used_number(path)) is not None]
         return Claim(epoch, max([newest, *used]) + 1, tuple(retained))
+
+    def check_claim(self, epoch: int) -> None:
+        self._check_not_fenced(self._blobs(), epoch, f"manager {epoch}")
 
     def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
         blobs = self._blobs()

@@ -241,12 +241,12 @@ class CheckpointCoordinator:
         Raises:
             CheckpointError: no attempt is running, or the job is being stopped.
         """
-        attempt = self._check_may_begin("drain")
+        attempt = self._check_may_begin("drain can begin")
         if attempt.drain is not _Drain.NONE:
             return []
         attempt.drain = _Drain.BEGUN
         answer: list[Instruction] = []
-        # One that all have acknowledged was taken before: only its manifest has to wait for another.
+        # One that all have acknowledged was taken before, though its manifest may wait for another.
         for pending in [pending for pending in self._pending.values() if pending.is_open]:
             answer += self._abort(pending, AbortReason.DRAINED, pending.progress(), now)
         return answer + self._abort_waiting(AbortReason.DRAINED)
@@ -288,7 +288,7 @@ class CheckpointCoordinator:
         Raises:
             CheckpointError: no attempt is running, or the job is being stopped or drained.
         """
-        attempt = self._check_may_begin(kind.value)
+        attempt = self._check_may_begin(f"{kind.value} can be taken")
         if attempt.drain is _Drain.BEGUN and kind is not SnapshotKind.SUSPEND:
             raise CheckpointError(
                 f"job {self._job_name!r} is being drained: no {kind.value} can be taken before all of its sources have "
@@ -364,20 +364,16 @@ class CheckpointCoordinator:
     # Triggering
 
     def _check_may_begin(self, what: str) -> _Attempt:
-        """The attempt, if it runs and will go on.
-
-        Raises:
-            CheckpointError: otherwise.
-        """
+        """The attempt, if it runs and will go on; otherwise `CheckpointError`."""
         if self._attempt is None:
             raise CheckpointError(
-                f"job {self._job_name!r} is not running, so no {what} can be taken: it is starting, being restored, or "
-                "has ended; try again once it runs"
+                f"job {self._job_name!r} is not running, so no {what}: it is starting, being restored, or has ended; "
+                "try again once it runs"
             )
         stopping = self._stopping()
         if stopping:
             raise CheckpointError(
-                f"job {self._job_name!r} is being stopped with savepoint {stopping}: no {what} can be taken after it"
+                f"job {self._job_name!r} is being stopped with savepoint {stopping}: no {what} any more"
             )
         return self._attempt
 
@@ -389,9 +385,9 @@ class CheckpointCoordinator:
     def _periodic(self) -> float | None:
         """When the next periodic checkpoint is triggered, unless something happens before; None: something must."""
         attempt, config = self._attempt, self._config
-        if attempt is None or attempt.failing or not config.enabled or self._queue or self._stopping():
+        if attempt is None or attempt.failing or attempt.drain is not _Drain.NONE or not config.enabled:
             return None
-        if attempt.drain is not _Drain.NONE:
+        if self._queue or self._stopping():
             return None
         under_way = sum(
             1 for p in self._pending.values() if p.kind is SnapshotKind.CHECKPOINT and p.attempt == attempt.number

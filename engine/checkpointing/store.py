@@ -85,6 +85,15 @@ class JobStore(Protocol):
         """
         ...
 
+    def check_claim(self, epoch: int) -> None:
+        """Look whether the folder is still the manager's, before it starts an attempt.
+
+        Raises:
+            FencedError: another manager has claimed it.
+            CheckpointError: it cannot be read.
+        """
+        ...
+
     def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
         """Write the manifest, last and create-only; returns the URL of the checkpoint or savepoint.
 

@@ -32,6 +32,24 @@ def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoin
     assert_exact(updates, 8000)
 
 
+def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: Path) -> None:
+    job, _ = submit(environment(tmp_path), "cancelled while it restarts", rows=100_000)
+    info = until_checkpoint(job)
+    kill(info["manager_pid"])
+    job.cancel()
+    assert job.status() is JobStatus.CANCELLED
+    # Only what keeps a manager that comes late from beginning the job again is left.
+    assert {path.name for path in tmp_path.glob("*/*")} == {"claims"}
+
+
+def test_a_cancelled_job_has_removed_its_checkpoints_when_cancel_returns(tmp_path: Path) -> None:
+    job, _ = submit(environment(tmp_path, 1), "cancelled", rows=100_000)
+    until_checkpoint(job)
+    job.cancel()
+    assert {path.name for path in tmp_path.glob("*/*")} == {"claims"}
+    assert list(tmp_path.glob("*/claims/*.ended"))
+
+
 def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None:
     def endless() -> StreamEnvironment:
         env = StreamEnvironment(parallelism=1)

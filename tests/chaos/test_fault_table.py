@@ -145,7 +145,7 @@ def test_a_job_manager_that_was_replaced_while_it_was_away_gives_up_and_leaves_t
     ((job_id, content),) = began
     # As if the machine of the first one had been out of reach, and Ray had started it elsewhere.
     successor = JobControl("successor", create_manager("successor", job_id, content, False, False))
-    with pytest.raises(JobFailedError):
+    with pytest.raises(JobFailedError, match="has taken the job over"):
         zombie.wait(120)
     assert wait_until(lambda: successor.info()["status"] == "running")
     before = successor.info()["checkpoints"]["completed"]

@@ -1,14 +1,17 @@
 """Managers that take a job over while others complete checkpoints: every order of their calls to the storage.
 
 Each checkpoint has a history, the checkpoints it goes back to. Whatever was committed, because a manager completed it
-or went on from it, must be in one line, and in the history of what the next manager goes on from.
+or went on from it, must be in one line, and in the history of what the next manager goes on from. Once a manager has
+ended the job, or was told that it has ended, no later one goes on, and what it ended with has all that was committed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import random
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +19,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pytest
 
+from penstock.engine.checkpointing.store import Claim
+from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError
 from penstock.savepoints.storage import BlobExistsError, Data
 from penstock.savepoints.store import FolderJobStore
@@ -23,6 +28,8 @@ from tests.savepoints.samples import JOB, empty
 
 _FIRST = 1
 _IN_FLIGHT = 2
+_SAVED = "dict://saved/"
+_RUNS = 250
 
 
 @dataclass
@@ -43,10 +50,18 @@ class _Turns:
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     stopped: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     is_done: bool = False
-    left: int = 1000
+    left: float = 1000
     """Steps until its process is killed."""
+    is_thorough: bool = False
+    """Whether every listing is a step, and not only the first after a creation."""
+    broken: str = ""
+    """Whoever lists after creating what ends so hears that the storage is down."""
+    created: str = ""
+    """What has been created since the last listing."""
 
     def wait(self) -> None:
+        if self.left == math.inf:
+            return
         self.stopped.release()
         self.go.acquire()
         if self.left < 0:
@@ -62,26 +77,26 @@ class _Turns:
 class _SteppedBlobs:
     """A store that waits for its turn before each call whose order matters.
 
-    Those are the creations, and the first listing after one: what is listed earlier only finds a free number, and what
-    is read after a listing never changes.
+    Those are the creations and deletions, and the first listing after a creation: what is listed earlier only finds a
+    free number, and what is read after a listing never changes, unless a job ends, for which all listings wait.
     """
 
     held: _Held
-    turns: _Turns | None = None
-    is_after_create: bool = False
-    url: str = "dict://root"
+    turns: _Turns
+    url: str
 
     def create(self, path: str, data: Data) -> None:
-        self._wait()
-        self.is_after_create = True
-        if path in self.held.blobs:
+        self.turns.wait()
+        self.turns.created = path
+        if self.held.blobs.setdefault(path, bytes(data)) != bytes(data):
             raise BlobExistsError(path)
-        self.held.blobs[path] = bytes(data)
 
     def list(self, prefix: str = "") -> Sequence[tuple[str, int]]:
-        if self.is_after_create:
-            self._wait()
-        self.is_after_create = False
+        created, self.turns.created = self.turns.created, ""
+        if created or self.turns.is_thorough:
+            self.turns.wait()
+        if self.turns.broken and created.endswith(self.turns.broken):
+            raise CheckpointError("the storage is down")
         return sorted((path, len(data)) for path, data in self.held.blobs.items() if path.startswith(prefix))
 
     def get(self, path: str) -> pa.Buffer:
@@ -93,46 +108,94 @@ class _SteppedBlobs:
         raise AssertionError("nothing may be written over")
 
     def delete(self, paths: Iterable[str]) -> None:
-        raise AssertionError("nothing is deleted here")
-
-    def _wait(self) -> None:
-        if self.turns is not None:
+        for path in paths:
             self.turns.wait()
+            self.held.blobs.pop(path, None)
 
 
 @dataclass
 class _World:
-    """One job, and what was committed."""
+    """One job, what was committed, and what its managers did and heard."""
 
-    held: _Held = field(default_factory=_Held)
+    held: dict[str, _Held] = field(default_factory=dict)
     histories: dict[int, tuple[int, ...]] = field(default_factory=lambda: {0: ()})
     committed: list[tuple[int, ...]] = field(default_factory=list)
+    went_on: list[int] = field(default_factory=list)
+    """The numbers of the managers that went on."""
+    ended: list[tuple[int, int]] = field(default_factory=list)
+    """Of managers that ended the job, or were told of its end: their number, and what it ended with."""
+    errors: list[BaseException] = field(default_factory=list)
 
     def store(self, turns: _Turns | None = None) -> FolderJobStore:
-        blobs = _SteppedBlobs(self.held, turns)
-        return FolderJobStore("dict://root", JOB, "job", open_blobs=lambda url: blobs)
+        steps = turns or _Turns(left=math.inf)
+        return FolderJobStore(
+            "dict://root",
+            JOB,
+            "job",
+            open_blobs=lambda url: _SteppedBlobs(self.held.setdefault(url, _Held()), steps, url),
+        )
 
-    def complete(self, store: FolderJobStore, epoch: int, number: int, identity: int, base: int) -> None:
-        """A manager completes what goes back to `base`, and commits it unless it is told not to."""
+    def complete(
+        self, store: FolderJobStore, epoch: int, number: int, identity: int, base: int, target: str | None = None
+    ) -> CheckpointError | FencedError | None:
+        """A manager completes what goes back to `base`, and commits it unless it is told not to, and why."""
         self.histories[identity] = (*self.histories[base], identity)
+        kind = SnapshotKind.SUSPEND if target else SnapshotKind.CHECKPOINT
         try:
-            store.complete(epoch, replace(empty(number), attempt=identity))
-        except (FencedError, CheckpointError):
-            return
+            store.complete(epoch, replace(empty(number, kind), attempt=identity), target)
+        except (FencedError, CheckpointError) as error:
+            return error
         self.committed.append(self.histories[identity])
+        return None
 
-    def take_over(self, store: FolderJobStore, completes: int) -> None:
-        """A new manager goes on from what it finds, which it commits, and completes some more."""
+    def end(self, store: FolderJobStore, epoch: int, identity: int) -> None:
+        """A manager ends the job and removes what is left of it, unless it is told not to."""
+        with contextlib.suppress(FencedError):
+            store.finish(epoch, str(identity))
+            self.ended.append((epoch, identity))
+            store.discard()
+
+    def take_over(self, store: FolderJobStore, completes: int, ends: bool = False, suspends: bool = False) -> None:
+        """A new manager goes on from what it finds, which it commits, completes some more, and may end the job."""
         try:
             claim = store.claim()
         except FencedError:
             return
+        if claim.ended is not None:
+            self.hear(claim)
+            return
         base = claim.retained[-1].attempt if claim.retained else 0
+        self.went_on.append(claim.epoch)
         self.committed.append(self.histories[base])
         for more in range(completes):
             identity = 100 * claim.epoch + more
-            self.complete(store, claim.epoch, claim.next_checkpoint + more, identity, base)
+            target = f"{_SAVED}{identity}" if suspends and more == completes - 1 else None
+            number = claim.next_checkpoint + more
+            if self.complete(store, claim.epoch, number, identity, base, target) is not None:
+                return
             base = identity
+        if ends:
+            self.end(store, claim.epoch, base)
+
+    def hear(self, claim: Claim) -> None:
+        """The job has ended; a user who is told of a savepoint starts it again from that."""
+        named = re.search(f"{_SAVED}([0-9]+) ", claim.message)
+        assert (claim.ended == "failed") == (named is not None)
+        identity = int(named[1] if named else claim.ended or "")
+        if named:
+            self.committed.append(self.histories[identity])
+        self.ended.append((claim.epoch, identity))
+
+    def judge(self, what: str) -> None:
+        """Let one more manager take over, and see whether all that has happened fits together."""
+        assert not self.errors, f"{self.errors}; {what}"
+        self.take_over(self.store(), completes=0)
+        assert all(later <= epoch for epoch, _ in self.ended for later in self.went_on), (
+            f"ended: {self.ended}; went on: {self.went_on}; {what}"
+        )
+        finals = [self.histories[identity] for _, identity in self.ended] or [self.committed[-1]]
+        for final, history in itertools.product(finals, self.committed):
+            assert final[: len(history)] == history, f"{history} was committed, and {final} goes on; {what}"
 
 
 def _begin() -> _World:
@@ -149,15 +212,18 @@ def _run(
     schedule: Sequence[int],
     managers: Sequence[Callable[[_World, FolderJobStore], None]],
     lives: Sequence[int] = (1000,) * 4,
+    is_thorough: bool = False,
 ) -> None:
     """Let the managers make steps in this order, and the rest in theirs, unless their lives are shorter; then judge."""
     world = _begin()
-    turns = [_Turns(left=life) for life, _ in zip(lives, managers, strict=False)]
+    turns = [_Turns(left=life, is_thorough=is_thorough) for life, _ in zip(lives, managers, strict=False)]
 
     def live(place: int) -> None:
         try:
             with contextlib.suppress(_KilledError):
                 managers[place](world, world.store(turns[place]))
+        except Exception as error:
+            world.errors.append(error)
         finally:
             turns[place].is_done = True
             turns[place].stopped.release()
@@ -166,19 +232,55 @@ def _run(
     for thread, turn in zip(threads, turns, strict=True):
         thread.start()
         turn.stopped.acquire()
-    for place in [*schedule, *(place for place in range(len(managers)) for _ in range(20))]:
+    for place in [*schedule, *(place for place in range(len(managers)) for _ in range(80))]:
         if not turns[place].is_done:
             turns[place].step()
     for thread in threads:
         thread.join()
-    world.take_over(world.store(), completes=0)
-    final = world.committed[-1]
-    for history in world.committed:
-        assert final[: len(history)] == history, f"{history} was committed, and {final} goes on; {schedule}, {lives}"
+    world.judge(f"{schedule}, {lives}")
 
 
 def _old(world: _World, store: FolderJobStore) -> None:
     world.complete(store, 1, _IN_FLIGHT, _IN_FLIGHT, _FIRST)
+
+
+def _old_ends(world: _World, store: FolderJobStore) -> None:
+    error = world.complete(store, 1, _IN_FLIGHT, _IN_FLIGHT, _FIRST)
+    _end_or_fail(world, store, error)
+
+
+def _old_suspends(world: _World, store: FolderJobStore) -> None:
+    error = world.complete(store, 1, _IN_FLIGHT, _IN_FLIGHT, _FIRST, f"{_SAVED}{_IN_FLIGHT}")
+    _end_or_fail(world, store, error)
+
+
+def _end_or_fail(world: _World, store: FolderJobStore, error: Exception | None) -> None:
+    if error is None:
+        world.end(store, 1, _IN_FLIGHT)
+        return
+    # A manager that has failed says so, even if it failed because it was replaced; it must not be heard.
+    with contextlib.suppress(FencedError):
+        store.finish(1, "nobody may hear this")
+
+
+def _old_is_in_doubt(world: _World, store: FolderJobStore) -> None:
+    _go_back(world, store, None)
+
+
+def _old_is_in_doubt_of_a_savepoint(world: _World, store: FolderJobStore) -> None:
+    _go_back(world, store, f"{_SAVED}{_IN_FLIGHT}")
+
+
+def _go_back(world: _World, store: FolderJobStore, target: str | None) -> None:
+    """A manager does not learn that its checkpoint is there, goes back, and removes it when a later one is complete."""
+    turns = store.open_blobs("").turns  # type: ignore[attr-defined]
+    turns.broken = f"{_IN_FLIGHT:08d}/manifest.json" if target is None else "manifest.json"
+    error = world.complete(store, 1, _IN_FLIGHT, _IN_FLIGHT, _FIRST, target)
+    assert not isinstance(error, FencedError | None)
+    turns.broken = ""
+    if world.complete(store, 1, 3, 3, _FIRST) is None:
+        store.delete([empty(_IN_FLIGHT)], (), target)
+        world.complete(store, 1, 4, 4, 3)
 
 
 def _new(world: _World, store: FolderJobStore) -> None:
@@ -187,6 +289,14 @@ def _new(world: _World, store: FolderJobStore) -> None:
 
 def _new_and_on(world: _World, store: FolderJobStore) -> None:
     world.take_over(store, completes=2)
+
+
+def _new_and_ends(world: _World, store: FolderJobStore) -> None:
+    world.take_over(store, completes=2, ends=True)
+
+
+def _new_and_suspends(world: _World, store: FolderJobStore) -> None:
+    world.take_over(store, completes=2, ends=True, suspends=True)
 
 
 def _orders(steps: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -223,6 +333,23 @@ def test_three_take_over_and_go_on_and_any_of_them_is_killed(seed: int) -> None:
         chance.shuffle(steps)
         lives = [chance.choice([1000, chance.randrange(9)]) for _ in range(4)]
         _run(steps, [_old, _new_and_on, _new_and_on, _new_and_on], lives)
+
+
+_OLD = (_old, _old_ends, _old_suspends, _old_is_in_doubt, _old_is_in_doubt_of_a_savepoint)
+_NEW = (_new, _new_and_on, _new_and_ends, _new_and_suspends)
+
+
+@pytest.mark.parametrize("old", _OLD)
+def test_a_job_ends_or_goes_back_while_others_take_it_over(old: Callable[[_World, FolderJobStore], None]) -> None:
+    chance = random.Random(old.__name__)
+    for _ in range(_RUNS):
+        managers = [old, *(chance.choice(_NEW) for _ in range(chance.choice([1, 2, 3])))]
+        # Bursts: a manager makes several steps before the next one makes some, as those of one call often do.
+        bursts = [place for place in range(len(managers)) for _ in range(8)]
+        chance.shuffle(bursts)
+        steps = [place for place in bursts for _ in range(chance.choice([1, 1, 2, 4, 8]))]
+        lives = [chance.choice([1000, 1000, chance.randrange(24)]) for _ in managers]
+        _run(steps, managers, lives, is_thorough=True)
 
 
 def test_one_of_two_rivals_for_one_claim_gets_the_job() -> None:

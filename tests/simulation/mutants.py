@@ -32,7 +32,20 @@ EXACT = tuple(name for name in ALL if name != "at_least_once")
 USUAL = FaultRates()
 ZOMBIES = FaultRates(budget=12, kill_manager=0.006, zombie=1.0, delay=0.5)
 STORAGE = FaultRates(budget=15, storage=0.1)
-KILLS = FaultRates(budget=20, kill_subtask=0.01, drain=0.0)
+KILLS = FaultRates(
+    budget=20,
+    kill_subtask=0.004,
+    kill_manager=0,
+    storage=0,
+    slow=0,
+    disk_full=0,
+    stuck=0,
+    rescale=0,
+    suspend=0,
+    drain=0,
+    corrupt=0,
+    delay=0.6,
+)
 ENDS = FaultRates(budget=60, storage=0.15, suspend=0.0, drain=0.0, corrupt=0.0)
 STOPS = FaultRates(budget=12, suspend=0.005, rescale=0.005)
 
@@ -217,7 +230,7 @@ MUTANTS = (
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
     Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES),
     Mutant("manifests that come late do not count", _count_late_manifests, rates=ZOMBIES),
-    Mutant("channels wait at their barriers", _never_wait_for_barriers, ("connected", "exchanges"), KILLS),
+    Mutant("channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken),
     Mutant("a source's position is not after its barrier", _shift_positions(1)),
     Mutant("a source's position is not before its barrier", _shift_positions(-1)),

@@ -13,7 +13,7 @@ from penstock.engine.checkpointing.coordinator import (
     Store,
     Trigger,
 )
-from penstock.engine.elements import Barrier, CheckpointMode
+from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from tests.engine.checkpointing.coordinator_driver import (
     CHECKPOINT,
@@ -216,15 +216,24 @@ class TestManifests:
 
 
 class TestAttempts:
-    def test_end_aborts_what_is_under_way_and_tells_no_subtask(self) -> None:
+    def test_end_aborts_what_is_under_way_and_tells_the_subtasks_of_which_some_may_run_on(self) -> None:
         job = running()
         job.trigger(1.0)
         job.ack(1, PLACES[0])
         (aborted,) = job.coordinator.end_attempt(1.0)
         assert isinstance(aborted, NotifyAborted)
-        assert (aborted.checkpoint, aborted.reason, aborted.places) == (1, AbortReason.ATTEMPT_ENDED, ())
+        assert (aborted.checkpoint, aborted.reason, aborted.places) == (1, AbortReason.ATTEMPT_ENDED, PLACES)
         assert job.coordinator.deadline is None
         assert job.at(50.0) == []
+
+    def test_sources_that_stopped_for_a_savepoint_go_on_when_it_fails_after_the_end(self) -> None:
+        job = running()
+        number, _ = job.request(SUSPEND)
+        job.ack_all(number)
+        assert job.coordinator.end_attempt(1.0) == []
+        job.start()
+        (aborted,) = of(NotifyAborted, job.coordinator.on_store_failed(number, "503", 1.0))
+        assert (aborted.reason, aborted.places) == (AbortReason.STORE_FAILED, PLACES)
 
     def test_a_reason_may_be_given(self) -> None:
         job = running()
@@ -372,10 +381,80 @@ class TestRequests:
         job.request(SAVEPOINT)
         aborted = of(NotifyAborted, job.coordinator.end_attempt(1.0))
         assert [(a.checkpoint, a.reason, a.places) for a in aborted] == [
-            (1, AbortReason.ATTEMPT_ENDED, ()),
+            (1, AbortReason.ATTEMPT_ENDED, PLACES),
             (2, AbortReason.ATTEMPT_ENDED, ()),
         ]
 
     def test_needs_a_running_attempt(self) -> None:
         with pytest.raises(CheckpointError, match="job 'Job' is not running, so no savepoint can be taken"):
             Driver().request(SAVEPOINT)
+
+
+class TestDrain:
+    """A checkpoint with half of the sources finished would lose what the others had yet to read."""
+
+    @pytest.mark.parametrize("kind", [CHECKPOINT, SAVEPOINT])
+    def test_what_is_under_way_is_aborted_and_is_no_failure(self, kind: SnapshotKind) -> None:
+        job = running(tolerable_failures=0)
+        number, _ = job.request(kind)
+        job.ack(number, PLACES[0])
+        (aborted,) = job.coordinator.drain(0.5)
+        assert isinstance(aborted, NotifyAborted)
+        assert (aborted.checkpoint, aborted.reason, aborted.places) == (number, AbortReason.DRAINED, PLACES)
+        assert "was aborted, as the job is drained: 1 of 3 subtasks" in aborted.message
+        assert job.ack(number, PLACES[1])[0] is Acknowledgement.DISCARDED
+        assert job.coordinator.drain(0.6) == []
+
+    def test_what_has_been_taken_before_still_counts(self) -> None:
+        job = running(max_concurrent=2)
+        job.trigger(1.0)
+        job.trigger(2.0)
+        job.ack_all(1)
+        job.ack_all(2)
+        assert job.coordinator.drain(2.0) == []
+        assert of(Store, job.stored(1))
+        assert of(NotifyComplete, job.stored(2)) == [NotifyComplete(2, PLACES)]
+
+    def test_none_is_taken_before_the_sources_have_ended(self) -> None:
+        job = running()
+        job.coordinator.drain(0.5)
+        assert job.coordinator.deadline is None
+        assert job.at(50.0) == []
+        for kind in (CHECKPOINT, SAVEPOINT):
+            with pytest.raises(CheckpointError, match=f"job 'Job' is being drained: no {kind.value} can be taken"):
+                job.request(kind)
+
+    def test_ends_with_a_savepoint_and_when_that_fails_with_a_checkpoint(self) -> None:
+        job = running()
+        job.coordinator.drain(0.5)
+        number, (trigger,) = job.request(SUSPEND, "file:///here")
+        assert trigger == Trigger(Barrier(number, CheckpointMode.ALIGNED, SUSPEND), PLACES, "file:///here")
+        job.coordinator.decline(1, number, PLACES[0], "disk full", 0.5)
+        assert job.at(50.0) == []
+        last, _ = job.request(CHECKPOINT)
+        assert job.complete(last) == [NotifyComplete(last, PLACES)]
+
+    def test_what_waits_is_aborted(self) -> None:
+        job = running(mode=CheckpointMode.UNALIGNED)
+        job.trigger(1.0)
+        waiting, _ = job.request(SAVEPOINT)
+        aborted = of(NotifyAborted, job.coordinator.drain(1.0))
+        assert [(a.checkpoint, a.reason, a.places) for a in aborted] == [
+            (1, AbortReason.DRAINED, PLACES),
+            (waiting, AbortReason.DRAINED, ()),
+        ]
+
+    def test_ends_with_its_attempt(self) -> None:
+        job = running()
+        job.coordinator.drain(0.5)
+        job.coordinator.end_attempt(0.5)
+        job.start()
+        assert job.trigger(1.0).barrier.checkpoint == 1
+
+    def test_needs_an_attempt_that_goes_on(self) -> None:
+        with pytest.raises(CheckpointError, match="job 'Job' is not running, so no drain can begin"):
+            Driver().coordinator.drain(0.0)
+        job = running()
+        job.request(SUSPEND)
+        with pytest.raises(CheckpointError, match="being stopped with savepoint 1: no drain can begin"):
+            job.coordinator.drain(0.5)

@@ -9,6 +9,7 @@ from tests.engine.checkpointing.coordinator_driver import (
     BYTES,
     PLACES,
     SAVEPOINT,
+    SUSPEND,
     Driver,
     completed_of,
     deleted,
@@ -117,6 +118,16 @@ class TestSavepoints:
         assert [(paths_of(delete.files), delete.savepoint) for delete in of(Delete, answer)] == [({"part-0"}, number)]
         _, late = job.ack(number, PLACES[2], "part-2")
         assert [(paths_of(delete.files), delete.savepoint) for delete in of(Delete, late)] == [({"part-2"}, number)]
+
+    def test_one_that_may_be_there_keeps_its_files_when_a_subtask_acknowledges_twice(self) -> None:
+        job = running()
+        number, _ = job.request(SUSPEND)
+        job.ack_all(number, "part")
+        job.coordinator.on_store_failed(number, "time-out", 1.0)
+        assert job.ack(number, PLACES[0], "part") == (Acknowledgement.DISCARDED, [])
+        job.trigger(2.0)
+        assert deleted(job.complete(2)) == {"part"}
+        assert deleted(job.ack(number, PLACES[0], "part")[1]) == {"part"}
 
     def test_manifest_whose_write_failed_goes_with_them(self) -> None:
         job = running()

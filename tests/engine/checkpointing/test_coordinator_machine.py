@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -26,6 +27,7 @@ from penstock.engine.checkpointing.coordinator import (
 )
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
+from penstock.engine.errors import CheckpointError
 from tests.engine.checkpointing.coordinator_driver import CHECKPOINT, SAVEPOINT, SUSPEND, handle_of, paths_of
 
 PLACES: tuple[Place, ...] = ((1, 0), (1, 1), (2, 0))
@@ -65,6 +67,10 @@ class Storage:
         return self.savepoint_files.setdefault(barrier.checkpoint, set())
 
 
+def _aborted(instructions: Iterable[Instruction]) -> list[tuple[int, AbortReason]]:
+    return [(i.checkpoint, i.reason) for i in instructions if isinstance(i, NotifyAborted)]
+
+
 class CoordinatorMachine(RuleBasedStateMachine):
     """Subtasks write and acknowledge in any order, letters come late, twice or after the end of their attempt.
 
@@ -93,6 +99,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.stored: list[int] = []
         self.outcomes: dict[int, str] = {}
         self.doubtful: dict[int, CompletedCheckpoint] = {}
+        self.drains = False
+        self.all_finished = False
         self.start(True)
 
     # What the runtime does
@@ -109,8 +117,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     assert self.running
                     assert self.barriers[number][0] == self.attempt
                     assert self.barriers[number][1].kind is not SAVEPOINT
-                case NotifyAborted(number, reason):
+                case NotifyAborted(number, reason, _, places):
                     assert reason is not AbortReason.SUBSUMED or self.kind(number) is CHECKPOINT
+                    assert places == PLACES, "whoever still runs must wait no more"
                     self.settle(number, "aborted")
                 case Delete():
                     self.on_delete(instruction)
@@ -124,6 +133,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert places == PLACES
         assert number > max(self.barriers, default=0), "numbers ascend"
         assert number not in self.outcomes
+        assert not self.drains or self.all_finished, "half of the sources would be restored as finished"
         if self.can_overtake:
             assert not any(self.acknowledged[n] != set(PLACES) for n in self.open_numbers())
         self.barriers[number] = (self.attempt, barrier)
@@ -134,7 +144,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         number = completed.checkpoint
         assert not self.to_store, "one manifest at a time"
         if completed.kind is CHECKPOINT:
-            assert number > max((n for n in self.stored if self.kind(n) is CHECKPOINT), default=0)
+            assert number > self.newest_stored
         assert self.acknowledged[number] == set(PLACES), "every subtask has a part in it"
         assert completed.attempt == self.barriers[number][0]
         assert [(handle.task, handle.subtask) for handle in completed.subtasks] == list(PLACES)
@@ -145,7 +155,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         for checkpoint in delete.checkpoints:
             self.storage.manifests.pop(checkpoint.checkpoint, None)
             if self.doubtful.pop(checkpoint.checkpoint, None) is not None:
-                assert any(number > checkpoint.checkpoint for number in self.stored), "nobody goes on from it any more"
+                assert self.newest_stored > checkpoint.checkpoint, "nobody goes on from it any more"
         paths = paths_of(delete.files)
         if not delete.savepoint:
             assert all(self.kind(int(path.split("/")[0])) is CHECKPOINT for path in paths)
@@ -163,6 +173,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def kind(self, number: int) -> object:
         return self.barriers[number][1].kind
+
+    @property
+    def newest_stored(self) -> int:
+        return max((number for number in self.stored if self.kind(number) is CHECKPOINT), default=0)
 
     @property
     def can_overtake(self) -> bool:
@@ -186,7 +200,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.obey(self.coordinator.start_attempt(self.attempt, PLACES, {}, self.now))
 
     def fail(self) -> None:
-        self.running = False
+        self.running = self.drains = self.all_finished = False
         self.obey(self.coordinator.end_attempt(self.now))
         assert set(self.open_numbers()) <= {completed.checkpoint for completed in self.to_store}
         self.plan_restore()
@@ -199,7 +213,29 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.store()
         self.start(is_planned_late)
 
-    # Time and requests
+    # Time, drains and requests
+
+    @precondition(lambda self: self.running and self.coordinator.suspended is None)
+    @rule(really=st.integers(0, 3))
+    def drain(self, really: int) -> None:
+        """The sources end one after another."""
+        if really or any(self.kind(number) is SUSPEND for number in self.open_numbers()):
+            return
+        instructions = self.coordinator.drain(self.now)
+        assert not instructions or not self.drains
+        assert all(reason is AbortReason.DRAINED for _, reason in _aborted(instructions))
+        self.drains = True
+        self.obey(instructions)
+        assert all(self.all_finished or self.acknowledged[n] == set(PLACES) for n in self.open_numbers())
+
+    @precondition(lambda self: self.drains and not self.all_finished)
+    @rule(is_stored=st.booleans())
+    def finish_drain(self, is_stored: bool) -> None:
+        """All sources have ended: the last savepoint is taken."""
+        if not self.can_overtake or not self.open_numbers():
+            self.all_finished = True
+            self.request(SUSPEND)
+            self.go_through(True, 1, 0, is_stored)
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 3.0]))
     def tick(self, seconds: float) -> None:
@@ -231,6 +267,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if self.coordinator.suspended is not None:
             return
         if any(self.kind(n) is SUSPEND for n in self.open_numbers()) or (self.can_overtake and self.open_numbers()):
+            return
+        if self.drains and not self.all_finished:
+            with pytest.raises(CheckpointError, match="is being drained"):
+                self.coordinator.request(CHECKPOINT if kind is SUSPEND else kind, self.now, 0)
             return
         number, instructions = self.coordinator.request(kind, self.now, 0)
         assert number > max(self.barriers, default=0)
@@ -359,7 +399,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_manifest_is_whole(self) -> None:
-        for number, completed in getattr(self, "storage", Storage()).manifests.items():
+        if not hasattr(self, "storage"):
+            return
+        for number, completed in {**self.storage.manifests, **self.doubtful}.items():
             there = (
                 self.storage.files if completed.kind is CHECKPOINT else self.storage.savepoint_files.get(number, set())
             )
@@ -393,6 +435,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 self.storage.folder(barrier).add(path)
                 self.letters.append(Letter(attempt, barrier, place, (path,)))
         assert set(self.barriers) <= set(self.outcomes)
+        assert all(number > self.newest_stored for number in self.doubtful), "a completion settles what was in doubt"
         # Nothing may hold on to what no new attempt would go on from.
         self.obey(self.coordinator.end_attempt(self.now))
         self.plan_restore()
