@@ -209,7 +209,52 @@ def test_who_has_been_replaced_cannot_end_the_job(local: FolderJobStore) -> None
     local.claim()
     with pytest.raises(FencedError, match="the end"):
         local.finish(1, "failed")
+    assert not [path for path, _ in open_blobs(local.url).list() if path.endswith(".ended")], "nobody hears of it"
     assert local.claim().ended is None
+
+
+def _suspend(store: FolderJobStore, epoch: int, number: int) -> str:
+    target = store.savepoint_target(number, f"{store.root_url}/mine")
+    return store.complete(epoch, empty(number, SnapshotKind.SUSPEND), target)
+
+
+def test_a_job_whose_manager_died_behind_its_last_savepoint_has_failed_and_says_how_it_goes_on(
+    store: FolderJobStore,
+) -> None:
+    store.claim()
+    store.complete(1, empty(1))
+    url = _suspend(store, 1, 2)
+    for epoch in (2, 3):
+        claim = store.claim()
+        assert (claim.epoch, claim.ended, claim.retained) == (epoch, "failed", ())
+        assert f"savepoint {url} is complete" in claim.message
+        assert claim.message.endswith("start it again from that savepoint")
+
+
+def test_a_job_that_was_stopped_and_says_so_has_finished(store: FolderJobStore) -> None:
+    store.claim()
+    _suspend(store, 1, 1)
+    store.finish(1, "finished")
+    for epoch in (2, 3):
+        assert store.claim() == Claim(epoch, 1, (), "finished")
+
+
+def test_what_a_replaced_manager_completes_late_does_not_hide_that_the_job_was_stopped(store: FolderJobStore) -> None:
+    store.claim()
+    store.complete(1, empty(1))
+    store.claim()
+    _suspend(store, 2, 2)
+    with pytest.raises(FencedError):
+        store.complete(1, empty(3))
+    assert store.claim().ended == "failed"
+
+
+def test_a_job_that_went_on_behind_a_savepoint_that_may_be_there_was_not_stopped(store: FolderJobStore) -> None:
+    store.claim()
+    _suspend(store, 1, 1)
+    store.complete(1, empty(2))
+    claim = store.claim()
+    assert (claim.ended, _numbers(claim)) == (None, [2])
 
 
 def test_state_of_single_operators_may_lie_elsewhere(memory_url: Callable[[], str]) -> None:
@@ -283,6 +328,15 @@ def test_users_are_told_what_is_there_instead(local: FolderJobStore, tmp_path: P
     (tmp_path / "home" / "notes.txt").write_text("")
     with pytest.raises(RestoreError, match=r"it holds notes.txt"):
         find_checkpoint(str(tmp_path / "home"))
+
+
+def test_a_folder_where_no_checkpoint_counts_is_refused(store: FolderJobStore) -> None:
+    store.claim()
+    store.claim()
+    with pytest.raises(FencedError):
+        store.complete(1, empty(1))
+    with pytest.raises(RestoreError, match=r"has no checkpoint that counts: what is there was completed by a manager"):
+        find_checkpoint(store.url)
 
 
 def test_a_named_checkpoint_with_a_missing_file_is_refused(store: FolderJobStore) -> None:
