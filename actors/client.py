@@ -229,8 +229,10 @@ class RayJob(JobHandle):
 
     def _forget_manager(self) -> None:
         """End it for good, and give back its slots, which Ray keeps as long as this process lives."""
-        ray.kill(self._manager)
-        remove_slots(self.job_id)
+        # Where the cluster itself is lost, nothing is left to be given back.
+        with contextlib.suppress(RayError):
+            ray.kill(self._manager)
+            remove_slots(self.job_id)
 
     def _end(self, ended: JobReport) -> None:
         self._report = ended

@@ -7,6 +7,7 @@ job's id, because Ray keeps them when it restarts a job manager: the new one rem
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,9 @@ def remove_slots(job_id: str) -> None:
     """Give back what a job manager of this job had reserved, and has not given back before it died."""
     for group in placement_group_table().values():
         if str(group["name"]).startswith(_prefix(job_id)) and group["state"] != "REMOVED":
-            remove_placement_group(get_placement_group(group["name"]))
+            # Ray may have removed it since, as its creator has died.
+            with contextlib.suppress(ValueError):
+                remove_placement_group(get_placement_group(group["name"]))
 
 
 def _prefix(job_id: str) -> str:

@@ -235,9 +235,6 @@ class CheckpointCoordinator:
 
         Without effect if the attempt is drained already. It ends with the attempt.
 
-        Args:
-            now: monotonic seconds.
-
         Raises:
             CheckpointError: no attempt is running, or the job is being stopped.
         """

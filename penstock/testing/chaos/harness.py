@@ -45,6 +45,8 @@ _TICK_SECONDS: Final = 0.05
 _OUTPUT_SECONDS: Final = 5.0
 """How long to wait for the first rows behind a recovery: a job may have none to give."""
 
+_NODE_SECONDS: Final = 30.0
+"""How long after the death of a node, which Ray notices in seconds, the job goes on if it had nothing there."""
 _NOTICED_SECONDS: Final = 1.0
 """How long after a process went on again the job may still find that it had been stuck."""
 
@@ -255,7 +257,8 @@ class ChaosHarness:
         if self._cluster is None or not nodes:
             raise _NothingThereError("there is no node but the head, or no Cluster was given")
         node = nodes[draw % len(nodes)]
-        self._mark(record, f"node {str(node.unique_id)[:12]}")
+        self._mark(record, f"node {node.node_id[:12]}")
+        record.until = record.fired + _NODE_SECONDS
         self._cluster.remove_node(node, allow_graceful=False)
 
     def _ask(self, request: Callable[[], str], record: FaultRecord) -> None:
@@ -286,6 +289,9 @@ class ChaosHarness:
         if any(asking.is_alive() for asking in self._asking) or any(timer.is_alive() for timer in self._stopped):
             return False
         self._recoveries.explain(self._run.faults)
+        for record in self._run.fired:
+            if record.outcome == NOT_RECOVERED and time.monotonic() > record.until:
+                record.outcome = HARMLESS
         return self._status is JobStatus.RUNNING and all(r.outcome != NOT_RECOVERED for r in self._run.fired)
 
     def _has_output(self) -> bool:
