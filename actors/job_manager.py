@@ -200,6 +200,8 @@ class JobManager:
         latest = None
         if self._checkpoints is not None:
             claim = await self._checkpoints.claim()
+            if claim.message:
+                raise JobError(claim.message)
             if claim.ended is not None:
                 return JobStatus(claim.ended)
             self._attempt = claim.epoch * ATTEMPTS
@@ -315,7 +317,8 @@ class JobManager:
 
     def _region(self, place: Place | None) -> Sequence[Place]:
         assert self._graph is not None
-        if place is not None and self._config.failover.regions:
+        # While the job is drained, a region that goes on would be at its end, and the other in the middle.
+        if place is not None and self._config.failover.regions and self._draining is None:
             return sorted(next(region for region in regions(self._graph) if place in region))
         return self._all_places
 
@@ -546,8 +549,8 @@ class JobManager:
             )
         if self._status is not JobStatus.RUNNING:
             raise CheckpointError(f"job {self._program.name!r} is {self._status.value}; try again once it runs")
-        if self._draining is not None:
-            raise CheckpointError(f"job {self._program.name!r} is being drained; its last checkpoint is the next")
+        if self._draining is not None or self._finishing is not None:
+            raise CheckpointError(f"job {self._program.name!r} is coming to its end; its last checkpoint is the next")
         return self._checkpoints
 
 

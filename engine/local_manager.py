@@ -126,6 +126,7 @@ class LocalManager:
         self._policy = RestartPolicy(default_strategy(program.config), chosen)
         if claim is not None and claim.ended is not None:
             self.status = JobStatus(claim.ended)
+            self.error = JobError(claim.message) if claim.message else None
         self._restart_at: float | None = None
         self._background: dict[Place, _Background] = {}
         self._targets: dict[int, str] = {}

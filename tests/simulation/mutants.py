@@ -106,7 +106,7 @@ def _list_before_claiming(patch: Patch) -> None:
         retained = store._counted(blobs)
         epoch = self._create_claim(blobs)
         if (ended := store._ended_by(blobs)) is not None:
-            return Claim(epoch, 1, (), ended)
+            return Claim(epoch, 1, (), ended.status, ended.message)
         newest = retained[-1].checkpoint if retained else 0
         blobs.create(self._paths.restored(epoch), store.seal({"format": 1, "checkpoint": newest, "epoch": epoch}))
         used = [number for path, _ in blobs.list() if (number := store.used_number(path)) is not None]

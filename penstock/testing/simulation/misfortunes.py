@@ -154,7 +154,8 @@ class Misfortunes:
 
     def _stick(self, job: Job, real: ManagerProcess, what: str) -> None:
         attempt = real.manager.attempt
-        if self._stuck is not None or not attempt.ready or not self._happens(what):
+        # Of a job that is drained no checkpoint is under way, whose time-out would notice it: heartbeats do, on Ray.
+        if self._stuck is not None or job.drained or not attempt.ready or not self._happens(what):
             return
         number = attempt.ready.pop(self._dice.chosen.randrange(len(attempt.ready)))
         until = self._dice.step + self._dice.chosen.randint(*_STUCK_STEPS)

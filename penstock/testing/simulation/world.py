@@ -11,7 +11,7 @@ import hashlib
 import json
 import random
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from penstock.engine.checkpointing.config import FixedDelay
 from penstock.engine.checkpointing.store import RestorePlan
@@ -270,19 +270,25 @@ class _World:
     # The end
 
     def _find_stop(self, job: Job) -> None:
-        """A manager may have died as soon as the savepoint that stopped the job was there, and told nobody."""
-        marks = [path for path in self._disk.under(f"{ROOT}/{job.job_id}") if path.endswith((".ended", "/savepoint"))]
-        if job.suspended is not None or any(mark.endswith(".ended") for mark in marks):
+        """A manager may have died as soon as the savepoint that stopped the job was there; its successor says so."""
+        root = f"{ROOT}/{job.job_id}"
+        paths = self._disk.under(root)
+        told = any(self._content(root, path).get("message") for path in paths if path.endswith(".ended"))
+        if job.suspended is not None or not told:
             return
-        for mark in marks:
-            used = json.loads(self._disk.blobs[f"{ROOT}/{job.job_id}/{mark}"])
+        for mark in (path for path in paths if path.endswith("/savepoint")):
+            used = self._content(root, mark)
             if used["kind"] == SnapshotKind.SUSPEND.value and self._disk.under(used["savepoint"]):
                 job.suspended = used["savepoint"]
                 job.warehouse.completed.add((job.number, used["checkpoint"]))
 
+    def _content(self, root: str, path: str) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self._disk.blobs[f"{root}/{path}"])
+        return content
+
     def _judge(self, real: ManagerProcess, waiting: list[Job]) -> Job | None:
         job, manager = self._job, real.manager
-        if manager.status is JobStatus.FINISHED:
+        if manager.status is JobStatus.FAILED:
             self._find_stop(job)
         if job.suspended is not None and not (job.drained and manager.status is JobStatus.FINISHED):
             job.zombies.clear()
