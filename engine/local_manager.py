@@ -90,6 +90,7 @@ class LocalManager:
         completed: the newest checkpoint that counts; rows for the client that belong to it are final.
         restored: the checkpoint that the attempt goes on from, 0 for none of its own.
         outcomes: what became of the checkpoints and savepoints that were asked for: a URL, or why there is none.
+        found_stopped: whether the manager before this one had stopped the job with a savepoint; `error` names it.
         drained: what became of the savepoint of `drain`, likewise; None as long as that is open.
 
     Raises:
@@ -127,6 +128,7 @@ class LocalManager:
         if claim is not None and claim.ended is not None:
             self.status = JobStatus(claim.ended)
             self.error = JobError(claim.message) if claim.message else None
+        self.found_stopped = claim is not None and bool(claim.message)
         self._restart_at: float | None = None
         self._background: dict[Place, _Background] = {}
         self._targets: dict[int, str] = {}
@@ -462,6 +464,9 @@ class LocalManager:
 
     def _store(self, checkpoint: CompletedCheckpoint) -> None:
         assert self._folder is not None
+        if self.status.ended:
+            # It would come after the clean-up, and nobody waits for it.
+            return
         number = checkpoint.checkpoint
         try:
             url = self._folder.store.complete(self._epoch, checkpoint, self._targets.get(number))

@@ -219,7 +219,8 @@ class _World:
         except Crash:
             self._on_crash(one)
         self._learn(one)
-        stopped = one.manager.coordinator.suspended is not None
+        # The other way in which a job is stopped with a savepoint: the manager before this one was, and died.
+        stopped = one.manager.coordinator.suspended is not None or one.manager.found_stopped
         if one.manager.error is not None and not stopped and not self._is_expected(one.manager.error):
             self._violations.append(f"a subtask failed: {one.manager.error}")
         if one in job.zombies and (one.manager.status.ended or one.manager.error is not None):
@@ -299,7 +300,8 @@ class _World:
         if manager.status is not JobStatus.FINISHED:
             self._judge_failure(manager.error)
             return None
-        ended_early = job.ends_early or job.suspended is not None
+        drained = job.drained and manager.drained is not None
+        ended_early = job.ends_early or job.suspended is not None or drained
         self._check(job.case.check_drained if ended_early and job.case.check_drained else job.case.check)
         self._check_folder(real)
         if job.savepoint is not None and job.branch is not None:
