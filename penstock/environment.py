@@ -327,9 +327,8 @@ class StreamEnvironment:
 
     def explain(self, parallelism: int | None = None) -> str:
         """The program and its plan, as stable text."""
-        built = self._program.graph.build()
-        physical = explain_physical(self._plan("explain", parallelism, built))
-        return f"== Program ==\n{explain_logical(live_part(built))}\n\n== Plan ==\n{physical}\n"
+        logical = explain_logical(live_part(self._program.graph.build()))
+        return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism))}\n"
 
     def program(self, name: str = "penstock job", parallelism: int | None = None) -> JobProgram:
         """The program as `submit` would hand it to a runtime: checked, and nothing started.
@@ -337,7 +336,7 @@ class StreamEnvironment:
         Raises:
             GraphError, ConfigurationError: the program cannot run.
         """
-        self._plan(name, parallelism, self._program.graph.build())
+        self._plan(name, parallelism)
         return JobProgram(name, self._program.graph.build(), self._chosen(parallelism), self._config)
 
     def _submit(
@@ -360,10 +359,10 @@ class StreamEnvironment:
         self._jobs = [*(other for other in self._jobs if not other.ended), job]
         return job
 
-    def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph) -> PhysicalGraph:
+    def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph | None = None) -> PhysicalGraph:
         if parallelism is not None:
             check_parallelism(parallelism, self._config.max_parallelism, "execute")
-        return plan(name, logical, self._chosen(parallelism), self._config)
+        return plan(name, logical or self._program.graph.build(), self._chosen(parallelism), self._config)
 
     def _chosen(self, parallelism: int | None) -> Parallelism:
         return Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))

@@ -197,7 +197,8 @@ def test_every_row_is_seen_once_and_only_when_its_checkpoint_is_complete(
             assert not early, f"rows {early} are seen, and {complete} is the newest complete checkpoint"
         assert manager.status is JobStatus.FINISHED, manager.error
         assert sorted(reader.rows()) == list(range(ROWS))
-        assert [path.name for path in out.glob(".*")] == []
+        # What an attempt that failed had prepared stays, as a savepoint may hold it.
+        assert [path.name for path in out.glob(".*.inprogress")] == []
 
 
 @pytest.mark.parametrize("mode", ["error", "append"])

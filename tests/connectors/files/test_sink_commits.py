@@ -115,11 +115,11 @@ def test_a_forged_checkpoint_renames_nothing_else(tmp_path: Path, column: str, n
 
 
 def _leave(folder: Path, context: ConnectorContext) -> Path:
-    """The hidden file of a writer that was killed."""
+    """The hidden file of a writer that was killed while it wrote."""
     before = set(_hidden(folder))
     _prepared(FileSink(folder, "csv"), [1], context=context)
-    (left,) = set(_hidden(folder)) - before
-    return left
+    (whole,) = set(_hidden(folder)) - before
+    return whole.rename(whole.with_suffix(".inprogress"))
 
 
 def test_a_writer_removes_what_those_before_it_left_and_nothing_else(tmp_path: Path) -> None:
@@ -135,6 +135,14 @@ def test_a_writer_removes_what_those_before_it_left_and_nothing_else(tmp_path: P
     FileSink(folder, "csv").open(_context(1, 3)).close()
     assert _hidden(folder) == sorted(others)
     assert not any(path.exists() for path in mine)
+
+
+def test_a_writer_leaves_what_was_prepared_as_a_savepoint_may_hold_it(tmp_path: Path) -> None:
+    (committable,) = _prepared(FileSink(tmp_path, "csv"), [1], context=_context())
+    FileSink(tmp_path, "csv").open(_context()).close()
+    FileSink(tmp_path, "csv").commit([committable], _context())
+    assert _hidden(tmp_path) == []
+    assert len(_shown(tmp_path)) == 1
 
 
 def test_a_writer_that_was_replaced_can_still_be_closed(tmp_path: Path) -> None:
