@@ -106,7 +106,14 @@ def share(
         data = _share_table(redistribution, [part.data for part in parts], subtask, parallelism, max_parallelism)
         if data.num_rows:
             tables[name] = StateTable(redistribution, data)
-    return OperatorSnapshot(tables, min((snapshot.watermark for snapshot in snapshots), default=MIN_TIMESTAMP))
+    return OperatorSnapshot(tables, _watermark([snapshot.watermark for snapshot in snapshots], subtask, parallelism))
+
+
+def _watermark(held: Sequence[int], subtask: int, parallelism: int) -> int:
+    """The event time of a new subtask: what it was, or after a rescale the smallest; never is a punctual row late."""
+    if len(held) == parallelism:
+        return held[subtask]
+    return min(held, default=MIN_TIMESTAMP)
 
 
 def _share_table(

@@ -241,7 +241,8 @@ class _World:
             job.warehouse.completed.add((job.number, suspended.checkpoint))
         if self._misfortunes.branch is not None and one is job.real:
             outcome = manager.outcomes.get(self._misfortunes.branch)
-            if isinstance(outcome, str):
+            # The manager that was asked may have died, and its successor have given the number to a checkpoint.
+            if isinstance(outcome, str) and outcome.startswith(SAVEPOINTS):
                 job.savepoint = outcome
                 job.branch = job.warehouse.branch(job.number, self._misfortunes.branch)
             if outcome is not None:
