@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.capture_writer import Declined
 from penstock.actors.deployment import places
@@ -150,7 +150,7 @@ class Checkpoints:
             self._obey(self.coordinator.end_attempt(time.monotonic(), reason))
         for number, committing in self._committing.items():
             if not committing.done():
-                where = self._urls.get(number, "")
+                where = self._urls.get(number) or f"savepoint {number}"
                 committing.set_exception(
                     CheckpointError(
                         f"{where} is complete, but the job failed before all of its sinks had committed what belongs "
@@ -265,9 +265,11 @@ class Checkpoints:
             return
         try:
             answer = await actor.checkpoint.remote(running, barrier, target)
-        except RayError:
+        except RayActorError:
             # Of a process that died, the watch tells.
             return
+        except RayError as error:
+            answer = Declined(str(error))
         self._on_answer(attempt, barrier.checkpoint, place, answer)
 
     def _on_answer(self, attempt: int, checkpoint: int, place: Place, answer: Any) -> None:
@@ -283,6 +285,7 @@ class Checkpoints:
             url = await asyncio.to_thread(self._store.complete, self._epoch, checkpoint, self._targets.get(number))
         except FencedError as error:
             self._fenced = True
+            self._give_up(number, str(error))
             self._fail(error)
             return
         except Exception as error:
@@ -299,8 +302,9 @@ class Checkpoints:
 
     async def _complete(self, checkpoint: int, told: Sequence[Place]) -> None:
         committed = await asyncio.gather(*(self._commit(place, checkpoint) for place in told))
-        committing = self._committing.pop(checkpoint, None)
-        if committing is not None and not committing.done() and all(committed):
+        # Otherwise the failure that kept one from it ends the attempt, which tells whoever waits.
+        committing = self._committing.pop(checkpoint, None) if all(committed) else None
+        if committing is not None and not committing.done():
             committing.set_result(None)
 
     async def _commit(self, place: Place, checkpoint: int) -> bool:

@@ -236,6 +236,7 @@ class RayJob(JobHandle):
 
     def _end(self, ended: JobReport) -> None:
         self._report = ended
+        self._completed = max(self._completed, ended.completed)
         if ended.metrics:
             self._last_metrics = report(ended.metrics)
         with contextlib.suppress(RayError):

@@ -148,7 +148,16 @@ class Execution:
         new = [place for place in places(graph) if place not in self.actors]
         self._spare = {place: self._replacement(graph, place) for place in new}
         ref = ray.put(graph)
-        await asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
+        warming = asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
+        seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
+        try:
+            await asyncio.wait_for(warming, seconds)
+        except asyncio.TimeoutError:
+            self._drop_spare()
+            raise ClusterError(f"{len(new)} processes for the rescale did not start within {seconds:g} s") from None
+        except BaseException:
+            self._drop_spare()
+            raise
 
     def _drop_spare(self) -> None:
         while self._spare:
@@ -221,7 +230,8 @@ class Execution:
                     self._graph_ref, deployment(graph, place, attempt, self.actors, restore)
                 )
                 for place in chosen
-            }
+            },
+            self._config.failover.heartbeat_timeout_ms / 1000,
         )
         for place in chosen:
             self.attempts[place] = attempt
@@ -252,16 +262,20 @@ class Execution:
         # A process that died meanwhile is noticed elsewhere, and the job is not drained then.
         await asyncio.gather(*map(_call, calls), return_exceptions=True)
 
-    async def _all(self, calls: Mapping[Place, Any]) -> dict[Place, Any]:
+    async def _all(self, calls: Mapping[Place, Any], seconds: float | None = None) -> dict[Place, Any]:
         """The answers to a call to each of several subtasks; forgets those whose process has died.
+
+        Args:
+            seconds: who has not answered by then counts as dead; None: whoever hangs is found by its heartbeat.
 
         Raises:
             PenstockError: the first of their errors.
         """
-        answers = await asyncio.gather(*map(_call, calls.values()), return_exceptions=True)
+        waiting = (asyncio.wait_for(_call(call), seconds) for call in calls.values())
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
         first: PenstockError | None = None
         for place, answer in zip(calls, answers, strict=True):
-            if isinstance(answer, RayActorError):
+            if isinstance(answer, RayActorError | asyncio.TimeoutError):
                 first = first or self._lost(place, answer)
                 self.discard(place)
             elif isinstance(answer, BaseException):
@@ -299,6 +313,9 @@ class Execution:
             self._tell(Failed(place, attempt, self._lost(place, died), time.monotonic()))
             if self.actors.get(place) is actor:
                 self.discard(place)
+        except RayError as error:
+            lost = WorkerLostError(f"{self.name(place)} can no longer be watched: {error}")
+            self._tell(Failed(place, attempt, lost, time.monotonic()))
         finally:
             beating.cancel()
 
@@ -331,7 +348,8 @@ class Execution:
         assert self.graph is not None
         self._stop_aligning()
         for group in alignment_groups(self.graph):
-            actors = [self.actors[place] for place in group.places]
+            # Of one that has died meanwhile, its own deployment aligns the group again.
+            actors = [self.actors[place] for place in group.places if place in self.actors]
             self._aligning.append(asyncio.ensure_future(align(actors, group.update_interval_ms / 1000)))
 
     def _stop_aligning(self) -> None:

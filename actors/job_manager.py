@@ -52,11 +52,12 @@ _TERMINAL: Final = (*TERMINAL_ERRORS, ClusterError)
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """How a job ended."""
+    """How a job ended, and the newest checkpoint that counts: rows for the client that belong to it are final."""
 
     status: JobStatus
     error: PenstockError | None
     metrics: Sequence[SubtaskMetrics]
+    completed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +412,11 @@ class JobManager:
         self._status, self._since = end, _now_ms()
         if self._draining is not None:
             _refuse(self._draining[1], CheckpointError(f"the job {end.value} while it was drained"))
-        self._report.set_result(JobReport(end, error, self._execution.last_metrics))
+        completed = 0
+        if self._checkpoints is not None and self._checkpoints.claimed:
+            suspended = self._checkpoints.coordinator.suspended
+            completed = max(self._checkpoints.completed, suspended.checkpoint if suspended is not None else 0)
+        self._report.set_result(JobReport(end, error, self._execution.last_metrics, completed))
         self._changed.set()
         # Nobody may ever ask: a detached job has no client.
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, lambda: asyncio.ensure_future(self.leave()))
@@ -512,9 +517,10 @@ class JobManager:
         """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
         checkpoints = self._with_checkpoints()
         await asyncio.to_thread(checkpoints.check_target, directory)
+        # The job may have failed, finished or been drained meanwhile.
+        self._with_checkpoints().drain()
         drained: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._draining = (directory, drained)
-        checkpoints.drain()
         await self._execution.drain()
         url = await asyncio.shield(drained)
         await self.wait_for_end()

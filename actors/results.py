@@ -57,7 +57,8 @@ class ResultBuffer:
         self._tagger = EpochTagger(restored)
         self._messages: deque[list[Tagged]] = deque()
         self._sent = 0
-        self._received = 0
+        # Until the client has asked for the first time: what it holds of an earlier attempt is dropped by then.
+        self._received = -1
         self._before: dict[int, int] = {}
         self._moved = asyncio.Event()
 

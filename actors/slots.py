@@ -56,7 +56,14 @@ class Slots:
             self._made += 1
             group = placement_group([dict(bundle)], strategy="PACK", name=f"{self._prefix}{self._made}")
             self._slots.append(_Slot(bundle, group))
-        await self.placed(range(kept, len(bundles)))
+        try:
+            await self.placed(range(kept, len(bundles)))
+        except ClusterError:
+            # They would take the room as soon as there is some, and be taken for slots that are there.
+            for slot in self._slots[kept:]:
+                remove_placement_group(slot.group)
+            del self._slots[kept:]
+            raise
 
     async def placed(self, slots: Collection[int]) -> None:
         """Return when the slots with these numbers are on a node: those of a lost one wait for room on another.

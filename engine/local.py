@@ -118,6 +118,7 @@ class LocalJob(JobHandle):
     def stop(self, directory: str | None = None) -> str:
         url = self._await(self._manager.request(SnapshotKind.SUSPEND, directory))
         self._settle()
+        self.raise_if_ended_badly()
         return url
 
     def drain(self, directory: str | None = None) -> str:
@@ -127,6 +128,7 @@ class LocalJob(JobHandle):
         if isinstance(self._manager.drained, CheckpointError):
             raise self._manager.drained
         self._settle()
+        self.raise_if_ended_badly()
         return self._manager.drained
 
     def rescale(self, parallelism: int) -> float:

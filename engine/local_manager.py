@@ -274,6 +274,8 @@ class LocalManager:
         """End the job, and keep or remove its checkpoints as configured."""
         if self.status.ended:
             return
+        if self.status is JobStatus.RESTARTING:
+            self.error = None
         self._end_attempt()
         self.status = transition(self.status, JobStatus.FAILED if self.error is not None else status)
         retains = self._program.config.checkpoints.retain_on_cancel
@@ -427,10 +429,15 @@ class LocalManager:
             self.mail.post(LetterKind.TRIGGER, partial(self._expect, number, place, barrier))
 
     def _expect(self, attempt: int, place: Place, barrier: Barrier) -> None:
-        if self._runs(attempt):
+        if not self._runs(attempt):
+            return
+        try:
             self.attempt.task(place).expect(barrier)
             self._collect(place)
-            self.attempt.wake_place(place)
+        except (Exception, SystemExit) as error:
+            self.fail(error, place)
+            return
+        self.attempt.wake_place(place)
 
     def _runs(self, attempt: int) -> bool:
         return self.status is JobStatus.RUNNING and self.attempt.number == attempt
@@ -449,7 +456,7 @@ class LocalManager:
         checkpoint = capture.barrier.checkpoint
         try:
             handle = background.writer.write(capture)
-        except CheckpointError as error:
+        except Exception as error:
             report = partial(self._decline, background.attempt, checkpoint, place, str(error))
         else:
             report = partial(self._acknowledge, background.attempt, checkpoint, place, handle)

@@ -132,7 +132,7 @@ class Misfortunes:
             self._request(real.manager, SnapshotKind.SUSPEND)
 
     def _drain(self, job: Job, real: ManagerProcess, what: str) -> None:
-        if job.case.check_drained is not None and self._happens(what):
+        if job.case.check_drained is not None and self._stuck is None and self._happens(what):
             # The storage may fail then, too; the job goes on.
             with contextlib.suppress(CheckpointError):
                 real.manager.drain(SAVEPOINTS)
