@@ -57,6 +57,8 @@ def test_a_subtask_waits_until_it_is_told_that_its_group_has_come_as_far() -> No
             assert await fetch(1.0) == []
         assert await actor.watch(1, 1) == [SubtaskEvent.FINISHED]
         assert await actor.position() is None
+        # Its thread must not outlive the event loop that it reports to.
+        await actor.stop()
 
     async def bounded() -> None:
         await asyncio.wait_for(use(), 30)

@@ -29,7 +29,11 @@ def with_actor(graph: PhysicalGraph, use: Callable[[SubtaskActor], Awaitable[Any
     async def run() -> Any:
         actor = SubtaskActor()
         await actor.deploy(graph, Deployment(1, 0, 1, [[]]))
-        return await asyncio.wait_for(use(actor), 30)
+        try:
+            return await asyncio.wait_for(use(actor), 30)
+        finally:
+            # Its thread must not outlive the event loop that it reports to.
+            await asyncio.wait_for(actor.stop(), 30)
 
     return asyncio.run(run())
 
