@@ -60,10 +60,13 @@ class OperatorSnapshot:
         tables: by the name of the state.
         watermark: the event time (int64 ms) that the operator had come to. What was late before stays late after a
             restore, which is more than Flink keeps.
+        ahead: after a rescale, the key groups of the old subtasks that had come further, and how far each had. Not
+            kept in storage.
     """
 
     tables: Mapping[str, StateTable] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP
+    ahead: tuple[tuple[range, int], ...] = ()
 
 
 EMPTY_SNAPSHOT: Final = OperatorSnapshot()
@@ -74,12 +77,17 @@ def keyed_table(data: pa.Table, keys: Sequence[str], max_parallelism: int) -> St
 
     Rows of one key group stay in their order.
     """
-    columns = [data.column(key).combine_chunks() for key in keys]
-    arrays = [pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column for column in columns]
-    groups = key_groups(arrays, max_parallelism) if arrays else np.zeros(data.num_rows, np.int32)
+    groups = groups_of_rows(data, keys, max_parallelism)
     order = by_group(groups)
     ordered = data.take(pa.array(order)) if (np.diff(groups) < 0).any() else data
     return StateTable(Redistribution.KEYED, ordered.add_column(0, KEY_GROUP, pa.array(groups[order], pa.int32())))
+
+
+def groups_of_rows(rows: pa.Table | pa.RecordBatch, keys: Sequence[str], max_parallelism: int) -> npt.NDArray[np.int32]:
+    """The key group of each row; without key columns all are of group 0."""
+    columns = [rows.column(key) for key in keys]
+    arrays = [pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    return key_groups(arrays, max_parallelism) if arrays else np.zeros(rows.num_rows, np.int32)
 
 
 def by_group(groups: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.intp]:
@@ -106,14 +114,14 @@ def share(
         data = _share_table(redistribution, [part.data for part in parts], subtask, parallelism, max_parallelism)
         if data.num_rows:
             tables[name] = StateTable(redistribution, data)
-    return OperatorSnapshot(tables, _watermark([snapshot.watermark for snapshot in snapshots], subtask, parallelism))
-
-
-def _watermark(held: Sequence[int], subtask: int, parallelism: int) -> int:
-    """The event time of a new subtask: what it was, or after a rescale the smallest; never is a punctual row late."""
+    held = [snapshot.watermark for snapshot in snapshots]
     if len(held) == parallelism:
-        return held[subtask]
-    return min(held, default=MIN_TIMESTAMP)
+        return OperatorSnapshot(tables, held[subtask])
+    # With the smallest of all, no punctual row is late.
+    smallest = min(held, default=MIN_TIMESTAMP)
+    groups = [key_group_range(old, len(held), max_parallelism) for old in range(len(held))]
+    ahead = tuple((own, watermark) for own, watermark in zip(groups, held, strict=True) if watermark > smallest)
+    return OperatorSnapshot(tables, smallest, ahead)
 
 
 def _share_table(

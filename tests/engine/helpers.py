@@ -66,11 +66,13 @@ class RecordingCollector:
 class RunningOperator:
     """An opened operator with its collector and counters, driven by hand."""
 
-    def __init__(self, operator: Operator, name: str = "tested", subtask: int = 0) -> None:
+    def __init__(
+        self, operator: Operator, name: str = "tested", subtask: int = 0, parallelism: int | None = None
+    ) -> None:
         self.operator = operator
         self.out = RecordingCollector()
         self.metrics = OperatorMetrics()
-        operator.open(OperatorContext(name, subtask, subtask + 1, ManualClock(), self.metrics))
+        operator.open(OperatorContext(name, subtask, parallelism or subtask + 1, ManualClock(), self.metrics))
 
     def process(self, batch: Batch) -> None:
         self.operator.process_batch(batch, 0, self.out)

@@ -37,6 +37,7 @@ from penstock.engine.operators.windows.aggregate_state import (
     put_aside,
     restored_parts,
 )
+from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.operators.windows.window_aggregate import window_batch
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
 from penstock.engine.state.segments import concat_tables
@@ -98,26 +99,31 @@ class SessionAggregate(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
+        self._group_watermarks = GroupWatermarks(self._aggregation.keys, context)
 
-    @property
-    def _horizon(self) -> int:
-        """Sessions whose last millisecond is at or before this take no more rows in."""
-        return max(self._watermark - self._lateness, MIN_TIMESTAMP)
+    def _horizon(self, watermark: int) -> int:
+        """At `watermark`, sessions whose last millisecond is at or before this take no more rows in."""
+        return max(watermark - self._lateness, MIN_TIMESTAMP)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        for part, watermark in self._group_watermarks.parts(batch, self._watermark):
+            self._take_in(part, watermark, out)
+
+    def _take_in(self, batch: Batch, watermark: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the graph refuses windows without timestamps"
         starts = batch.timestamps.to_numpy()
         lifted = self._aggregation.lift(batch.data, batch.timestamps)
         first_end = int(starts.min()) + self._gap
         placed = self._place(lifted, starts, starts + self._gap)
-        if first_end - 1 <= self._horizon:
-            late = self._sessions.ends[placed.sessions] - 1 <= self._horizon
+        horizon = self._horizon(watermark)
+        if first_end - 1 <= horizon:
+            late = self._sessions.ends[placed.sessions] - 1 <= horizon
             if late.any():
-                placed, lifted = self._without(placed, lifted, late)
+                placed, lifted = self._without(placed, lifted, late, horizon)
                 put_aside(batch.filter(pa.array(late)), self._late_tag, self._context)
         self._fold(placed, lifted)
-        if first_end - 1 <= self._watermark:
-            self._emit_again(placed.sessions, out)
+        if first_end - 1 <= watermark:
+            self._emit_again(placed.sessions, watermark, out)
 
     def _place(self, table: pa.Table, starts: _Int64s, ends: _Int64s) -> Placed:
         placed = self._sessions.place(self._keys.lookup(table), starts, ends, self._keys.end)
@@ -128,9 +134,11 @@ class SessionAggregate(Operator):
         self._first_due, self._first_closed = min(self._first_due, first_end), min(self._first_closed, first_end)
         return placed
 
-    def _without(self, placed: Placed, lifted: pa.Table, late: npt.NDArray[np.bool_]) -> tuple[Placed, pa.Table]:
+    def _without(
+        self, placed: Placed, lifted: pa.Table, late: npt.NDArray[np.bool_], horizon: int
+    ) -> tuple[Placed, pa.Table]:
         """What is left without late rows. Their sessions are new: those that were open before are not late."""
-        is_late = self._sessions.ends[placed.opened] - 1 <= self._horizon
+        is_late = self._sessions.ends[placed.opened] - 1 <= horizon
         self._forget(placed.opened[is_late])
         kept = Placed(placed.sessions[~late], placed.opened[~is_late], placed.merged, placed.into)
         return kept, lifted.filter(pa.array(~late))
@@ -148,23 +156,29 @@ class SessionAggregate(Operator):
             self._accumulators.fold(sessions, table, self._keys_of)
             self._captured.touch(sessions)
 
-    def _emit_again(self, sessions: _Int64s, out: Collector) -> None:
+    def _emit_again(self, sessions: _Int64s, watermark: int, out: Collector) -> None:
         """Emit the sessions among these that the watermark has passed."""
-        passed = np.unique(sessions[self._sessions.ends[sessions] - 1 <= self._watermark])
+        passed = np.unique(sessions[self._sessions.ends[sessions] - 1 <= watermark])
         self._emit(passed[np.argsort(self._sessions.ends[passed], kind="stable")], out)
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         above, self._watermark = self._watermark + 1, watermark.timestamp
         if self._first_due - 1 <= self._watermark:
-            self._emit(self._sessions.ending(above, self._upto(self._watermark)), out)
+            self._emit(self._not_emitted(self._sessions.ending(above, self._upto(self._watermark))), out)
             self._first_due = self._sessions.first_end(self._upto(self._watermark))
-        if self._first_closed - 1 <= self._horizon:
-            closed = self._sessions.ending(MIN_TIMESTAMP, self._upto(self._horizon))
+        horizon = self._horizon(self._watermark)
+        if self._first_closed - 1 <= horizon:
+            closed = self._sessions.ending(MIN_TIMESTAMP, self._upto(horizon))
             self._accumulators.release(closed)
             self._forget(closed)
-            self._first_closed = self._sessions.first_end(self._upto(self._horizon))
+            self._first_closed = self._sessions.first_end(self._upto(horizon))
             self._shrink()
+        self._group_watermarks.advance(self._watermark)
         return watermark
+
+    def _not_emitted(self, sessions: _Int64s) -> _Int64s:
+        mask = self._group_watermarks.not_emitted(lambda: self._keys_of(sessions), self._sessions.ends[sessions])
+        return sessions if mask is None else sessions[mask]
 
     def _upto(self, watermark: int) -> int:
         """The latest end of sessions that `watermark` has passed."""
@@ -192,14 +206,15 @@ class SessionAggregate(Operator):
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a session that is given, and nothing a session that is not."""
+        group_watermarks = self._group_watermarks.capture()
         if not len(self._sessions):
             if request.scope is not CaptureScope.COMPLETE:
                 self._captured.settle(self._sessions.open_sessions())
-            return OperatorCapture({}, self._watermark)
+            return OperatorCapture(group_watermarks, self._watermark)
         changes = self._captured.changes() if request.scope is CaptureScope.CHANGES else None
         keys, max_parallelism = self._aggregation.keys, self._context.config.max_parallelism
         # Sessions that end before this are closed; what they were part of, or part of them, ended no later.
-        expiry = Expiry(_END, self._upto(self._horizon) + 1)
+        expiry = Expiry(_END, self._upto(self._horizon(self._watermark)) + 1)
         if changes is None:
             sessions = self._sessions.open_sessions()
             table = kept_table(self._rows(sessions), keys, _START, expiry, max_parallelism)
@@ -210,10 +225,11 @@ class SessionAggregate(Operator):
             table = changed_table(self._rows(sessions), gone, keys, _START, expiry, max_parallelism)
         if request.scope is not CaptureScope.COMPLETE:
             self._captured.settle(sessions)
-        return OperatorCapture({WINDOW_STATE: table}, self._watermark)
+        return OperatorCapture({WINDOW_STATE: table, **group_watermarks}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
+        self._group_watermarks.restore(snapshot)
         self._load(restored_parts(snapshot))
         self._captured.settle(self._sessions.open_sessions())
 

@@ -39,6 +39,7 @@ from penstock.engine.operators.windows.aggregate_state import (
     put_aside,
     restored_parts,
 )
+from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import SlicedWindows
@@ -125,16 +126,20 @@ class WindowAggregate(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
+        self._group_watermarks = GroupWatermarks(self._aggregation.keys, context)
 
-    @property
-    def _horizon(self) -> int:
-        """Windows whose last millisecond is at or before this take no more rows in."""
-        return max(self._watermark - self._lateness, MIN_TIMESTAMP)
+    def _horizon(self, watermark: int) -> int:
+        """At `watermark`, windows whose last millisecond is at or before this take no more rows in."""
+        return max(watermark - self._lateness, MIN_TIMESTAMP)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        for part, watermark in self._group_watermarks.parts(batch, self._watermark):
+            self._take_in(part, watermark, out)
+
+    def _take_in(self, batch: Batch, watermark: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the graph refuses windows without timestamps"
         timestamps = batch.timestamps.to_numpy()
-        kept = self._kept(batch, timestamps)
+        kept = self._kept(batch, timestamps, self._horizon(watermark))
         if kept is not None:
             batch, timestamps = batch.filter(pa.array(kept)), timestamps[kept]
             if not batch.num_rows:
@@ -143,22 +148,22 @@ class WindowAggregate(Operator):
         numbers, slots = self._numbers(timestamps), self._cells.lookup(lifted)
         self._cells.add(0, numbers, slots, lifted)
         self._tree.update(numbers, slots, lifted)
-        if self._lateness and timestamps.min() <= self._watermark:
-            behind = timestamps <= self._watermark
-            self._emit_again(numbers[behind], slots[behind], out)
+        if self._lateness and timestamps.min() <= watermark:
+            behind = timestamps <= watermark
+            self._emit_again(numbers[behind], slots[behind], watermark, out)
 
-    def _kept(self, batch: Batch, timestamps: _Int64s) -> npt.NDArray[np.bool_] | None:
+    def _kept(self, batch: Batch, timestamps: _Int64s, horizon: int) -> npt.NDArray[np.bool_] | None:
         """Which rows belong to a window that takes them in; None if all do. Late ones are counted and put aside."""
-        suspects = np.arange(len(timestamps)) if self._windows.has_gaps else np.flatnonzero(timestamps <= self._horizon)
+        suspects = np.arange(len(timestamps)) if self._windows.has_gaps else np.flatnonzero(timestamps <= horizon)
         if not len(suspects):
             return None
         times = timestamps[suspects]
         ends = self._windows.last_ends(times)
         in_window = times < ends
-        taken_in = in_window & (ends - 1 > self._horizon)
+        taken_in = in_window & (ends - 1 > horizon)
         if taken_in.all():
             return None
-        late = suspects[~taken_in & (in_window | (timestamps[suspects] <= self._horizon))]
+        late = suspects[~taken_in & (in_window | (timestamps[suspects] <= horizon))]
         if len(late):
             put_aside(batch.take(pa.array(late)), self._late_tag, self._context)
         kept = np.ones(len(timestamps), np.bool_)
@@ -180,6 +185,7 @@ class WindowAggregate(Operator):
         self._watermark = watermark.timestamp
         self._emit(((end, self._window_cells(end)) for end in due), out)
         self._drop_slices()
+        self._group_watermarks.advance(watermark.timestamp)
         return watermark
 
     def _ends_due(self, watermark: int) -> list[int]:
@@ -199,11 +205,15 @@ class WindowAggregate(Operator):
     def _window_cells(self, end: int) -> list[_Int64s]:
         """The cells that make up the window that ends at `end`, block by block."""
         blocks = self._tree.blocks(self._number(self._windows.start_of(end)), self._number(end))
-        return [self._cells.cells(block) for block in blocks]
+        return [self._not_emitted(self._cells.cells(block), end) for block in blocks]
 
-    def _emit_again(self, numbers: _Int64s, slots: _Int64s, out: Collector) -> None:
+    def _not_emitted(self, cells: _Int64s, end: int) -> _Int64s:
+        mask = self._group_watermarks.not_emitted(lambda: self._cells.keys(cells), end)
+        return cells if mask is None else cells[mask]
+
+    def _emit_again(self, numbers: _Int64s, slots: _Int64s, watermark: int, out: Collector) -> None:
         """Emit the windows with these rows that the watermark has passed, for the keys of the rows."""
-        above, upto = self._horizon + 1, self._watermark + 1
+        above, upto = self._horizon(watermark) + 1, watermark + 1
         starts = map(self._start, np.unique(numbers).tolist())
         ends = sorted({end for start in starts for end in self._windows.ends_over(start, above, upto)})
         self._emit(((end, self._touched_cells(end, numbers, slots)) for end in ends), out)
@@ -218,8 +228,10 @@ class WindowAggregate(Operator):
         share: list[tuple[int, list[_Int64s]]] = []
         rows = 0
         for window in _pieces(windows):
+            if not (held := sum(map(len, window[1]))):
+                continue
             share.append(window)
-            rows += sum(map(len, window[1]))
+            rows += held
             if rows >= _EMIT_ROWS or (len(share) + 1) * self._cells.width > _EMIT_PLACES:
                 self._emit_share(share, out)
                 share, rows = [], 0
@@ -255,7 +267,7 @@ class WindowAggregate(Operator):
     def _drop_slices(self) -> None:
         """Forget the slices of which no window takes rows in any more."""
         slices = self._cells.slices
-        for number in slices[: bisect_right(slices, self._horizon + 1, key=self._last_end)]:
+        for number in slices[: bisect_right(slices, self._horizon(self._watermark) + 1, key=self._last_end)]:
             self._tree.drop(number)
         if self._cells.roomy:
             self._shrink()
@@ -275,8 +287,9 @@ class WindowAggregate(Operator):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a cell that is given, and nothing a cell that is not."""
         cells = self._cells
+        group_watermarks = self._group_watermarks.capture()
         if not cells.slices:
-            return OperatorCapture({}, self._watermark)
+            return OperatorCapture(group_watermarks, self._watermark)
         touched = cells.touched_cells() if request.scope is CaptureScope.CHANGES else None
         rows = self._rows(cells.all_cells() if touched is None else touched)
         # Slices go in the order of time: rows of one before the first that is held came into earlier captures.
@@ -288,10 +301,11 @@ class WindowAggregate(Operator):
             table = changed_table(rows, None, keys, _SLICE, expiry, max_parallelism)
         if request.scope is not CaptureScope.COMPLETE:
             cells.settle()
-        return OperatorCapture({WINDOW_STATE: table}, self._watermark)
+        return OperatorCapture({WINDOW_STATE: table, **group_watermarks}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
+        self._group_watermarks.restore(snapshot)
         self._load(restored_parts(snapshot))
         self._cells.settle()
 
