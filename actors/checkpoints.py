@@ -346,8 +346,13 @@ class Checkpoints:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def finish(self, status: JobStatus) -> None:
-        """Write down that the job has ended, so that no manager begins it again, and remove what is not kept."""
+    async def finish(self, status: JobStatus, message: str = "") -> None:
+        """Write down that the job has ended, so that no manager begins it again, and remove what is not kept.
+
+        Args:
+            status: how it has ended.
+            message: why, where it failed.
+        """
         if self._fenced or (self._coordinator is None and status is not JobStatus.CANCELLED):
             return
         kept = status is JobStatus.FAILED or (
@@ -358,7 +363,7 @@ class Checkpoints:
             if self._coordinator is None and (await self.claim()).ended is not None:
                 return
             await self.settled()
-            await asyncio.to_thread(self._store.finish, self._epoch, status.value)
+            await asyncio.to_thread(self._store.finish, self._epoch, status.value, message)
             if not kept:
                 await asyncio.to_thread(self._store.discard)
         except Exception as error:

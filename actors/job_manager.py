@@ -408,7 +408,7 @@ class JobManager:
             self._checkpoints.close()
         await self._execution.stop()
         if self._checkpoints is not None:
-            await self._checkpoints.finish(end)
+            await self._checkpoints.finish(end, "" if error is None else str(error))
         self._status, self._since = end, _now_ms()
         if self._draining is not None:
             _refuse(self._draining[1], CheckpointError(f"the job {end.value} while it was drained"))

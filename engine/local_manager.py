@@ -90,7 +90,7 @@ class LocalManager:
         completed: the newest checkpoint that counts; rows for the client that belong to it are final.
         restored: the checkpoint that the attempt goes on from, 0 for none of its own.
         outcomes: what became of the checkpoints and savepoints that were asked for: a URL, or why there is none.
-        found_stopped: whether the manager before this one had stopped the job with a savepoint; `error` names it.
+        found_ended: whether the job had ended under a manager before; `error` says what was written down of that.
         drained: what became of the savepoint of `drain`, likewise; None as long as that is open.
 
     Raises:
@@ -128,7 +128,7 @@ class LocalManager:
         if claim is not None and claim.ended is not None:
             self.status = JobStatus(claim.ended)
             self.error = JobError(claim.message) if claim.message else None
-        self.found_stopped = claim is not None and bool(claim.message)
+        self.found_ended = claim is not None and claim.ended is not None
         self._restart_at: float | None = None
         self._background: dict[Place, _Background] = {}
         self._targets: dict[int, str] = {}
@@ -286,7 +286,7 @@ class LocalManager:
     def _end_folder(self, store: JobStore, clean_up: Sequence[Callable[[], None]]) -> None:
         # What cannot be removed now stays, and does no harm; but nothing is removed before the end is written down.
         with contextlib.suppress(CheckpointError, FencedError):
-            store.finish(self._epoch, self.status.value)
+            store.finish(self._epoch, self.status.value, "" if self.error is None else str(self.error))
             for remove in clean_up:
                 remove()
 

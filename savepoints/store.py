@@ -195,11 +195,11 @@ class FolderJobStore:
         if paths:
             blobs.delete(paths)
 
-    def finish(self, epoch: int, status: str) -> None:
+    def finish(self, epoch: int, status: str, message: str = "") -> None:
         blobs = self._blobs()
         # Of one that was replaced, the new manager must not hear: it would take its own job for ended.
         self._check_not_fenced(blobs, epoch, "the end")
-        blobs.create(self._paths.ended(epoch), _End(status).sealed(epoch))
+        blobs.create(self._paths.ended(epoch), _End(status, message).sealed(epoch))
         # Whoever claims from now on sees it. One who did before may be reading what would be removed next.
         self._check_not_fenced(blobs, epoch, "the end")
 

@@ -26,8 +26,8 @@ class Claim:
         retained: the completed checkpoints that count, oldest first; those of fenced managers do not.
         ended: how the job has ended under a manager before, if it has, as a value of `JobStatus`: nothing is left to be
             done here.
-        message: what the user must know of that: which savepoint to start the job from, where one was complete and its
-            sinks may not have committed what belongs to it.
+        message: what the user must know of that: why it failed, or which savepoint to start the job from, where one was
+            complete and its sinks may not have committed what belongs to it.
     """
 
     epoch: int
@@ -129,12 +129,13 @@ class JobStore(Protocol):
         """
         ...
 
-    def finish(self, epoch: int, status: str) -> None:
+    def finish(self, epoch: int, status: str, message: str = "") -> None:
         """Write down that the job has ended, so that no manager after this one begins it again.
 
         Args:
             epoch: of the manager, from `claim`.
             status: how, a value of `JobStatus`.
+            message: why, where it failed.
 
         Raises:
             FencedError: another manager has claimed the folder, and may go on with what is in it: leave that alone.

@@ -204,6 +204,14 @@ def test_discard_leaves_nothing_but_that_the_job_has_ended(local: FolderJobStore
     assert local.claim().ended == "finished"
 
 
+def test_the_next_manager_hears_why_the_job_failed(local: FolderJobStore) -> None:
+    local.claim()
+    local.finish(1, "failed", "chk-00000003/manifest.json is damaged")
+    claim = local.claim()
+    assert (claim.ended, claim.message) == ("failed", "chk-00000003/manifest.json is damaged")
+    assert local.claim() == replace(claim, epoch=3)
+
+
 def test_who_has_been_replaced_cannot_end_the_job(local: FolderJobStore) -> None:
     local.claim()
     local.claim()

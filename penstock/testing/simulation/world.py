@@ -220,7 +220,7 @@ class _World:
             self._on_crash(one)
         self._learn(one)
         # The other way in which a job is stopped with a savepoint: the manager before this one was, and died.
-        stopped = one.manager.coordinator.suspended is not None or one.manager.found_stopped
+        stopped = one.manager.coordinator.suspended is not None or one.manager.found_ended
         if one.manager.error is not None and not stopped and not self._is_expected(one.manager.error):
             self._violations.append(f"a subtask failed: {one.manager.error}")
         if one in job.zombies and (one.manager.status.ended or one.manager.error is not None):
@@ -275,8 +275,8 @@ class _World:
         """A manager may have died as soon as the savepoint that stopped the job was there; its successor says so."""
         root = f"{ROOT}/{job.job_id}"
         paths = self._disk.under(root)
-        told = any(self._content(root, path).get("message") for path in paths if path.endswith(".ended"))
-        if job.suspended is not None or not told:
+        ends = [self._content(root, path)["message"] for path in paths if path.endswith(".ended")]
+        if job.suspended is not None or not any("start it again from that savepoint" in message for message in ends):
             return
         for mark in (path for path in paths if path.endswith("/savepoint")):
             used = self._content(root, mark)
@@ -314,9 +314,7 @@ class _World:
         """A job may fail only because what it goes on from is damaged, and must say what is."""
         damaged = self._job.corrupted
         if damaged is None or damaged not in str(error):
-            self._violations.append(
-                f"the job failed: {type(error).__name__}: {error or 'as another manager wrote down'}"
-            )
+            self._violations.append(f"the job failed: {type(error).__name__}: {error}")
 
     def _check(self, check: Check) -> None:
         self._violations += check(self._job.warehouse)
