@@ -1,7 +1,8 @@
 """How the segments of one table of state are merged, so that recovery reads few and writing costs what has changed.
 
-The checkpoint writer calls it. Pure. Of n rows in changes of d rows, a table has at most about 3 log4(n / d) segments,
-each row is written again about log4(n / d) times, and the whole table when as many rows have changed as it has.
+The checkpoint writer calls it. Pure. Of n rows in changes of d rows, a table has at most about 15 log16(n / d)
+segments, each row is written again log16(n / d) times at the most, and the whole table when as many rows have changed
+as it has. So changes of 6 % and more are never merged with each other: that would be most of a checkpoint's work.
 
 Source: O'Neil et al., "The Log-Structured Merge-Tree", 1996 (levels of geometric size).
 """
@@ -17,11 +18,11 @@ import pyarrow.compute as pc
 
 from penstock.engine.state.capture import DELETED, Expiry, merge_rows
 
-_FAN_IN: Final = 4
+_FAN_IN: Final = 16
 """How many segments of one size become one of the next."""
 _SMALLEST: Final = 1024
 """Segments of fewer rows cost as much to read as those of so many."""
-_MOST: Final = 32
+_MOST: Final = 64
 """Segments that a table never exceeds, whatever their sizes."""
 _GONE: Final = "__gone"
 
@@ -37,7 +38,7 @@ def first_to_merge(segments: Sequence[int], new: int) -> int:
         an index; 0 makes a new base of everything, `len(segments)` merges nothing.
 
     Example:
-        >>> first_to_merge([100_000, 900, 800, 700], 600)
+        >>> first_to_merge([100_000, *[900] * 15], 600)
         1
     """
     if not segments:

@@ -40,6 +40,36 @@ def are_most(changed: int, entries: int) -> bool:
     return changed > 0 and 2 * changed >= entries
 
 
+class ChangesSinceWhole:
+    """Whether a capture gives all entries rather than the changes.
+
+    So it does where most have changed; and where, with these changes, as many have been given as there were when all
+    were given for the last time. Then the checkpoint writer would merge everything into a new base
+    (`savepoints/compaction.py`), which reads all of it and tells rows apart by their keys: what lies in arrays is given
+    again for a third of that.
+    """
+
+    __slots__ = ("_given", "_whole")
+
+    def __init__(self) -> None:
+        self._given = 0
+        self._whole: int | None = None
+
+    def gives_all(self, changed: int | None, entries: int) -> bool:
+        """Decide about one capture that counts, and remember it.
+
+        Args:
+            changed: how many entries have changed; None: not known, or all are asked for.
+            entries: how many there are.
+        """
+        whole = entries if self._whole is None else self._whole
+        if changed is not None and not are_most(changed, entries) and self._given + changed <= whole:
+            self._given, self._whole = self._given + changed, whole
+            return False
+        self._given, self._whole = 0, entries
+        return True
+
+
 class UntrackedCaptures:
     """Whether it is worth while to remember changes, where most of a state changes between captures.
 
@@ -112,9 +142,10 @@ class ChangedItems:
 class ChangedSlots:
     """The slots whose values have changed since the last capture that counts."""
 
-    __slots__ = ("_marks",)
+    __slots__ = ("_marks", "_since")
 
     def __init__(self) -> None:
+        self._since = ChangesSinceWhole()
         self._marks: npt.NDArray[np.bool_] | None = None
 
     def begin(self) -> None:
@@ -138,7 +169,5 @@ class ChangedSlots:
             return None
         marks = self._marks
         self.begin()
-        if scope is CaptureScope.BASE or marks is None:
-            return None
-        slots = np.flatnonzero(marks)
-        return None if are_most(len(slots), entries) else slots
+        slots = None if scope is CaptureScope.BASE or marks is None else np.flatnonzero(marks)
+        return None if self._since.gives_all(None if slots is None else len(slots), entries) else slots

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from penstock.engine.operators.cells.session_cells import SessionCells
 from penstock.engine.operators.cells.touched_cells import TouchedCells
+from penstock.engine.state.capture import CaptureScope
+from penstock.engine.state.changes import ChangesSinceWhole
 
 _Int64s = npt.NDArray[np.int64]
 
@@ -31,6 +33,7 @@ class CapturedSessions:
     def __init__(self, sessions: SessionCells) -> None:
         self._sessions = sessions
         self._touched = TouchedCells()
+        self._since = ChangesSinceWhole()
         self._starts = np.empty(0, np.int64)
         """By session, where it starts in the last capture."""
         self._merged_slots: list[_Int64s] = []
@@ -63,15 +66,17 @@ class CapturedSessions:
         starts: _Int64s = self._starts[sessions]
         return starts
 
-    def changes(self) -> tuple[_Int64s, _Int64s, _Int64s] | None:
-        """What has changed since `settle`; None where that is half of the sessions or more.
+    def changes(self, scope: CaptureScope) -> tuple[_Int64s, _Int64s, _Int64s] | None:
+        """What a capture gives: what has changed since `settle`, or None for all that there is.
 
         Returns:
             sessions that are open; and the slots and starts of rows that must go, before rows of sessions come. Slots
             may have been given up since, and so may keys: their rows expire.
         """
-        touched = self._touched.cells()
-        if 2 * len(touched) >= len(self._sessions):
+        if scope is CaptureScope.COMPLETE:
+            return None
+        touched = self._touched.cells() if scope is CaptureScope.CHANGES else None
+        if self._since.gives_all(None if touched is None else len(touched), len(self._sessions)) or touched is None:
             return None
         starts = self._starts_of(touched)
         moved = (starts != _NEVER) & (starts != self._sessions.starts[touched])

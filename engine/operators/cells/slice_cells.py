@@ -23,6 +23,8 @@ from penstock.engine.operators.cells.cell_pool import CellPool
 from penstock.engine.operators.cells.counted_keys import CountedKeys
 from penstock.engine.operators.cells.distinct import map_distinct
 from penstock.engine.operators.cells.touched_cells import TouchedCells
+from penstock.engine.state.capture import CaptureScope
+from penstock.engine.state.changes import ChangesSinceWhole
 
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 Block: TypeAlias = tuple[int, int]
@@ -50,6 +52,7 @@ class SliceCells:
         self._slots = np.zeros(0, np.int64)
         self._numbers = np.zeros(0, np.int64)
         self._touched = TouchedCells()
+        self._since = ChangesSinceWhole()
         self._accumulators = AccumulatorCells(aggregation)
         self._blocks: dict[Block, _Held] = {}
         self._by_row: list[_Held | None] = []
@@ -136,14 +139,17 @@ class SliceCells:
         """The cells of all slices, of which there are some: earlier slices first."""
         return np.concatenate([self.cells((0, number)) for number in self.slices])
 
-    def touched_cells(self) -> _Int64s | None:
-        """The cells of slices that have changed since `settle`; None where that is half of them or more."""
-        touched = self._touched.cells()
+    def take_touched(self, scope: CaptureScope) -> _Int64s | None:
+        """What a capture gives: the cells of slices that have changed, ascending, or None for all that there are."""
+        if scope is CaptureScope.COMPLETE:
+            return None
+        touched = self._touched.cells() if scope is CaptureScope.CHANGES else None
         held = sum(len(chunk) for number in self.slices for chunk in self._blocks[0, number].chunks)
-        return touched if 2 * len(touched) < held else None
+        self.settle()
+        return None if self._since.gives_all(None if touched is None else len(touched), held) else touched
 
     def settle(self) -> None:
-        """A capture holds all changes so far."""
+        """What there is now has not changed."""
         self._touched.settle()
 
     def numbers(self, cells: _Int64s) -> _Int64s:

@@ -211,7 +211,7 @@ class SessionAggregate(Operator):
             if request.scope is not CaptureScope.COMPLETE:
                 self._captured.settle(self._sessions.open_sessions())
             return OperatorCapture(group_watermarks, self._watermark)
-        changes = self._captured.changes() if request.scope is CaptureScope.CHANGES else None
+        changes = self._captured.changes(request.scope)
         keys, max_parallelism = self._aggregation.keys, self._context.config.max_parallelism
         # Sessions that end before this are closed; what they were part of, or part of them, ended no later.
         expiry = Expiry(_END, self._upto(self._horizon(self._watermark)) + 1)

@@ -290,7 +290,7 @@ class WindowAggregate(Operator):
         group_watermarks = self._group_watermarks.capture()
         if not cells.slices:
             return OperatorCapture(group_watermarks, self._watermark)
-        touched = cells.touched_cells() if request.scope is CaptureScope.CHANGES else None
+        touched = cells.take_touched(request.scope)
         rows = self._rows(cells.all_cells() if touched is None else touched)
         # Slices go in the order of time: rows of one before the first that is held came into earlier captures.
         expiry = Expiry(_SLICE, self._start(cells.slices[0]))
@@ -299,8 +299,6 @@ class WindowAggregate(Operator):
             table = kept_table(rows, keys, _SLICE, expiry, max_parallelism)
         else:
             table = changed_table(rows, None, keys, _SLICE, expiry, max_parallelism)
-        if request.scope is not CaptureScope.COMPLETE:
-            cells.settle()
         return OperatorCapture({WINDOW_STATE: table, **group_watermarks}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -385,3 +386,21 @@ def test_a_key_that_comes_back_for_one_state_is_gone_from_the_other(kind: str) -
     assert all(table.is_changes for table in capture.tables.values())
     saved.take(capture)
     assert contents(saved.snapshot()) == contents(OperatorSnapshot(backend.snapshot()))
+
+
+@pytest.mark.parametrize(("changed", "changes"), [(100, 10), (10, 100), (60, 16)])
+def test_arrays_are_given_again_once_as_many_rows_have_changed_as_there_were(changed: int, changes: int) -> None:
+    log, given = changes_of_slots(1000), []
+    for turn in range(2 * changes + 2):
+        log.mark(np.arange(changed) + turn * changed % 900, 1000)
+        given.append(log.take(CaptureScope.CHANGES, 1000) is not None)
+        assert log.take(CaptureScope.COMPLETE, 1000) is None, "a savepoint changes nothing of that"
+    assert given == [*[True] * changes, False, *[True] * changes, False]
+
+
+def changes_of_slots(entries: int) -> changes.ChangedSlots:
+    """A log that begins behind a capture of all."""
+    log = changes.ChangedSlots()
+    log.begin()
+    assert log.take(CaptureScope.BASE, entries) is None
+    return log
