@@ -124,8 +124,9 @@ def cases() -> list[Case]:
 
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
-    """Measure the variants whose name contains `wanted`."""
-    chosen = [case for case in cases() if wanted in case.variant]
+    """Measure the variant of that name, or else those whose name contains `wanted`."""
+    named = [case for case in cases() if case.variant == wanted]
+    chosen = named or [case for case in cases() if wanted in case.variant]
     for shape in {case.shape: None for case in chosen}:
         check(options, shape)
     for case in chosen:
