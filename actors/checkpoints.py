@@ -292,7 +292,8 @@ class Checkpoints:
             message = f"{type(error).__name__}: {error}"
             self._obey(self.coordinator.on_store_failed(number, message, time.monotonic()))
             return
-        self._urls[number] = url
+        if number in self._committing:
+            self._urls[number] = url
         if checkpoint.kind is SnapshotKind.CHECKPOINT:
             self.completed = max(self.completed, number)
             self.latest_url = url

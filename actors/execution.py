@@ -138,11 +138,13 @@ class Execution:
     async def prepare(self, graph: PhysicalGraph) -> None:
         """Make the processes that `graph` needs beside those of the graph that runs, while that goes on.
 
+        Where a slot that is in use would have to be another one, nothing is made before the job has stopped.
+
         Raises:
             ClusterError: there is no room.
         """
         bundles = slot_bundles(graph)
-        if len(bundles) < self._slots.count:
+        if not self._slots.begin(bundles):
             return
         await self._slots.resize(bundles)
         new = [place for place in places(graph) if place not in self.actors]

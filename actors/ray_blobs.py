@@ -132,6 +132,10 @@ def open_blobs(url: str) -> BlobStore:
         ConfigurationError: the URL names no storage that can be used.
     """
     parts = urlsplit(url)
+    if parts.scheme == "memory":
+        raise ConfigurationError(
+            f"{url} is the memory of one process, and a job on Ray has many; use a path, s3://, or ray://"
+        )
     if parts.scheme != SCHEME:
         return open_lasting_blobs(url)
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:

@@ -65,6 +65,10 @@ class Slots:
             del self._slots[kept:]
             raise
 
+    def begin(self, bundles: Sequence[Mapping[str, float]]) -> bool:
+        """Whether these slots are the first of `bundles`, so that `resize` only adds some."""
+        return [slot.bundle for slot in self._slots] == list(bundles[: len(self._slots)])
+
     async def placed(self, slots: Collection[int]) -> None:
         """Return when the slots with these numbers are on a node: those of a lost one wait for room on another.
 

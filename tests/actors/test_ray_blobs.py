@@ -58,3 +58,5 @@ def test_other_urls_are_those_of_lasting_storage(tmp_path: Path) -> None:
             open_blobs(wrong)
     with pytest.raises(CheckpointError):
         open_blobs("ray://name/../other")
+    with pytest.raises(ConfigurationError, match="memory://tests is the memory of one process"):
+        open_blobs("memory://tests")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from penstock import JobStatus
+import penstock as ps
+from penstock import DataGenSource, JobStatus, Sequence
+from penstock.actors.client import RayJob
 from penstock.engine.errors import CheckpointError
 from penstock.savepoints.store import find_checkpoint
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
@@ -53,3 +56,23 @@ def test_without_storage_there_is_no_savepoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint storage"):
         job.savepoint(f"file://{tmp_path}")
     job.cancel()
+
+
+def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has_stopped(tmp_path: Path) -> None:
+    class Same:
+        def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch
+
+    env = environment(tmp_path, 1)
+    numbers = env.from_source(DataGenSource({"n": Sequence()}, rows=6000, rate=800))
+    keyed = numbers.with_columns(k=ps.col("n") % KEYS).map_batches(Same, num_cpus=0.1).key_by("k")
+    # The second slot reserves more than before once the function runs there too.
+    updates = keyed.aggregate(n=ps.count()).set_parallelism(2).collect()
+    job = env.submit("slots")
+    assert isinstance(job, RayJob)
+    until_checkpoint(job)
+    job.rescale(2)
+    info = until(job, lambda info: info["status"] == "running")
+    assert [restart["cause"] for restart in info["restart_history"]] == ["rescale to 2"]
+    job.wait()
+    assert_exact(updates, 6000)
