@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +23,16 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.outputs import Message
 
+_KEPT_MS: Final = 10_000
+"""How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
+
 
 class SubtaskActor:
     """One subtask in a process of its own. All methods run on the event loop."""
 
     def __init__(self) -> None:
         self._running: RunningTask | None = None
+        _keep_memory()
         # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
 
@@ -143,3 +148,10 @@ class SubtaskActor:
     def _of(self, attempt: int) -> RunningTask | None:
         running = self._running
         return running if running is not None and running.attempt == attempt else None
+
+
+def _keep_memory() -> None:
+    """Let Arrow keep what it has freed for a while: pages given back to the system cost as much again as their use."""
+    if "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+        pa.jemalloc_set_decay_ms(_KEPT_MS)
