@@ -73,7 +73,6 @@ class Checkpoints:
         self._epoch = 0
         self._attempt = 0
         self._targets: dict[int, str] = {}
-        self._urls: dict[int, str] = {}
         self._wanted: dict[int, asyncio.Future[str]] = {}
         self._committing: dict[int, asyncio.Future[None]] = {}
         self._storing: set[asyncio.Task[None]] = set()
@@ -150,14 +149,17 @@ class Checkpoints:
             self._obey(self.coordinator.end_attempt(time.monotonic(), reason))
         for number, committing in self._committing.items():
             if not committing.done():
-                where = self._urls.get(number) or f"savepoint {number}"
                 committing.set_exception(
                     CheckpointError(
-                        f"{where} is complete, but the job failed before all of its sinks had committed what belongs "
-                        "to it; a job that starts from it commits that"
+                        f"savepoint {self.url_of(number)} is complete, but the job failed before all of its sinks had "
+                        "committed what belongs to it; a job that starts from it commits that"
                     )
                 )
         self._committing.clear()
+
+    def url_of(self, savepoint: int) -> str:
+        """Where a savepoint is; its number, where it has not come so far that this is known."""
+        return self._targets.get(savepoint, str(savepoint))
 
     def drain(self) -> None:
         """The sources are about to end one after another: no checkpoint but the last may be taken meanwhile."""
@@ -292,8 +294,6 @@ class Checkpoints:
             message = f"{type(error).__name__}: {error}"
             self._obey(self.coordinator.on_store_failed(number, message, time.monotonic()))
             return
-        if number in self._committing:
-            self._urls[number] = url
         if checkpoint.kind is SnapshotKind.CHECKPOINT:
             self.completed = max(self.completed, number)
             self.latest_url = url

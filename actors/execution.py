@@ -144,7 +144,7 @@ class Execution:
             ClusterError: there is no room.
         """
         bundles = slot_bundles(graph)
-        if not self._slots.begin(bundles):
+        if not self._slots.are_first_of(bundles):
             return
         await self._slots.resize(bundles)
         new = [place for place in places(graph) if place not in self.actors]

@@ -36,6 +36,7 @@ from penstock.engine.errors import (
     PenstockError,
     WorkerLostError,
     located,
+    summary,
 )
 from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
@@ -340,8 +341,9 @@ class JobManager:
         self._checkpoints.end_attempt()
         suspended = self._checkpoints.coordinator.suspended
         if suspended is not None:
+            where = self._checkpoints.url_of(suspended.checkpoint)
             raise JobError(
-                f"savepoint {suspended.checkpoint} is complete, but the job failed before it had stopped behind it; "
+                f"savepoint {where} is complete, but the job failed before it had stopped behind it; "
                 f"start it again from that savepoint: {error}"
             ) from error
 
@@ -408,7 +410,7 @@ class JobManager:
             self._checkpoints.close()
         await self._execution.stop()
         if self._checkpoints is not None:
-            await self._checkpoints.finish(end, "" if error is None else str(error))
+            await self._checkpoints.finish(end, "" if error is None else summary(error))
         self._status, self._since = end, _now_ms()
         if self._draining is not None:
             _refuse(self._draining[1], CheckpointError(f"the job {end.value} while it was drained"))

@@ -65,7 +65,7 @@ class Slots:
             del self._slots[kept:]
             raise
 
-    def begin(self, bundles: Sequence[Mapping[str, float]]) -> bool:
+    def are_first_of(self, bundles: Sequence[Mapping[str, float]]) -> bool:
         """Whether these slots are the first of `bundles`, so that `resize` only adds some."""
         return [slot.bundle for slot in self._slots] == list(bundles[: len(self._slots)])
 

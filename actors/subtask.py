@@ -32,7 +32,7 @@ class SubtaskActor:
 
     def __init__(self) -> None:
         self._running: RunningTask | None = None
-        _keep_memory()
+        keep_memory()
         # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
 
@@ -150,8 +150,13 @@ class SubtaskActor:
         return running if running is not None and running.attempt == attempt else None
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Let Arrow keep what it has freed for a while: pages given back to the system cost as much again as their use."""
-    if "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-        pa.jemalloc_set_decay_ms(_KEPT_MS)
+    if "ARROW_DEFAULT_MEMORY_POOL" in os.environ or "jemalloc" not in pa.supported_memory_backends():
+        return
+    # The decay holds for arenas that are made from now on: the first one goes to the thread that allocates first, which
+    # must not be that of the rows.
+    pa.jemalloc_memory_pool()
+    pa.allocate_buffer(1024, memory_pool=pa.jemalloc_memory_pool())
+    pa.jemalloc_set_decay_ms(_KEPT_MS)
+    pa.set_memory_pool(pa.jemalloc_memory_pool())

@@ -29,10 +29,25 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Iterable
+from typing import Final
 
 
 class PenstockError(Exception):
     """Base class of all errors below."""
+
+
+_MOST_OF_A_SUMMARY: Final = 1_000
+
+
+def summary(error: BaseException) -> str:
+    """Class and first line of an error, in at most 1,000 characters: what may be kept, as rows and tracebacks may not.
+
+    Example:
+        >>> summary(CheckpointError("chk-3 is damaged"))
+        'CheckpointError: chk-3 is damaged'
+    """
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"[:_MOST_OF_A_SUMMARY]
 
 
 class ConfigurationError(PenstockError, ValueError):

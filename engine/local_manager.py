@@ -37,6 +37,7 @@ from penstock.engine.errors import (
     JobError,
     PenstockError,
     located,
+    summary,
 )
 from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
 from penstock.engine.graph.physical import JobProgram
@@ -286,7 +287,7 @@ class LocalManager:
     def _end_folder(self, store: JobStore, clean_up: Sequence[Callable[[], None]]) -> None:
         # What cannot be removed now stays, and does no harm; but nothing is removed before the end is written down.
         with contextlib.suppress(CheckpointError, FencedError):
-            store.finish(self._epoch, self.status.value, "" if self.error is None else str(self.error))
+            store.finish(self._epoch, self.status.value, "" if self.error is None else summary(self.error))
             for remove in clean_up:
                 remove()
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from penstock.engine.errors import StateError, nearest
 from penstock.engine.operators.joins.join_columns import FIRED_UNTIL, SIDES, TIMESTAMP
 from penstock.engine.operators.sink import CHECKPOINT, COMMITTABLES, WRITER
+from penstock.engine.operators.windows.group_watermarks import GROUP_WATERMARKS
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
 from penstock.engine.state.capture import DELETED
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
@@ -198,6 +199,8 @@ def _kind_and_keys(name: str, redistribution: Redistribution, schema: pa.Schema)
 
 def _keyed_kind(name: str, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...]]:
     names = schema.names
+    if name == GROUP_WATERMARKS:
+        return StateKind.INTERNAL, ()
     if START in names:
         keys = tuple(names[: names.index(START)])
         if name in _TIMERS:

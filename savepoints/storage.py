@@ -464,7 +464,8 @@ def _write_new(file: str, data: Data) -> None:
         if hasattr(os, "posix_fadvise"):
             # Hardly any of it is read again. Pages that are given back serve the next file: fresh ones cost five times
             # the rest of the write, and would push out what the job has in use.
-            os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _unlink(file: str) -> None:

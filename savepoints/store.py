@@ -77,6 +77,8 @@ from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, c
 from penstock.savepoints.writer import UPLOADS, CheckpointWriter
 
 _ROUNDS: Final = 1000
+START_AGAIN: Final = "start it again from that savepoint"
+"""What the end of a job says that had been stopped with a savepoint, if not all of its sinks may have committed."""
 """How many rivals for one claim are too many to be true."""
 
 
@@ -261,7 +263,7 @@ class FolderJobStore:
                 return _End(
                     JobStatus.FAILED.value,
                     f"savepoint {target} is complete, but job {self.job_name!r} ended before it was known that all "
-                    "sinks had committed what belongs to it: start it again from that savepoint",
+                    f"sinks had committed what belongs to it: {START_AGAIN}",
                 )
         return None
 

@@ -86,7 +86,8 @@ def keyed_table(data: pa.Table, keys: Sequence[str], max_parallelism: int) -> St
 def groups_of_rows(rows: pa.Table | pa.RecordBatch, keys: Sequence[str], max_parallelism: int) -> npt.NDArray[np.int32]:
     """The key group of each row; without key columns all are of group 0."""
     columns = [rows.column(key) for key in keys]
-    arrays = [pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    arrays = [pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
     return key_groups(arrays, max_parallelism) if arrays else np.zeros(rows.num_rows, np.int32)
 
 

@@ -17,8 +17,9 @@ from penstock.engine.checkpointing.handles import OperatorHandle, SegmentHandle,
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError, StateError
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.key_groups import key_groups
-from penstock.engine.state.snapshot import Redistribution
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.task.source_head import SPLITS_SCHEMA
+from penstock.savepoints.layout import StateKind, layout_of
 from penstock.savepoints.segments import encode_table, sha256_of, write_file
 from penstock.savepoints.storage import BlobStore, open_blobs
 from tests.savepoints.made import GROUPS, checkpoint, complete, totals
@@ -239,3 +240,8 @@ def test_timers_of_both_kinds_are_one_table(memory_url: MakeUrl) -> None:
     ]
     assert timers["time"].cast(pa.int64()).to_pylist() == [1_000, 2_000]
     assert savepoints.read(checkpoint(memory_url(), [totals({"ann": 1})])).operator("totals").timers().num_rows == 0
+
+
+def test_what_window_operators_note_for_themselves_is_no_state_of_the_user() -> None:
+    noted = pa.table({KEY_GROUP: pa.array([3], pa.int32()), "watermark": [12]})
+    assert layout_of("window_watermarks", Redistribution.KEYED, noted).kind is StateKind.INTERNAL

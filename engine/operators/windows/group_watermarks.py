@@ -54,7 +54,8 @@ class GroupWatermarks:
 
     def advance(self, watermark: int) -> None:
         """The operator has come to `watermark`."""
-        if self._by_group is not None and self._by_group.max() <= watermark:
+        owned = self._context.key_groups
+        if self._by_group is not None and self._by_group[owned.start : owned.stop].max(initial=watermark) <= watermark:
             self._by_group = None
 
     def parts(self, batch: Batch, watermark: int) -> Iterator[tuple[Batch, int]]:

@@ -22,7 +22,7 @@ from penstock.engine.job import JobStatus
 from penstock.engine.local_mail import LetterKind
 from penstock.engine.local_manager import JobFolder, LocalManager
 from penstock.savepoints.restore import plan_restore
-from penstock.savepoints.store import FolderJobStore, find_checkpoint
+from penstock.savepoints.store import START_AGAIN, FolderJobStore, find_checkpoint
 from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Crash, Dice, FaultRates
 from penstock.testing.simulation.mail import SimulatedMailbox
@@ -276,7 +276,7 @@ class _World:
         root = f"{ROOT}/{job.job_id}"
         paths = self._disk.under(root)
         ends = [self._content(root, path)["message"] for path in paths if path.endswith(".ended")]
-        if job.suspended is not None or not any("start it again from that savepoint" in message for message in ends):
+        if job.suspended is not None or not any(START_AGAIN in message for message in ends):
             return
         for mark in (path for path in paths if path.endswith("/savepoint")):
             used = self._content(root, mark)

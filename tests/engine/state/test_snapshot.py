@@ -60,6 +60,11 @@ def test_a_state_that_some_subtasks_do_not_have_is_shared_out_all_the_same() -> 
     assert [share(parts, index, 2, GROUPS).tables["u"].data["v"].to_pylist() for index in range(2)] == [[1], [1]]
 
 
+def test_a_table_without_chunks_is_a_keyed_table_without_rows() -> None:
+    table = pa.Table.from_batches([], pa.schema([("k", pa.int64())]))
+    assert keyed_table(table, ["k"], GROUPS).data.num_rows == 0
+
+
 def test_event_time_goes_on_from_the_least_watermark() -> None:
     assert share([OperatorSnapshot({}, 7), OperatorSnapshot({}, 5)], 0, 1, GROUPS).watermark == 5
     assert share([], 0, 1, GROUPS) == OperatorSnapshot({}, MIN_TIMESTAMP)
