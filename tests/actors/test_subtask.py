@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from penstock import DataStream, StreamEnvironment
@@ -121,35 +119,3 @@ def test_messages_of_another_attempt_are_dropped(attempt: int) -> None:
         await actor.stop()
 
     with_actor(graph_of(), use)
-
-
-FREED_AND_USED_AGAIN = """
-import resource, threading
-import pyarrow as pa
-from penstock.actors.subtask import keep_memory
-
-keep_memory()
-faults = []
-
-def use():
-    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-    arrays = [pa.nulls(2**20, pa.int64()) for _ in range(8)]
-    del arrays
-    faults.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
-
-def twice():
-    use(); use()
-
-thread = threading.Thread(target=twice)
-thread.start()
-thread.join()
-print(*faults)
-"""
-
-
-@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this build of Arrow has no jemalloc")
-def test_memory_that_was_freed_is_used_again_without_asking_the_system() -> None:
-    done = subprocess.run([sys.executable, "-c", FREED_AND_USED_AGAIN], capture_output=True, text=True, check=True)
-    first, second = map(int, done.stdout.split())
-    assert first > 10_000
-    assert second < first / 100
