@@ -184,6 +184,8 @@ class Checkpoints:
         Raises:
             CheckpointError: it could not be taken.
         """
+        if kind is not SnapshotKind.CHECKPOINT:
+            await asyncio.to_thread(self.check_target, directory)
         return await self._request(kind, directory)[1]
 
     async def take_last(self, kind: SnapshotKind, directory: str | None = None) -> str:
@@ -192,6 +194,7 @@ class Checkpoints:
         Raises:
             CheckpointError: it could not be taken, or a sink could not commit.
         """
+        await asyncio.to_thread(self.check_target, directory)
         number, wanted = self._request(kind, directory)
         committing = self._committing[number] = _future()
         url = await wanted

@@ -113,15 +113,17 @@ class Execution:
         Raises:
             ClusterError: there is no room.
         """
-        wanted = set(places(graph))
-        for place in [place for place in self.actors if place not in wanted]:
+        wanted, bundles = set(places(graph)), slot_bundles(graph)
+        kept = self._slots.kept(bundles)
+        # What lives in a slot that is given back dies with it.
+        for place in [place for place in self.actors if place not in wanted or place[1] >= kept]:
             self.discard(place)
             self._metrics.pop(place, None)
             self.processes.pop(place, None)
         if graph is not self.graph:
             self.graph = graph
             self._graph_ref = ray.put(graph)
-        await self._slots.resize(slot_bundles(graph))
+        await self._slots.resize(bundles)
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
         for place in places(graph):
@@ -144,7 +146,7 @@ class Execution:
             ClusterError: there is no room.
         """
         bundles = slot_bundles(graph)
-        if not self._slots.are_first_of(bundles):
+        if self._slots.kept(bundles) < self._slots.count:
             return
         await self._slots.resize(bundles)
         new = [place for place in places(graph) if place not in self.actors]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,9 +47,7 @@ class Slots:
         Raises:
             ClusterError: there is no room.
         """
-        kept = len(self._slots) if len(self._slots) <= len(bundles) else len(bundles)
-        while kept and any(self._slots[slot].bundle != bundles[slot] for slot in range(kept)):
-            kept -= 1
+        kept = self.kept(bundles)
         for slot in self._slots[kept:]:
             remove_placement_group(slot.group)
         del self._slots[kept:]
@@ -65,9 +64,10 @@ class Slots:
             del self._slots[kept:]
             raise
 
-    def are_first_of(self, bundles: Sequence[Mapping[str, float]]) -> bool:
-        """Whether these slots are the first of `bundles`, so that `resize` only adds some."""
-        return [slot.bundle for slot in self._slots] == list(bundles[: len(self._slots)])
+    def kept(self, bundles: Sequence[Mapping[str, float]]) -> int:
+        """How many slots, the first ones, `resize` would keep."""
+        pairs = zip(self._slots, bundles, strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0].bundle == pair[1], pairs))
 
     async def placed(self, slots: Collection[int]) -> None:
         """Return when the slots with these numbers are on a node: those of a lost one wait for room on another.

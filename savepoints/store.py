@@ -176,14 +176,14 @@ class FolderJobStore:
         parent = directory or self.savepoint_url
         if parent is None:
             raise CheckpointError(
-                f"savepoint {checkpoint} of job {self.job_name!r} has no folder: name one, or set "
+                f"a savepoint of job {self.job_name!r} has no folder: name one, or set "
                 "execution.checkpointing.savepoint-dir"
             )
         try:
             blobs = self.open_blobs(parent)
             check_writable(blobs)
         except ConfigurationError as error:
-            raise CheckpointError(f"savepoint {checkpoint} of job {self.job_name!r}: {error}") from error
+            raise CheckpointError(f"a savepoint of job {self.job_name!r} cannot be written: {error}") from error
         return join_url(blobs.url, self._paths.new_savepoint(checkpoint))
 
     def delete(

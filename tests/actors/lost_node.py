@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from penstock import JobStatus
+import penstock as ps
+from penstock import DataGenSource, JobStatus, Sequence
 from penstock.engine.errors import ClusterError, JobFailedError
-from tests.actors.keyed_job import assert_exact, environment, submit, until, until_checkpoint
+from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
 
 _HEALTH: dict[str, Any] = {
     "health_check_initial_delay_ms": 1000,
@@ -27,6 +29,7 @@ _HEALTH: dict[str, Any] = {
 }
 """A raylet that is dead is noticed after 2 s instead of 13, and one that is only slow is given time."""
 _MEMORY = 100 * 1024**2
+_CROWD = 400_000
 
 
 def survived(cluster: Cluster, folder: Path) -> None:
@@ -43,6 +46,36 @@ def survived(cluster: Cluster, folder: Path) -> None:
     assert info["restart_history"][-1]["checkpoint"] > 0, info
 
 
+def survived_twice(cluster: Cluster, folder: Path) -> None:
+    """Two nodes, each with one slot of the job, are killed at once while others have room."""
+    job, updates = submit(environment(folder, address=cluster.address), "two lost nodes", rows=4000, rate=200)
+    lost = [_add(cluster, cpus=1) for _ in range(2)]
+    until_checkpoint(job)
+    _add(cluster)
+    for node in lost:
+        cluster.remove_node(node, allow_graceful=False)
+    until(job, lambda info: info["restarts"] >= 1 and info["status"] == "running")
+    job.wait()
+    assert job.status() is JobStatus.FINISHED
+    assert_exact(updates, 4000)
+
+
+def crowded(cluster: Cluster, folder: Path) -> None:
+    """Four times as much as the object store holds goes through a shuffle and into state, with checkpoints."""
+    _add(cluster)
+    env = environment(folder, address=cluster.address, max_batch_rows=8192)
+    numbers = env.from_source(DataGenSource({"n": Sequence()}, rows=_CROWD))
+    wide = numbers.with_columns(k=ps.col("n") % KEYS).map_batches(_widened, returns={"k": "int64", "text": "string"})
+    updates = wide.key_by("k").aggregate(n=ps.count(), longest=ps.max("text")).collect()
+    env.submit("crowded").wait()
+    assert_exact(updates, _CROWD)
+
+
+def _widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each row with a kilobyte of text."""
+    return pa.record_batch({"k": batch["k"], "text": pa.array([f"{n:01000d}" for n in batch["n"].to_pylist()])})
+
+
 def given_up(cluster: Cluster, folder: Path) -> None:
     """The only node with room is killed: the job waits for another, and then says why it ends."""
     env = environment(folder, address=cluster.address, slot_timeout="15s", standbys=0)
@@ -56,11 +89,16 @@ def given_up(cluster: Cluster, folder: Path) -> None:
     print(failed.value.__cause__)  # noqa: T201 - read by the test
 
 
-def _add(cluster: Cluster) -> Any:
-    return cluster.add_node(num_cpus=2, object_store_memory=_MEMORY, include_dashboard=False)
+def _add(cluster: Cluster, cpus: int = 2) -> Any:
+    return cluster.add_node(num_cpus=cpus, object_store_memory=_MEMORY, include_dashboard=False)
 
 
-CASES: Mapping[str, Callable[[Cluster, Path], None]] = {"survived": survived, "given_up": given_up}
+CASES: Mapping[str, Callable[[Cluster, Path], None]] = {
+    "survived": survived,
+    "survived_twice": survived_twice,
+    "given_up": given_up,
+    "crowded": crowded,
+}
 
 
 def main(case: str, folder: str) -> None:

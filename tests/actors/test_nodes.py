@@ -1,4 +1,4 @@
-"""The loss of a node: its subtasks go on elsewhere, or the job says why it cannot."""
+"""Clusters of several small nodes: what is lost with one goes on elsewhere, or the job says why it cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-def _lose_a_node(case: str, folder: Path) -> str:
+def _on_a_cluster(case: str, folder: Path) -> str:
     """What `lost_node.py` prints about one of its cases."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.actors.lost_node", case, str(folder)],
@@ -21,13 +21,21 @@ def _lose_a_node(case: str, folder: Path) -> str:
         timeout=240,
         check=False,
     )
-    assert "\nOK\n" in ended.stdout, ended.stdout + ended.stderr
+    assert "OK" in ended.stdout.splitlines(), ended.stdout + ended.stderr
     return ended.stdout
 
 
 def test_a_job_goes_on_where_there_is_room_when_the_node_of_its_subtasks_is_lost(tmp_path: Path) -> None:
-    _lose_a_node("survived", tmp_path)
+    _on_a_cluster("survived", tmp_path)
+
+
+def test_a_job_goes_on_when_two_nodes_are_lost_at_once(tmp_path: Path) -> None:
+    _on_a_cluster("survived_twice", tmp_path)
+
+
+def test_a_job_that_needs_more_than_the_object_store_holds_neither_stops_nor_loses_rows(tmp_path: Path) -> None:
+    _on_a_cluster("crowded", tmp_path)
 
 
 def test_a_job_that_has_lost_its_only_node_waits_for_room_and_then_says_that_there_is_none(tmp_path: Path) -> None:
-    assert "no room for 2 slots" in _lose_a_node("given_up", tmp_path)
+    assert "no room for 2 slots" in _on_a_cluster("given_up", tmp_path)

@@ -302,10 +302,10 @@ def test_savepoints_go_to_the_configured_folder(tmp_path: Path) -> None:
 
 
 def test_a_savepoint_without_a_folder_is_refused(local: FolderJobStore, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"savepoint 1 of job 'job' has no folder: name one"):
+    with pytest.raises(CheckpointError, match=r"a savepoint of job 'job' has no folder: name one"):
         local.savepoint_target(1, None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"savepoint 1 of job 'job': .*file cannot be used"):
+    with pytest.raises(CheckpointError, match=r"a savepoint of job 'job' cannot be written: .*file cannot be used"):
         local.savepoint_target(1, str(tmp_path / "file"))
     with pytest.raises(CheckpointError, match=r"no storage is called 'ftp'"):
         local.savepoint_target(1, "ftp://host")
