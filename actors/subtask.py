@@ -156,7 +156,7 @@ def keep_memory() -> None:
         return
     # The decay holds for arenas that are made from now on: the first one goes to the thread that allocates first, which
     # must not be that of the rows.
-    pa.jemalloc_memory_pool()
-    pa.allocate_buffer(1024, memory_pool=pa.jemalloc_memory_pool())
+    pool = pa.jemalloc_memory_pool()
+    pa.allocate_buffer(1024, memory_pool=pool)
     pa.jemalloc_set_decay_ms(_KEPT_MS)
-    pa.set_memory_pool(pa.jemalloc_memory_pool())
+    pa.set_memory_pool(pool)
