@@ -184,8 +184,7 @@ class Checkpoints:
         Raises:
             CheckpointError: it could not be taken.
         """
-        if kind is not SnapshotKind.CHECKPOINT:
-            await asyncio.to_thread(self.check_target, directory)
+        await self._check(kind, directory)
         return await self._request(kind, directory)[1]
 
     async def take_last(self, kind: SnapshotKind, directory: str | None = None) -> str:
@@ -194,12 +193,16 @@ class Checkpoints:
         Raises:
             CheckpointError: it could not be taken, or a sink could not commit.
         """
-        await asyncio.to_thread(self.check_target, directory)
+        await self._check(kind, directory)
         number, wanted = self._request(kind, directory)
         committing = self._committing[number] = _future()
         url = await wanted
         await committing
         return url
+
+    async def _check(self, kind: SnapshotKind, directory: str | None) -> None:
+        if kind is not SnapshotKind.CHECKPOINT:
+            await asyncio.to_thread(self.check_target, directory)
 
     def _request(self, kind: SnapshotKind, directory: str | None) -> tuple[int, asyncio.Future[str]]:
         number, instructions = self.coordinator.request(kind, time.monotonic(), _now_ms(), directory)
