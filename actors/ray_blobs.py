@@ -18,8 +18,9 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError
+from penstock.savepoints.content import Data, whole
 from penstock.savepoints.paths import check_path, join_url
-from penstock.savepoints.storage import BlobExistsError, BlobStore, Data
+from penstock.savepoints.storage import BlobExistsError, BlobStore
 from penstock.savepoints.storage import open_blobs as open_lasting_blobs
 
 SCHEME: Final = "ray"
@@ -76,11 +77,11 @@ class RayBlobs:
 
     def put(self, path: str, data: Data) -> None:
         full = self._path(path)
-        self._ask(lambda actor: actor.put.remote(full, bytes(memoryview(data))))
+        self._ask(lambda actor: actor.put.remote(full, bytes(whole(data))))
 
     def create(self, path: str, data: Data) -> None:
         full = self._path(path)
-        if not self._ask(lambda actor: actor.create.remote(full, bytes(memoryview(data)))):
+        if not self._ask(lambda actor: actor.create.remote(full, bytes(whole(data)))):
             raise BlobExistsError(f"{join_url(self.url, path)} is there already, written by another")
 
     def get(self, path: str) -> pa.Buffer:

@@ -25,8 +25,8 @@ from penstock.engine.checkpointing.store import SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import SnapshotKind
-from penstock.savepoints.segments import sha256_of
-from penstock.savepoints.storage import BlobStore, Data
+from penstock.savepoints.content import Data, parts_of, sha256_of
+from penstock.savepoints.storage import BlobStore
 
 _FOLDER: Final = "penstock-local"
 _STALE_SECONDS: Final = 86_400.0
@@ -70,7 +70,8 @@ class LocalCopies:
             copy = self._copy(path)
             copy.parent.mkdir(parents=True, exist_ok=True)
             partial = copy.with_name(f".{copy.name}.{os.getpid()}")
-            partial.write_bytes(data)
+            with partial.open("wb") as out:
+                out.writelines(parts_of(data))
             partial.replace(copy)
 
     def create(self, path: str, data: Data) -> None:

@@ -18,7 +18,7 @@ from penstock.engine.checkpointing.handles import (
     OperatorHandle,
     SubtaskHandle,
 )
-from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
 from penstock.engine.errors import CheckpointError, StateError, nearest
 from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution
@@ -229,8 +229,9 @@ class Savepoint:
         from rich.text import Text
 
         taken = self.checkpoint
+        ended = ", which ended behind it" if taken.kind is SnapshotKind.SUSPEND else ""
         head = (
-            f"{taken.kind.value} {taken.checkpoint} of job {taken.job_name} ({taken.job_id}), "
+            f"{taken.kind.noun} {taken.checkpoint} of job {taken.job_name} ({taken.job_id}){ended}, "
             f"{self.completed_at:%Y-%m-%d %H:%M:%S} UTC, max parallelism {taken.max_parallelism}\n{self.path}"
         )
         table = Table("operator", "uid", "parallelism", "state", "kind", "keys", "rows", "bytes", box=None)

@@ -149,7 +149,7 @@ def _missing_operators(graph: PhysicalGraph, checkpoint: CompletedCheckpoint) ->
 
 
 def _named(checkpoint: CompletedCheckpoint, location: str) -> str:
-    return f"{checkpoint.kind.value} {checkpoint.checkpoint} of job {checkpoint.job_name!r} in {location}"
+    return f"{checkpoint.kind.noun} {checkpoint.checkpoint} of job {checkpoint.job_name!r} in {location}"
 
 
 @dataclass(frozen=True, slots=True)

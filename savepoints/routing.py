@@ -14,8 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.engine.errors import CheckpointError
+from penstock.savepoints.content import Data
 from penstock.savepoints.paths import job_folder, join_url
-from penstock.savepoints.storage import BlobStore, Data, OpenBlobs
+from penstock.savepoints.storage import BlobStore, OpenBlobs
 
 _PREFIX: Final = "at-"
 

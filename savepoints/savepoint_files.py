@@ -22,9 +22,10 @@ from penstock.engine.checkpointing.handles import (
 )
 from penstock.engine.errors import CheckpointError
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable
+from penstock.savepoints.content import Data, sha256_of
 from penstock.savepoints.paths import JobPaths
-from penstock.savepoints.segments import encode_table, read_file, sha256_of, write_file
-from penstock.savepoints.storage import BlobStore, Data
+from penstock.savepoints.segments import encode_table, read_file, write_file
+from penstock.savepoints.storage import BlobStore
 
 _SEGMENT_ROWS: Final = 2**20
 """Rows of one file: who restores reads whole files, of those that have its key groups."""

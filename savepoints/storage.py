@@ -25,13 +25,13 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError, nearest
+from penstock.savepoints.content import Data, whole
+from penstock.savepoints.local_files import sync_folder, unlink, write_synced
 from penstock.savepoints.paths import check_path, join_url
 
 if TYPE_CHECKING:  # these two names exist for type checkers only
     from obstore.store import ObjectStore, RetryConfig
 
-Data: TypeAlias = bytes | pa.Buffer
-"""The content of a blob."""
 T = TypeVar("T")
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
@@ -133,7 +133,7 @@ class RetryingBlobs:
         try:
             self._retry(lambda: self.inner.create(path, data))
         except BlobExistsError:
-            if bytes(memoryview(self.get(path))) != bytes(memoryview(data)):
+            if bytes(whole(self.get(path))) != bytes(whole(data)):
                 raise
 
     def get(self, path: str) -> pa.Buffer:
@@ -224,11 +224,11 @@ class LocalBlobs:
         partial = os.path.join(os.path.dirname(final), _PARTIAL + secrets.token_hex(8))
         try:
             try:
-                _write_synced(partial, data)
+                write_synced(partial, data)
                 publish(partial, final)
             finally:
-                _unlink(partial)
-            _sync_folder(os.path.dirname(final))
+                unlink(partial)
+            sync_folder(os.path.dirname(final))
         except FileExistsError:
             raise _exists(self.url, path) from None
         except OSError as error:
@@ -268,10 +268,10 @@ class ObjectBlobs:
     url: str
 
     def put(self, path: str, data: Data) -> None:
-        self._call("written", path, lambda: obstore.put(self._store, self._key(path), _bytes_of(data)))
+        self._call("written", path, lambda: obstore.put(self._store, self._key(path), whole(data)))
 
     def create(self, path: str, data: Data) -> None:
-        self._call("written", path, lambda: obstore.put(self._store, self._key(path), _bytes_of(data), mode="create"))
+        self._call("written", path, lambda: obstore.put(self._store, self._key(path), whole(data), mode="create"))
 
     def get(self, path: str) -> pa.Buffer:
         return pa.py_buffer(
@@ -422,65 +422,8 @@ def _connect(scheme: str, bucket: str) -> ObjectStore:
         ) from None
 
 
-def _bytes_of(data: Data) -> memoryview:
-    return memoryview(data).cast("B")
-
-
 def _folder_of(url: str) -> str:
     return urlsplit(url).path.strip("/")
-
-
-def _write_synced(file: str, data: Data) -> None:
-    folder = os.path.dirname(file)
-    _make_folder(folder)
-    try:
-        _write_new(file, data)
-    except FileNotFoundError:
-        # Another process found the folder empty and removed it.
-        _make_folder(folder)
-        _write_new(file, data)
-
-
-def _make_folder(folder: str) -> None:
-    """Make a folder, and those that it is in, so that they survive the loss of power."""
-    if os.path.isdir(folder):
-        return
-    parent = os.path.dirname(folder)
-    _make_folder(parent)
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        if not os.path.isdir(folder):
-            raise NotADirectoryError(errno.ENOTDIR, "a file is in the way", folder) from None
-    _sync_folder(parent)
-
-
-def _write_new(file: str, data: Data) -> None:
-    with open(file, "xb", buffering=0) as out:
-        rest = _bytes_of(data)
-        while rest.nbytes:
-            rest = rest[out.write(rest) or 0 :]
-        os.fsync(out.fileno())
-        if hasattr(os, "posix_fadvise"):
-            # Hardly any of it is read again. Pages that are given back serve the next file: fresh ones cost five times
-            # the rest of the write, and would push out what the job has in use.
-            with contextlib.suppress(OSError):
-                os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _unlink(file: str) -> None:
-    try:
-        os.unlink(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _local_remedy(error: OSError) -> str:

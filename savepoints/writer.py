@@ -36,11 +36,12 @@ from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture, m
 from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.compaction import first_to_merge, merge_changes
+from penstock.savepoints.content import Data, length_of, sha256_of
 from penstock.savepoints.history import TableHistory
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.routing import route_of, routed
-from penstock.savepoints.segments import decode_table, encode_batches, encode_table, read_file, sha256_of, write_file
-from penstock.savepoints.storage import BlobStore, Data, OpenBlobs
+from penstock.savepoints.segments import decode_table, encode_batches, encode_table, read_file, write_file
+from penstock.savepoints.storage import BlobStore, OpenBlobs
 
 UPLOADS: Final = 4
 """Files of one capture that are encoded and written at the same time: buckets are far away, memory is not endless."""
@@ -82,7 +83,7 @@ class _Files:
     def write_rows(self, uid: str, rows: pa.Table, like: TableHandle | None = None) -> SegmentHandle:
         """Write rows of a state, unless the only segment of the state `like` holds the same."""
         data = encode_table(rows.unify_dictionaries())
-        sha256, length = sha256_of(data), data.size
+        sha256, length = sha256_of(data), length_of(data)
         if like is not None and len(like.segments) == 1:
             only = like.segments[0]
             if (only.file.sha256, only.file.length) == (sha256, length):

@@ -20,9 +20,10 @@ from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.state.capture import DELETED, Expiry
 from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, keyed_table, rows_of_groups
+from penstock.savepoints.content import sha256_of
 from penstock.savepoints.manifest import encode_manifest
 from penstock.savepoints.paths import JobPaths
-from penstock.savepoints.segments import encode_table, sha256_of, write_file
+from penstock.savepoints.segments import encode_table, write_file
 from penstock.savepoints.storage import open_blobs
 
 GROUPS = 8

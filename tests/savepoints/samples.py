@@ -17,8 +17,9 @@ from penstock.engine.checkpointing.handles import (
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.snapshot import Redistribution
+from penstock.savepoints.content import sha256_of
 from penstock.savepoints.paths import JobPaths
-from penstock.savepoints.segments import encode_table, sha256_of, write_file
+from penstock.savepoints.segments import encode_table, write_file
 from penstock.savepoints.storage import BlobStore
 
 JOB = "4f2a90ccd1"

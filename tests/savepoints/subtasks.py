@@ -21,9 +21,9 @@ from penstock.engine.state.capture import DELETED, Expiry, OperatorCapture, Tabl
 from penstock.engine.state.key_groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, keyed_table
 from penstock.engine.task.partitioners import Hash
+from penstock.savepoints.content import Data, whole
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.restore import load_task, plan_failover
-from penstock.savepoints.storage import Data
 from penstock.savepoints.writer import CheckpointWriter
 
 GROUPS = 16
@@ -48,7 +48,7 @@ class Blobs:
             if self.fail_after == 0:
                 raise CheckpointError(f"{self.url}/{path}: the disk is full")
             self.fail_after -= 1
-        self.files[path] = bytes(data)
+        self.files[path] = bytes(whole(data))
         self.written += len(self.files[path])
 
     def create(self, path: str, data: Data) -> None:

@@ -19,8 +19,9 @@ from penstock.engine.state.capture import Expiry
 from penstock.engine.state.key_groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.task.source_head import SPLITS_SCHEMA
+from penstock.savepoints.content import sha256_of
 from penstock.savepoints.layout import StateKind, layout_of
-from penstock.savepoints.segments import encode_table, sha256_of, write_file
+from penstock.savepoints.segments import encode_table, write_file
 from penstock.savepoints.storage import BlobStore, open_blobs
 from tests.savepoints.made import GROUPS, checkpoint, complete, totals
 

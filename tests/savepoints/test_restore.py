@@ -24,8 +24,9 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.state.capture import OperatorCapture, complete_table
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, rows_of_groups
 from penstock.savepoints import restore
+from penstock.savepoints.content import sha256_of
 from penstock.savepoints.restore import NonRestoredState, load_task, plan_failover, plan_restore
-from penstock.savepoints.segments import sha256_of, write_file
+from penstock.savepoints.segments import write_file
 from tests.savepoints.subtasks import (
     GROUPS,
     PATHS,

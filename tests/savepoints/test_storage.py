@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import signal
@@ -16,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError
+from penstock.savepoints.content import Data, Pieces
 from penstock.savepoints.storage import (
     BlobExistsError,
     BlobStore,
-    Data,
     LocalBlobs,
     RetryingBlobs,
     RetryPolicy,
@@ -34,7 +35,7 @@ from penstock.savepoints.storage import (
 def test_what_is_put_is_there(blobs: BlobStore) -> None:
     blobs.put("shared/one.arrow", b"1")
     blobs.put("shared/two.arrow", pa.py_buffer(b"22"))
-    blobs.put("chk-1/manifest.json", b"")
+    blobs.put("chk-1/manifest.json", Pieces(()))
     assert blobs.get("shared/two.arrow").to_pybytes() == b"22"
     assert blobs.list() == [("chk-1/manifest.json", 0), ("shared/one.arrow", 1), ("shared/two.arrow", 2)]
     assert blobs.list("shared") == [("shared/one.arrow", 1), ("shared/two.arrow", 2)]
@@ -98,10 +99,15 @@ def test_a_store_survives_pickling(blobs: BlobStore) -> None:
     assert again.get("a").to_pybytes() == b"1"
 
 
-def test_blobs_larger_than_one_part(blobs: BlobStore) -> None:
-    data = os.urandom(11 * 1024 * 1024)
+@pytest.mark.parametrize("length", [11 << 20, (11 << 20) + 7])
+def test_blobs_larger_than_one_part(blobs: BlobStore, length: int) -> None:
+    data = os.urandom(length)
     blobs.put("large", data)
     assert blobs.get("large").to_pybytes() == data
+    cuts = [0, 1, 1, 700_000, 5 << 20, (5 << 20) + 3, length]
+    parts = tuple(pa.py_buffer(data[begin:end]) for begin, end in itertools.pairwise(cuts))
+    blobs.put("pieces", Pieces(parts))
+    assert blobs.get("pieces").to_pybytes() == data
 
 
 @pytest.mark.parametrize("path", ["../out", "/out", "a/../../out", ""])

@@ -22,7 +22,8 @@ import pytest
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError
-from penstock.savepoints.storage import BlobExistsError, Data
+from penstock.savepoints.content import Data, whole
+from penstock.savepoints.storage import BlobExistsError
 from penstock.savepoints.store import FolderJobStore
 from tests.savepoints.samples import JOB, empty
 
@@ -88,7 +89,7 @@ class _SteppedBlobs:
     def create(self, path: str, data: Data) -> None:
         self.turns.wait()
         self.turns.created = path
-        if self.held.blobs.setdefault(path, bytes(data)) != bytes(data):
+        if self.held.blobs.setdefault(path, bytes(whole(data))) != bytes(whole(data)):
             raise BlobExistsError(path)
 
     def list(self, prefix: str = "") -> Sequence[tuple[str, int]]:

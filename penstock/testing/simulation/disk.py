@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
-from penstock.savepoints.storage import BlobExistsError, Data
+from penstock.savepoints.content import Data, whole
+from penstock.savepoints.storage import BlobExistsError
 from penstock.testing.simulation.faults import Crash, Dice
 
 T = TypeVar("T")
@@ -159,4 +160,4 @@ def _short(path: str) -> str:
 
 
 def _bytes(data: Data) -> bytes:
-    return memoryview(data).tobytes()
+    return whole(data).tobytes()

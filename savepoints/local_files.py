@@ -1,0 +1,126 @@
+"""Files of a disk that survive the loss of power as soon as they are written, and cost a running job little.
+
+`LocalBlobs` writes by these. Large files go past the page cache where the file system allows it: hardly any of them is
+read again, pages for them would push out what the job has in use, and fresh ones cost more than the rest of the write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from penstock.savepoints.content import Data, parts_of
+
+_BLOCK: Final = 1 << 20
+"""Written at once past the page cache: what is copied into it for that stays in the processor's."""
+_LARGE: Final = 4 * _BLOCK
+"""From this length (bytes) on."""
+_DIRECT: Final = getattr(os, "O_DIRECT", 0)
+"""Only Linux has it."""
+
+
+def write_synced(file: str, data: Data) -> None:
+    """Write a new file, and the folders that it is in, and return when the disk has them.
+
+    Raises:
+        OSError: it cannot be written; what there is of it stays.
+    """
+    folder = os.path.dirname(file)
+    _make_folder(folder)
+    try:
+        _write_new(file, data)
+    except FileNotFoundError:
+        # Another process found the folder empty and removed it.
+        _make_folder(folder)
+        _write_new(file, data)
+
+
+def unlink(file: str) -> None:
+    """Remove a file if it is there."""
+    try:
+        os.unlink(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def sync_folder(folder: str) -> None:
+    """Return when the disk knows the names in a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _make_folder(folder: str) -> None:
+    """Make a folder, and those that it is in, so that they survive the loss of power."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "a file is in the way", folder) from None
+    sync_folder(parent)
+
+
+def _write_new(file: str, data: Data) -> None:
+    with open(file, "xb", buffering=0) as out:
+        rest = parts_of(data)
+        if _DIRECT and sum(part.nbytes for part in rest) >= _LARGE:
+            rest = _write_blocks(out, rest)
+        for part in rest:
+            _write_all(out, part)
+        os.fsync(out.fileno())
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> Sequence[memoryview]:
+    """Write whole blocks past the page cache; what is still to be written behind them."""
+    import fcntl
+
+    flags = fcntl.fcntl(out, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(out, fcntl.F_SETFL, flags | _DIRECT)
+        with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
+            for filled in _fill(view, parts):
+                if filled < _BLOCK:
+                    return [memoryview(bytes(view[:filled]))]
+                _write_all(out, view)
+        return []
+    except OSError:
+        # This file system cannot; or the disk is full, which the other way reports as what it is.
+        out.seek(0)
+        out.truncate()
+        return parts
+    finally:
+        fcntl.fcntl(out, fcntl.F_SETFL, flags)
+
+
+def _fill(view: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
+    """Copy the parts into `view` one behind the other; gives how much it holds, when it is full and at the end."""
+    filled = 0
+    for part in parts:
+        begin = 0
+        while begin < part.nbytes:
+            length = min(view.nbytes - filled, part.nbytes - begin)
+            view[filled : filled + length] = part[begin : begin + length]
+            begin, filled = begin + length, filled + length
+            if filled == view.nbytes:
+                yield filled
+                filled = 0
+    yield filled
+
+
+def _write_all(out: io.FileIO, part: memoryview) -> None:
+    while part.nbytes:
+        part = part[out.write(part) or 0 :]
