@@ -66,12 +66,12 @@ def words_of(column: pa.Array) -> Words:
 
 
 def from_words(words: Words, valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
-    """The column of which `words_of` made these words; null where it is not `valid`."""
+    """The column of which `words_of` made these words, which must not change; null where it is not `valid`."""
     mask = None if valid is None else ~valid
     if pa.types.is_boolean(kind):
         return pa.array(words != 0, mask=mask)
     width = kind if pa.types.is_integer(kind) else _integer(kind)
-    integers = pa.array(words.view(np.int64).astype(width.to_pandas_dtype()), width, mask=mask)
+    integers = pa.array(words.view(np.int64).astype(width.to_pandas_dtype(), copy=False), width, mask=mask)
     return integers if width == kind else integers.view(kind)
 
 
@@ -232,6 +232,13 @@ def read_only(array: npt.NDArray[_A]) -> npt.NDArray[_A]:
     view: npt.NDArray[_A] = array.view()
     view.flags.writeable = False
     return view
+
+
+def pooled_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy of numbers in memory of Arrow's pool, which keeps what was freed: state is copied at each checkpoint."""
+    copy: npt.NDArray[Any] = np.frombuffer(pa.allocate_buffer(array.nbytes), array.dtype)
+    copy[:] = array
+    return copy
 
 
 def grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

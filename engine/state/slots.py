@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.state.key_codec import from_words, grown, is_word, words_of
+from penstock.engine.state.key_codec import from_words, grown, is_word, pooled_copy, words_of
 from penstock.engine.state.key_index import Slots
 
 _WORDS: Final = 2**64
@@ -54,7 +54,9 @@ class SlotColumn:
         if pa.types.is_null(self._type):
             return lambda: pa.nulls(count)
         self._reserve(np.array([count - 1]))
-        return self._array_of(self._values[:count].copy(), self._valid[:count].copy())
+        values, valid = self._values[:count], self._valid[:count]
+        copied = values.copy() if values.dtype == np.object_ else pooled_copy(values)
+        return self._array_of(copied, pooled_copy(valid))
 
     def _array_of(self, values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Callable[[], pa.Array]:
         kind = self._type

@@ -1,7 +1,7 @@
-"""XXH64 of byte strings that lie behind one another in a buffer, compiled by numba.
+"""XXH64 of byte strings that lie behind one another in a buffer, and of words, compiled by numba.
 
-Imported by `key_groups` only when a column has too many distinct strings to hash one by one, because its import
-takes longer than a small job. Equals the `xxhash` package for every length and seed.
+Imported by `key_groups` only when a column has too many distinct strings to hash one by one, or very many words,
+because its import takes longer than a small job. Equals the `xxhash` package for every length and seed.
 Algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
 """
 
@@ -92,6 +92,19 @@ def hash_strings(
         while position < end:
             value = _rotate(value ^ (_U(data[position]) * _P5), 11) * _P1
             position += _U(1)
+        value = (value ^ (value >> _U(33))) * _P2
+        value = (value ^ (value >> _U(29))) * _P3
+        out[row] = value ^ (value >> _U(32))
+
+
+@compile_cached
+def hash_words(words: npt.NDArray[np.uint64], seeds: npt.NDArray[np.uint64], out: npt.NDArray[np.uint64]) -> None:
+    """Write XXH64 of the 8 bytes of `words[row]` with `seeds[row]` to `out[row]`; a single seed is that of all rows."""
+    same = len(seeds) == 1
+    for row in range(len(out)):
+        seed = seeds[0] if same else seeds[row]
+        value = seed + _P5 + _U(8)
+        value = _rotate(value ^ _round(_U(0), words[row]), 27) * _P1 + _P4
         value = (value ^ (value >> _U(33))) * _P2
         value = (value ^ (value >> _U(29))) * _P3
         out[row] = value ^ (value >> _U(32))

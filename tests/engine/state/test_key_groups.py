@@ -277,3 +277,13 @@ def test_numba_is_not_imported_for_integers_and_few_strings() -> None:
         "sys.exit('numba' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_very_many_words_hash_as_few_do() -> None:
+    words = np.random.default_rng(7).integers(-(2**63), 2**63, module._MANY_WORDS + 3)
+    first = pa.array(words, mask=words % 5 == 0)
+    second = pa.array(words[::-1].copy())
+    many = hash_columns([first, second])
+    half = module._MANY_WORDS // 2
+    few = [hash_columns([column.slice(start, half) for column in (first, second)]) for start in (0, half, 2 * half)]
+    assert (many == np.concatenate(few)).all()
