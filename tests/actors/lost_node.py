@@ -19,6 +19,7 @@ from ray.cluster_utils import Cluster
 import penstock as ps
 from penstock import DataGenSource, JobStatus, Sequence
 from penstock.engine.errors import ClusterError, JobFailedError
+from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
 
 _HEALTH: dict[str, Any] = {
@@ -60,6 +61,23 @@ def survived_twice(cluster: Cluster, folder: Path) -> None:
     assert_exact(updates, 4000)
 
 
+def killed_by_chaos(cluster: Cluster, folder: Path) -> None:
+    """The chaos harness kills the only node with room, and another comes."""
+    job, updates = submit(environment(folder, address=cluster.address), "chaos", rows=2000, rate=200)
+    _add(cluster)
+    schedule = ChaosSchedule([ScheduledFault(AfterCheckpoints(1), KillNode())])
+
+    def replace_node() -> None:
+        if not cluster.worker_nodes:
+            _add(cluster)
+
+    run = ChaosHarness(job, schedule, cluster, observe=replace_node).run()
+    assert not run.violations, run
+    assert [(record.target[:5], record.outcome) for record in run.fired] == [("node ", "recovered")], run
+    job.wait()
+    assert_exact(updates, 2000)
+
+
 def crowded(cluster: Cluster, folder: Path) -> None:
     """Four times as much as the object store holds goes through a shuffle and into state, with checkpoints."""
     _add(cluster)
@@ -98,6 +116,7 @@ CASES: Mapping[str, Callable[[Cluster, Path], None]] = {
     "survived_twice": survived_twice,
     "given_up": given_up,
     "crowded": crowded,
+    "killed_by_chaos": killed_by_chaos,
 }
 
 

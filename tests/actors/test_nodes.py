@@ -33,6 +33,10 @@ def test_a_job_goes_on_when_two_nodes_are_lost_at_once(tmp_path: Path) -> None:
     _on_a_cluster("survived_twice", tmp_path)
 
 
+def test_chaos_kills_nodes_of_a_cluster_that_it_is_given(tmp_path: Path) -> None:
+    _on_a_cluster("killed_by_chaos", tmp_path)
+
+
 def test_a_job_that_needs_more_than_the_object_store_holds_neither_stops_nor_loses_rows(tmp_path: Path) -> None:
     _on_a_cluster("crowded", tmp_path)
 
