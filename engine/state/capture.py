@@ -157,10 +157,7 @@ def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expir
         merged = merged.filter(pc.invert(merged.column(DELETED))).drop_columns(DELETED)
     if expiry is not None and expiry.column in merged.column_names:
         merged = merged.filter(pc.greater_equal(merged.column(expiry.column), expiry.below))
-    if KEY_GROUP not in merged.column_names:
-        return merged
-    groups = merged.column(KEY_GROUP).to_numpy()
-    return merged.take(pa.array(by_group(groups))) if (np.diff(groups) < 0).any() else merged
+    return merged if KEY_GROUP not in merged.column_names else by_group(merged)
 
 
 def _none_deleted(part: pa.Table) -> pa.Table:

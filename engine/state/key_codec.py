@@ -234,9 +234,14 @@ def read_only(array: npt.NDArray[_A]) -> npt.NDArray[_A]:
     return view
 
 
+def pooled_empty(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array of numbers in memory of Arrow's pool, which keeps what was freed for the next checkpoint."""
+    return np.frombuffer(pa.allocate_buffer(length * np.dtype(dtype).itemsize), dtype)
+
+
 def pooled_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A copy of numbers in memory of Arrow's pool, which keeps what was freed: state is copied at each checkpoint."""
-    copy: npt.NDArray[Any] = np.frombuffer(pa.allocate_buffer(array.nbytes), array.dtype)
+    """A copy of numbers, as `pooled_empty`."""
+    copy = pooled_empty(len(array), array.dtype)
     copy[:] = array
     return copy
 

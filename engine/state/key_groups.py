@@ -105,8 +105,10 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray
         [50, 77, 75]
     """
     hashes = hash_columns(columns)
+    # In place: what there is much of takes as long to get memory for as to compute.
     if max_parallelism & (max_parallelism - 1) == 0:
-        return (hashes & (max_parallelism - 1)).astype(np.int32)
+        hashes &= max_parallelism - 1
+        return hashes.astype(np.int32)
     # numpy divides by a constant with vector instructions, but takes remainders one by one.
     return (hashes - hashes // max_parallelism * max_parallelism).astype(np.int32)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.state import snapshot as module
 from penstock.engine.state.key_groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import (
     EMPTY_SNAPSHOT,
@@ -27,6 +30,32 @@ def test_a_keyed_table_is_sorted_by_key_group_and_keeps_the_order_within() -> No
     groups = table[KEY_GROUP].to_pylist()
     assert groups == sorted(groups) == key_groups([pa.array(table["k"].to_pylist())], GROUPS).tolist()
     assert [n for k, n in zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True) if k == 3] == [0, 3]
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_very_many_rows_are_sorted_as_few_are(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(first)
+    numbers = rng.integers(0, 50, 400)
+    data = pa.table(
+        {
+            "k": numbers,
+            "small": pa.array(numbers % 100, pa.int8()),
+            "half": pa.array(numbers.astype(np.float16)),
+            "day": pa.array(numbers.astype(np.int32), pa.date32()),
+            "at": pa.array(range(400), pa.timestamp("ms")),
+            "missing": pa.array(range(400), mask=numbers % 3 == 0),
+            "text": pa.array([f"text {n}" for n in numbers]).dictionary_encode(),
+            "is_odd": pa.array(numbers % 2 == 1),
+            "row": range(400),
+        }
+    ).slice(first)
+    few = keyed_table(data, ["k"], GROUPS).data
+    monkeypatch.setattr(module, "_MANY_ROWS", 1)
+    many = keyed_table(data, ["k"], GROUPS).data
+    many.validate(full=True)
+    assert many.equals(few)
+    in_chunks = pa.concat_tables([data.slice(0, 100), data.slice(100)])
+    assert keyed_table(in_chunks, ["k"], GROUPS).data.equals(few)
 
 
 def test_without_keys_everything_belongs_to_key_group_0() -> None:
