@@ -26,6 +26,7 @@ from penstock.engine.errors import PenstockError, located
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task
+from penstock.engine.task.checkpoints import LATER_CAPTURED
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel, Message
@@ -238,6 +239,10 @@ class RunningTask:
             self._ends.clear()
             self._loop.call_soon_threadsafe(self._report, SubtaskEvent.FIRST_ROWS)
 
+    def _expect(self, barrier: Barrier) -> None:
+        if not self._task.expect(barrier):
+            self._answer_from_any_thread(barrier.checkpoint, Declined(LATER_CAPTURED))
+
     def _answer_from_any_thread(self, checkpoint: int, answer: Answer) -> None:
         self._loop.call_soon_threadsafe(self._answer, checkpoint, answer)
 
@@ -333,7 +338,7 @@ class RunningTask:
         if target is not None:
             self._targets[barrier.checkpoint] = target
         answer = self._answers.setdefault(barrier.checkpoint, self._loop.create_future())
-        self._command(lambda: self._task.expect(barrier))
+        self._command(lambda: self._expect(barrier))
         given = await asyncio.shield(answer)
         if not isinstance(given, Declined) and barrier.kind is not SnapshotKind.SAVEPOINT:
             delivering = asyncio.gather(

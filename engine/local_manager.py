@@ -44,6 +44,7 @@ from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import JobStatus, transition
 from penstock.engine.local_attempt import LocalAttempt
 from penstock.engine.local_mail import LetterKind, Mailbox
+from penstock.engine.task.checkpoints import LATER_CAPTURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +434,8 @@ class LocalManager:
         if not self._runs(attempt):
             return
         try:
-            self.attempt.task(place).expect(barrier)
+            if not self.attempt.task(place).expect(barrier):
+                self._decline(attempt, barrier.checkpoint, place, LATER_CAPTURED)
             self._collect(place)
         except (Exception, SystemExit) as error:
             self.fail(error, place)

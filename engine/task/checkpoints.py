@@ -21,6 +21,8 @@ from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.router import Router
 from penstock.engine.task.source_head import SourceHead
 
+LATER_CAPTURED: Final = "a later checkpoint was captured first"
+"""Why a task that has ended cannot take part any more."""
 _REMEMBERED: Final = 1000
 """A checkpoint that is older than the newest by this much has been dealt with."""
 
@@ -112,6 +114,7 @@ class TaskCheckpoints:
         self._expected: dict[int, Barrier] = {}
         self._settled: set[int] = set()
         self._newest = 0
+        self._captured = 0
         self._begun: deque[_Begun] = deque()
         self._input_ended = False
         self._end_is_barrier = False
@@ -154,16 +157,24 @@ class TaskCheckpoints:
         """Whether the task's input has ended and the operators have emitted all that they had."""
         return self._input_ended
 
-    def expect(self, barrier: Barrier) -> None:
-        """A checkpoint was triggered: a source injects the barrier, a task that has ended captures at once."""
+    def expect(self, barrier: Barrier) -> bool:
+        """A checkpoint was triggered: a source injects the barrier, a task that has ended captures at once.
+
+        Returns:
+            whether there can be a capture: not of a task that has ended and captured for a later checkpoint.
+        """
         if self._is_settled(barrier.checkpoint) or barrier.checkpoint in self._expected:
-            return
+            return True
         if self._input_ended:
+            # Sinks have prepared all there is for the later one: the job must not end behind this one.
+            if barrier.checkpoint < self._captured:
+                return False
             self._begin_ended(barrier)
-            return
+            return True
         self._expected[barrier.checkpoint] = barrier
         if self._source is not None:
             self._source.expect(barrier)
+        return True
 
     def begin(self, barrier: Barrier) -> None:
         """All that belongs before the barrier has been processed: send it on, and capture."""
@@ -202,6 +213,7 @@ class TaskCheckpoints:
         self, barrier: Barrier, started: float, overtaken: Mapping[str, list[Batch]], finished: bool = False
     ) -> _Begun:
         info = self._info
+        self._captured = max(self._captured, barrier.checkpoint)
         self._settle(barrier.checkpoint)
         request = CaptureRequest(barrier.checkpoint, self._scope(barrier.kind), barrier.kind)
         operators: list[tuple[str, str, OperatorCapture]] = []

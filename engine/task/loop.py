@@ -141,12 +141,12 @@ class Task:
         """
         self._checkpoints.open(restored)
 
-    def expect(self, barrier: Barrier) -> None:
-        """Take part in a checkpoint, unless a source has given a later barrier already.
+    def expect(self, barrier: Barrier) -> bool:
+        """Take part in a checkpoint. False: it cannot, as it has captured for a later one.
 
         This and all calls below come between steps, from the thread that steps; then step.
         """
-        self._checkpoints.expect(barrier)
+        return self._checkpoints.expect(barrier)
 
     def take_captures(self) -> list[TaskCapture]:
         """The captures that are ready to be written, in the order in which they were made. Ask after each step."""

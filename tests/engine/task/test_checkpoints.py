@@ -457,3 +457,16 @@ def test_a_drained_source_ends_and_its_position_is_known() -> None:
     assert splits_of(capture) == [{"split_id": "a", "position": '{"row": 2}', "finished": False}]
     assert numbers_in(running.sent) == [0, 1]
     assert running.sent[-2:] == [LAST, END]
+
+
+def test_a_task_that_has_ended_does_not_capture_for_a_checkpoint_behind_a_later_one() -> None:
+    running = Running()
+    running.put(0, numbers([1]), EndOfInput())
+    running.put(1, EndOfInput())
+    running.step()
+    assert running.task.expect(Barrier(2))
+    assert [capture.barrier.checkpoint for capture in running.step()] == [2]
+    assert not running.task.expect(Barrier(1))
+    assert running.step() == []
+    assert running.task.expect(Barrier(3))
+    assert [capture.barrier.checkpoint for capture in running.step()] == [3]
