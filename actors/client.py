@@ -15,7 +15,7 @@ import ray
 from ray import ObjectRef, cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
-from penstock.actors.job_manager import ClientChannel, ClientView, JobReport
+from penstock.actors.client_view import ClientChannel, ClientView, JobReport
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots

@@ -202,6 +202,11 @@ class Execution:
         ).remote()
 
     @property
+    def waiting_for(self) -> str | None:
+        """What keeps the job from running, such as room on the cluster; None: nothing."""
+        return self._slots.waiting_for
+
+    @property
     def standby_pids(self) -> Sequence[int]:
         """The ids of the processes that are warm to replace others, on their nodes."""
         return self._standbys.pids

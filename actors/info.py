@@ -23,6 +23,7 @@ def job_info(
     status: JobStatus,
     since_ms: int,
     started_ms: int,
+    waiting_for: str | None,
     attempt: int,
     graph: PhysicalGraph | None,
     deployed: Mapping[Place, tuple[int, int]],
@@ -38,6 +39,7 @@ def job_info(
     Args:
         job_id, name, status: which one, and where it is in its life.
         since_ms, started_ms: when it came to this status, and when its manager started.
+        waiting_for: what keeps it from running, such as room on the cluster; None: nothing.
         attempt: number of the newest attempt.
         graph: None before it is planned.
         deployed: of each subtask, the attempt that it belongs to and the checkpoint that this went on from.
@@ -55,6 +57,7 @@ def job_info(
         "since_ms": since_ms,
         "started_ms": started_ms,
         "error": error,
+        "waiting_for": waiting_for,
         "attempt": attempt,
         "manager_pid": os.getpid(),
         "standby_pids": list(standbys),
@@ -76,7 +79,7 @@ def job_info(
             }
             for task in tasks
         ],
-        "restarts": restarts.count,
+        "restarts": restarts.failures,
         "restart_history": [restart.to_dict() for restart in restarts.kept],
         "checkpoints": None if checkpoints is None or not checkpoints.claimed else _checkpoints(checkpoints),
     }

@@ -19,6 +19,7 @@ from ray import cloudpickle
 from ray.exceptions import RayActorError
 
 from penstock.actors.checkpoints import Checkpoints
+from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.deployment import places
 from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
@@ -49,54 +50,6 @@ _LINGER_SECONDS: Final = 300.0
 """How long one that nobody has asked how it ended stays, to be asked."""
 _TERMINAL: Final = (*TERMINAL_ERRORS, ClusterError)
 """For room on the cluster the job has waited as long as it is to."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """How a job ended, and the newest checkpoint that counts: rows for the client that belong to it are final."""
-
-    status: JobStatus
-    error: PenstockError | None
-    metrics: Sequence[SubtaskMetrics]
-    completed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ClientChannel:
-    """Where the client fetches rows.
-
-    Args:
-        result: the results node.
-        place: the subtask.
-        output: number of the exchange there.
-        actor: whom to ask.
-        attempt: of the subtask.
-        restored: the checkpoint that the attempt goes on from, 0 for none.
-    """
-
-    result: int
-    place: Place
-    output: int
-    actor: Any
-    attempt: int
-    restored: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClientView:
-    """What the client needs to know of an attempt.
-
-    Args:
-        attempt: number of the newest attempt.
-        restored: the checkpoint that it goes on from, 0 for none.
-        completed: the newest checkpoint that counts.
-        channels: where rows are; those of parts that were not restarted belong to older attempts.
-    """
-
-    attempt: int
-    restored: int
-    completed: int
-    channels: Sequence[ClientChannel]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,7 +249,7 @@ class JobManager:
             PenstockError: the strategy, or the failure, does not.
         """
         chosen = self._region(failed.place)
-        restart = self._restarts.begin(str(failed.error), chosen, failed.at)
+        restart = self._restarts.on_failure(str(failed.error), chosen, failed.at)
         self._interrupt(failed.error)
         while True:
             delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
@@ -365,7 +318,7 @@ class JobManager:
             _refuse(rescale.done, self._as_error(error))
             return
         asked = time.monotonic()
-        restart = self._restarts.begin(f"rescale to {rescale.parallelism}", places(graph), asked)
+        restart = self._restarts.on_rescale(rescale.parallelism, places(graph), asked)
         self._interrupt(JobError("the job is rescaled"))
         self._move(JobStatus.RESTARTING)
         await self._execution.cancel(list(self._execution.actors))
@@ -436,10 +389,12 @@ class JobManager:
         """Return when the job has ended and been taken down."""
         return await asyncio.shield(self._report)
 
-    async def cancel(self) -> None:
-        """End the job; returns when it has been taken down."""
+    async def cancel(self) -> bool:
+        """End the job; returns when it has been taken down. False: it had ended before."""
+        had_ended = self._report.done()
         self._cancelled.set()
         await self.wait_for_end()
+        return not had_ended
 
     async def status(self) -> JobStatus:
         """Where the job is in its life."""
@@ -460,6 +415,7 @@ class JobManager:
             self._status,
             self._since,
             self._started,
+            self._execution.waiting_for,
             self._attempt,
             self._graph,
             self._deployed,
@@ -477,19 +433,9 @@ class JobManager:
             await self._changed.wait()
         if self._report.done() or self._graph is None:
             return None
-        channels = [
-            ClientChannel(
-                result, (task, subtask), output, self._execution.actors[task, subtask], *self._deployed[task, subtask]
-            )
-            for result in results
-            for task, output, subtask in self._graph.client_channels(result)
-            if (task, subtask) in self._execution.actors
-        ]
+        channels = client_channels(results, self._graph, self._execution.actors, self._deployed)
         completed = self._checkpoints.completed if self._checkpoints is not None else 0
-        restored = max(
-            (restored for attempt, restored in self._deployed.values() if attempt == self._attempt), default=0
-        )
-        return ClientView(self._attempt, restored, completed, channels)
+        return ClientView(self._attempt, self._restored, completed, channels)
 
     async def rows_lost(self, place: Place, attempt: int, message: str) -> None:
         """Rows of a subtask were lost on their way to the client: its part of the job has failed."""
@@ -555,6 +501,8 @@ class JobManager:
             raise CheckpointError(
                 f"job {self._program.name!r} has no checkpoint storage; run it with checkpoints(storage=...)"
             )
+        if self._status.ended:
+            raise CheckpointError(f"job {self._program.name!r} has ended: it is {self._status.value}")
         if self._status is not JobStatus.RUNNING:
             raise CheckpointError(f"job {self._program.name!r} is {self._status.value}; try again once it runs")
         if self._draining is not None or self._finishing is not None:

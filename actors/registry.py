@@ -6,8 +6,9 @@ through the `JobControl` that it gets. Everything blocks, and raises the typed e
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import ray
@@ -22,6 +23,7 @@ _PREFIX: Final = "penstock:"
 _CALLS: Final = 1000
 _ASK_SECONDS: Final = 10.0
 _LEAVE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 1.0
 _PART_BYTES: Final = 64 * 1024
 """Ray keeps arguments of up to 100 KiB with the actor, 10 MiB in all; larger ones are the driver's."""
 _INLINE_BYTES: Final = 8 * 1024 * 1024
@@ -128,18 +130,32 @@ class JobControl:
         """End the sources as if their input had ended, and the job with a savepoint behind everything."""
         return str(self._ask("drain", None, directory))
 
-    def cancel(self) -> None:
-        """End the job now; returns when it has ended."""
-        self._ask("cancel", None)
+    def cancel(self) -> bool:
+        """End the job now, and return when it has ended; False: it had ended before."""
+        return bool(self._ask("cancel", None))
 
-    def rescale(self, parallelism: int) -> float:
+    def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
         """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
+
+        Args:
+            parallelism: of the operators.
+            tell: told what it waits for, where there is no room yet; None: nobody wants to know.
 
         Raises:
             CheckpointError: it could not be taken; the job goes on as it was.
             GraphError, ConfigurationError: the program cannot run so.
+            ClusterError: there is no room; the job goes on as it was.
         """
-        return float(self._ask("rescale", None, parallelism))
+        call = self._manager.rescale.remote(parallelism)
+        told = None
+        while tell is not None and not ray.wait([call], timeout=_LOOK_SECONDS)[0]:
+            # How it stands is no more than news: the call itself says how it ends.
+            with contextlib.suppress(PenstockError):
+                waiting_for = self.info()["waiting_for"]
+                if waiting_for not in (None, told):
+                    tell(f"waiting for {waiting_for}")
+                    told = waiting_for
+        return float(answer_of(call, self.name))
 
     def leave(self) -> None:
         """Forget the job, if it has ended: its name is free again."""
@@ -172,8 +188,8 @@ def answer_of(call: Any, name: str, seconds: float | None = None) -> Any:
         ) from error
 
 
-def running_jobs() -> dict[str, JobControl]:
-    """All jobs of the cluster that have a manager, by name."""
+def named_jobs() -> dict[str, JobControl]:
+    """All jobs of the cluster that have a manager, by name; also those that have ended a short time ago."""
     jobs = {}
     for actor in ray.util.list_named_actors(all_namespaces=True):
         if actor["namespace"] == NAMESPACE and str(actor["name"]).startswith(_PREFIX):
@@ -188,32 +204,38 @@ def running_jobs() -> dict[str, JobControl]:
 
 def list_jobs() -> Sequence[dict[str, Any]]:
     """What `info` says of each job of the cluster, in the order in which they were started."""
-    infos = []
-    for job in running_jobs().values():
+    return sorted(_infos(named_jobs()).values(), key=lambda info: str(info["started_ms"]))
+
+
+def _infos(jobs: Mapping[str, JobControl]) -> dict[str, dict[str, Any]]:
+    """What `info` says of each job that answers, by name."""
+    infos = {}
+    for name, job in jobs.items():
         try:
-            infos.append(job.info())
+            infos[name] = job.info()
         except WorkerLostError:
             # It has ended since, or is being restarted and knows nothing yet.
             continue
-    return sorted(infos, key=lambda info: str(info["started_ms"]))
+    return infos
 
 
 def find_job(name_or_id: str) -> JobControl:
     """The job with that name, or that id.
 
     Raises:
-        JobError: there is none, or several could be meant; says which there are.
+        JobError: there is none, or several could be meant; says which are running.
     """
-    jobs = running_jobs()
+    jobs = named_jobs()
     if name_or_id in jobs:
         return jobs[name_or_id]
-    infos = list_jobs()
-    named = [str(info["name"]) for info in infos if name_or_id in (info["id"], info["name"])]
-    found = [str(info["id"]) for info in infos if name_or_id in (info["id"], info["name"])]
+    infos = _infos(jobs)
+    found = {name: str(info["id"]) for name, info in infos.items() if name_or_id in (info["id"], info["name"])}
     if len(found) == 1:
-        return next(job for job in jobs.values() if job.name in (named[0], f"{named[0]} {found[0]}"))
+        return jobs[next(iter(found))]
     if found:
-        raise JobError(f"several jobs are called {name_or_id!r}; name one by its id: {', '.join(found)}")
-    known = [*jobs, *(str(info["id"]) for info in infos)]
-    there = f"running are {', '.join(sorted(jobs))}" if jobs else "no job is running on this cluster"
+        raise JobError(f"several jobs are called {name_or_id!r}; name one by its id: {', '.join(found.values())}")
+    # One that does not answer is being restarted.
+    running = sorted(name for name in jobs if name not in infos or not JobStatus(infos[name]["status"]).ended)
+    known = [*running, *(str(infos[name]["id"]) for name in running if name in infos)]
+    there = f"running: {', '.join(running)}" if running else "no job is running on this cluster"
     raise JobError(f"no job {name_or_id!r}{nearest(name_or_id, known)}; {there}")

@@ -6,6 +6,7 @@ one monotonic clock, so the clock of the machine may jump.
 
 from __future__ import annotations
 
+import enum
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,22 @@ KEPT: Final = 100
 """How many restarts are kept."""
 
 
+class RestartKind(enum.Enum):
+    """Why subtasks were started anew."""
+
+    FAILURE = "failure"
+    """Something failed."""
+    RESCALE = "rescale"
+    """Somebody has asked for another parallelism."""
+
+
 @dataclass(slots=True, eq=False)
 class Restart:
     """One restart.
 
     Args:
-        cause: the error as text; or what was asked for, such as a rescale.
+        kind: whether anything had failed.
+        cause: the error as text; or what was asked for.
         places: the subtasks that were restarted.
         at_ms: when it was noticed, civil time in ms UTC.
         detected: the same, monotonic seconds.
@@ -33,6 +44,7 @@ class Restart:
         first_output: when the first rows came to an end of the job behind that.
     """
 
+    kind: RestartKind
     cause: str
     places: Sequence[Place]
     at_ms: int
@@ -45,6 +57,7 @@ class Restart:
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it; durations are in milliseconds from when it was noticed."""
         return {
+            "kind": self.kind.value,
             "cause": self.cause,
             "at_ms": self.at_ms,
             "detected_monotonic": self.detected,
@@ -58,16 +71,28 @@ class Restart:
 
 @dataclass(slots=True, eq=False)
 class RestartLog:
-    """The restarts of a job under one manager."""
+    """The restarts of a job under one manager.
 
-    count: int = 0
+    Args:
+        failures: how many it had to get over.
+        kept: the newest restarts, also those that were asked for.
+    """
+
+    failures: int = 0
     kept: deque[Restart] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def begin(self, cause: str, places: Sequence[Place], detected: float) -> Restart:
-        """A restart begins, noticed at `detected`, monotonic seconds."""
-        self.count += 1
+    def on_failure(self, cause: str, places: Sequence[Place], detected: float) -> Restart:
+        """A restart begins behind a failure, noticed at `detected`, monotonic seconds."""
+        self.failures += 1
+        return self._begin(RestartKind.FAILURE, cause, places, detected)
+
+    def on_rescale(self, parallelism: int, places: Sequence[Place], asked: float) -> Restart:
+        """A rescale begins, `asked` for at that time, monotonic seconds."""
+        return self._begin(RestartKind.RESCALE, f"rescale to {parallelism}", places, asked)
+
+    def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: float) -> Restart:
         at_ms = time.time_ns() // 1_000_000 - int((time.monotonic() - detected) * 1000)
-        restart = Restart(cause, tuple(places), at_ms, detected)
+        restart = Restart(kind, cause, tuple(places), at_ms, detected)
         self.kept.append(restart)
         return restart
 

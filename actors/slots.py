@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import ray
 from ray.util import get_placement_group
@@ -19,6 +20,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from penstock.engine.errors import ClusterError
+
+_AT_ONCE_SECONDS: Final = 1.0
+"""How long it takes at most to reserve slots for which there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +37,13 @@ class Slots:
     Args:
         job_id: whose.
         timeout_s: how long to wait for room.
+
+    Attributes:
+        waiting_for: what the job waits for, with numbers, while there is no room; else None.
     """
 
     def __init__(self, job_id: str, timeout_s: float) -> None:
+        self.waiting_for: str | None = None
         self._prefix = _prefix(job_id)
         self._timeout_s = timeout_s
         self._slots: list[_Slot] = []
@@ -76,11 +84,20 @@ class Slots:
             ClusterError: there is no room.
         """
         groups = [self._slots[slot].group for slot in slots]
-        if not await asyncio.to_thread(_all_ready, groups, time.monotonic() + self._timeout_s):
+        deadline = time.monotonic() + self._timeout_s
+        if await asyncio.to_thread(_all_ready, groups, min(deadline, time.monotonic() + _AT_ONCE_SECONDS)):
+            return
+        # Whether the cluster is about to grow, by itself or by hand, nobody can tell.
+        shortage = await asyncio.to_thread(_shortage, [slot.bundle for slot in self._slots])
+        self.waiting_for = f"room for {len(self._slots)} slots, for up to {self._timeout_s:g} s: {shortage}"
+        try:
+            there_is_room = await asyncio.to_thread(_all_ready, groups, deadline)
+        finally:
+            self.waiting_for = None
+        if not there_is_room:
             raise ClusterError(
-                f"no room for {len(self._slots)} slots of {dict(self._slots[0].bundle)} within {self._timeout_s:g} s; "
-                f"the cluster has {_cluster_resources()}; lower the parallelism or slot_cpus, or add nodes (a cluster "
-                "embedded by an earlier job keeps its size until ray.shutdown())"
+                f"no room for {len(self._slots)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
+                "or slot_cpus, or add nodes (a cluster embedded by an earlier job keeps its size until ray.shutdown())"
             )
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
@@ -116,7 +133,12 @@ def _all_ready(groups: Sequence[PlacementGroup], deadline: float) -> bool:
     return all(group.wait(max(0.01, deadline - time.monotonic())) for group in groups)
 
 
-def _cluster_resources() -> dict[str, float]:
-    """What the cluster has in all, without Ray's own markers."""
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return {name: amount for name, amount in resources.items() if not name.startswith("node:")}
+def _shortage(bundles: Sequence[Mapping[str, float]]) -> str:
+    """What slots need and what the cluster has, in numbers; of its resources only those that are needed are named."""
+    names = dict.fromkeys(name for bundle in bundles for name in bundle)
+    needed = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
+    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    wanted = ", ".join(f"{amount:g} {name}" for name, amount in needed.items())
+    held = ", ".join(f"{there.get(name, 0):g} {name} ({free.get(name, 0):g} free)" for name in needed)
+    return f"they need {wanted}, and the whole cluster has {held}"

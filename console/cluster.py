@@ -6,7 +6,6 @@ Commands on jobs need a cluster that is running; `run` makes do without one unle
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -17,7 +16,6 @@ from penstock.job_folders import DEFAULT_FOLDER
 from penstock.savepoints.storage import check_writable, normalise_url, open_blobs
 
 ON_THIS_MACHINE: Final = "auto"
-_ANSWER_SECONDS: Final = 3.0
 _DEFAULT_STORAGE: Final = str(DEFAULT_FOLDER / "checkpoints")
 _SHARED: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "gpfs", "beegfs", "9p", "virtiofs", "afs", "fuse"}
@@ -36,30 +34,8 @@ def connect_to_running(address: str | None) -> None:
     from penstock.actors.cluster import connect
 
     named = None if address == ON_THIS_MACHINE else address or os.environ.get("RAY_ADDRESS") or None
-    if named is None and not ray.is_initialized():
-        named = _cluster_here()
-        if named is None:
-            raise ClusterError(
-                "no Ray cluster is running on this machine; start one with `ray start --head`, or name one with "
-                "--address"
-            )
-    connect(named, 0)
-
-
-def _cluster_here() -> str | None:
-    """The address of the cluster that was started last on this machine, if it answers.
-
-    Ray itself would wait for minutes for one that has been killed.
-    """
-    from ray._private.services import canonicalize_bootstrap_address
-
-    try:
-        found = canonicalize_bootstrap_address(ON_THIS_MACHINE)
-        host, _, port = str(found).rpartition(":")
-        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
-    except (OSError, ValueError):
-        return None
-    return found
+    # Of a cluster that it finds by itself, Ray uses the token unasked.
+    connect(named if named is not None or ray.is_initialized() else ON_THIS_MACHINE, 0)
 
 
 def connect_if_running(address: str | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -50,8 +51,7 @@ def checkpoint_command(
 ) -> None:
     """Take a checkpoint of a job now."""
     output = output_of(context)
-    control = _find(job, address, output)
-    with output.progress(f"checkpoint of {control.name}"):
+    with _working("checkpoint of", job, address, output) as control:
         url = control.checkpoint()
     output.result({"name": control.name, "checkpoint": url}, url)
 
@@ -66,8 +66,7 @@ def savepoint_command(
 ) -> None:
     """Take a savepoint of a job, which goes on."""
     output = output_of(context)
-    control = _find(job, address, output)
-    with output.progress(f"savepoint of {control.name}"):
+    with _working("savepoint of", job, address, output) as control:
         url = control.savepoint(_folder(directory))
     output.result({"name": control.name, "savepoint": url}, url)
 
@@ -87,9 +86,8 @@ def stop_command(
 ) -> None:
     """Stop a job behind a savepoint."""
     output = output_of(context)
-    control = _find(job, address, output)
-    folder = _folder(savepoint_path)
-    with output.progress(f"stopping {control.name}"):
+    with _working("stopping", job, address, output) as control:
+        folder = _folder(savepoint_path)
         url = control.drain(folder) if drain else control.stop(folder)
     output.result({"name": control.name, "savepoint": url, "drained": drain}, url)
 
@@ -99,11 +97,11 @@ def cancel_command(
 ) -> None:
     """End a job now, without a savepoint."""
     output = output_of(context)
-    control = _find(job, address, output)
-    with output.progress(f"cancelling {control.name}"):
-        control.cancel()
+    with _working("cancelling", job, address, output) as control:
+        did = control.cancel()
     status = control.info()["status"]
-    output.result({"name": control.name, "status": status}, f"job {control.name} {status}")
+    document = {"name": control.name, "status": status, "had_ended": not did}
+    output.result(document, f"job {control.name} {status}" if did else f"job {control.name} was {status} already")
 
 
 def rescale_command(
@@ -116,9 +114,8 @@ def rescale_command(
 ) -> None:
     """Go on at another parallelism, behind a checkpoint taken now."""
     output = output_of(context)
-    control = _find(job, address, output)
-    with output.progress(f"rescaling {control.name} to {parallelism}"):
-        seconds = control.rescale(parallelism)
+    with _working("rescaling", job, address, output) as control:
+        seconds = control.rescale(parallelism, output.say)
     document = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3)}
     output.result(document, f"job {control.name} runs at parallelism {parallelism}; it stood still for {seconds:.1f} s")
 
@@ -141,6 +138,14 @@ def _find(job: str, address: str | None, output: Output) -> Any:
     from penstock.actors.registry import find_job
 
     return find_job(job)
+
+
+@contextmanager
+def _working(doing: str, job: str, address: str | None, output: Output) -> Iterator[Any]:
+    """The `JobControl` of a job, to do something with that takes its time. Errors as for `_find`."""
+    control = _find(job, address, output)
+    with output.progress(f"{doing} {control.name}"):
+        yield control
 
 
 def _folder(directory: str | None) -> str | None:
@@ -168,6 +173,8 @@ def _jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
 def _job_view(info: Mapping[str, Any]) -> RenderableType:
     head = f"{info['name']} ({info['id']}): {info['status']} since {time_text(info['since_ms'])} UTC"
     parts: list[RenderableType] = [Text(f"{head}, attempt {info['attempt']}")]
+    if info.get("waiting_for"):
+        parts.append(Text(f"waiting for {info['waiting_for']}"))
     if info.get("error"):
         parts.append(Text(f"error: {info['error']}"))
     tasks = Table("task", "parallelism", "subtasks", box=None)
@@ -179,7 +186,7 @@ def _job_view(info: Mapping[str, Any]) -> RenderableType:
     parts += _checkpoint_view(info.get("checkpoints"))
     for restart in info.get("restart_history", [])[-_SHOWN_RECORDS:]:
         where = f"attempt {restart['attempt']}, from checkpoint {restart['checkpoint']}"
-        parts.append(Text(f"restart {time_text(restart['at_ms'])} UTC ({where}): {restart['cause']}"))
+        parts.append(Text(f"{restart['kind']} {time_text(restart['at_ms'])} UTC ({where}): {restart['cause']}"))
     return Group(*parts)
 
 

@@ -23,6 +23,8 @@ from penstock.savepoints.storage import redact
 WIDE: Final = 160
 """Columns of a table that goes into a file or a pipe."""
 _TRACEBACK: Final = "Traceback (most recent call last)"
+_OPTIONS: Final = {"allow_non_restored_state": "-n"}
+"""How the command line spells what messages call by the name of an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def message_of(error: BaseException, tracebacks: bool) -> str:
     text = redact(error.format_message() if isinstance(error, TyperException) else str(error)) or type(error).__name__
     if not tracebacks and _TRACEBACK in text:
         text = f"{text.split(_TRACEBACK)[0].rstrip()}\n(--traceback shows where)"
+    for argument, option in _OPTIONS.items():
+        text = text.replace(argument, f"{argument} ({option})")
     return text
 
 

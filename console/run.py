@@ -160,8 +160,15 @@ def _keep_by_default(env: StreamEnvironment, name: str) -> None:
 def _detach(prepared: _Prepared, output: Output) -> None:
     with output.progress(f"starting {prepared.name}"):
         job = prepared.env.submit(prepared.name, detached=True)
+    _say_dropped(job, output)
     job_id = getattr(job, "job_id", None)
-    document = {"id": job_id, "name": job.name, "status": job.status().value, "detached": True}
+    document = {
+        "id": job_id,
+        "name": job.name,
+        "status": job.status().value,
+        "detached": True,
+        "dropped_operators": list(job.dropped_operators),
+    }
     output.result(document, f"job {job.name} ({job_id}) is started; `penstock info {job.name}` shows it")
 
 
@@ -169,6 +176,7 @@ def _attach(prepared: _Prepared, output: Output) -> None:
     started = time.monotonic()
     with output.progress(f"starting {prepared.name}"):
         job = prepared.env.submit(prepared.name)
+    _say_dropped(job, output)
     try:
         _wait(job, output)
     except BaseException:
@@ -182,6 +190,7 @@ def _attach(prepared: _Prepared, output: Output) -> None:
         "name": job.name,
         "status": job.status().value,
         "seconds": round(seconds, 3),
+        "dropped_operators": list(job.dropped_operators),
         "late_rows": metrics.late_rows,
         "operators": [
             {
@@ -195,6 +204,12 @@ def _attach(prepared: _Prepared, output: Output) -> None:
         ],
     }
     output.result(document, f"job {job.name} {job.status().value} after {seconds:.1f} s")
+
+
+def _say_dropped(job: JobHandle, output: Output) -> None:
+    if job.dropped_operators:
+        uids = ", ".join(map(repr, job.dropped_operators))
+        output.say(f"dropped the state of operators that the program does not have: {uids}")
 
 
 def _wait(job: JobHandle, output: Output) -> None:

@@ -27,7 +27,7 @@ def parse_duration(value: Duration, option: str) -> int:
     """The duration in whole milliseconds.
 
     Args:
-        value: a `timedelta`, or text of one or more numbers with a unit: ms, s, m (min), h, d, w.
+        value: a `timedelta`, or text of one or more numbers with a unit: ms, s (sec), m (min), h, d, w.
         option: the name of the option, for messages.
 
     Raises:

@@ -259,6 +259,11 @@ class SnapshotKind(enum.Enum):
     SUSPEND = "suspend"
     """A savepoint behind which sources give nothing more; when it is complete, sinks commit and the job ends."""
 
+    @property
+    def noun(self) -> str:
+        """What messages call it: to people, one that ends the job is a savepoint as well."""
+        return "checkpoint" if self is SnapshotKind.CHECKPOINT else "savepoint"
+
 
 @dataclass(frozen=True, slots=True)
 class Barrier:

@@ -12,7 +12,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -95,10 +95,15 @@ class JobHandle(ABC):
     Args:
         name: the job's name.
         consumers: takes the rows of each results node, by node id.
+
+    Attributes:
+        dropped_operators: uids of the operators whose state in the savepoint that the job began with was dropped, as
+            the program does not have them.
     """
 
     def __init__(self, name: str, consumers: Mapping[int, ResultConsumer]) -> None:
         self.name = name
+        self.dropped_operators: Sequence[str] = ()
         self._consumers = consumers
 
     def __repr__(self) -> str:

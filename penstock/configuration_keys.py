@@ -44,8 +44,6 @@ class Kind:
 
 
 def _duration(value: object) -> int:
-    if isinstance(value, bool) or value is None:
-        raise ValueError(f"{value!r} is no duration; write a number with a unit, such as '50ms'")
     try:
         return parse_duration(value if isinstance(value, str) else str(value), "")
     except ConfigurationError as error:

@@ -26,6 +26,7 @@ from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.engine.job import JobHandle
 from penstock.engine.local import LocalJob
+from penstock.engine.local_manager import JobFolder
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
@@ -281,7 +282,8 @@ class StreamEnvironment:
             name: the job's name; None: the configured one, or "penstock job".
             parallelism: for operators that set none, where the environment sets none either.
             savepoint: path or URL of the savepoint or retained checkpoint to go on from; None: the configured one.
-            allow_non_restored_state: whether to go on although operators in it are not in the program any more.
+            allow_non_restored_state: whether to go on although operators in it are not in the program any more; the
+                handle's `dropped_operators` names them.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run; nothing was started.
@@ -375,7 +377,8 @@ class StreamEnvironment:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
             _prepare_sinks(graph)
-            return LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
+            local = LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
+            return _noting(local, folder)
         # Ray takes a second to import, and the local runtime does without it.
         from penstock.actors.client import RayJob, check_serializable
         from penstock.actors.cluster import connect
@@ -386,7 +389,14 @@ class StreamEnvironment:
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         folder = job_folder(job_program, start, open_blobs)
         _prepare_sinks(graph)
-        return RayJob(job_program, program.consumers, folder, detached)
+        return _noting(RayJob(job_program, program.consumers, folder, detached), folder)
+
+
+def _noting(job: JobHandle, folder: JobFolder | None) -> JobHandle:
+    """The handle, which says what the job does without."""
+    if folder is not None and folder.start is not None:
+        job.dropped_operators = tuple(folder.start.drop_operators)
+    return job
 
 
 def _start(savepoint: str, allow_non_restored_state: bool) -> Start:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = ("grep", "keyed", "window", "process", "latency", "startup", "checkpoint", "recovery", "rescale")
@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     from perf.harness import Options, Result
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks that the command line names."""
+def main(arguments: Sequence[str] | None = None, results_to: TextIO | None = None) -> int:
+    """Run the benchmarks that the command line names.
+
+    Args:
+        arguments: None: those of the process.
+        results_to: where results are printed; None: standard output.
+    """
     from rich.console import Console
 
     from perf.harness import BenchmarkError
@@ -38,14 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     given = _parser().parse_args(arguments)
     here = machine()
-    console, notes = Console(), Console(stderr=True)
+    console, notes = Console(file=results_to), Console(stderr=True)
     for name in given.names:
         results = []
         try:
             for result in _results(name, given):
                 results.append(result)
                 if given.json:
-                    print(json.dumps(result.line(here)), flush=True)
+                    print(json.dumps(result.line(here)), file=results_to, flush=True)
                 else:
                     notes.print(f"{name}: {result.variant} done")
         except BenchmarkError as error:
@@ -164,4 +169,6 @@ def _save(name: str, results: Sequence[Result], here: Mapping[str, Any], given: 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Whatever else is printed, such as Ray's news of dead workers, is no result.
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    sys.exit(main(results_to=stdout))

@@ -25,6 +25,9 @@ from penstock.savepoints.segments import decode_table, read_file
 from penstock.savepoints.storage import BlobStore
 
 _BATCH_ROWS: Final = 65_536
+_OF_A_KEY: Final = frozenset({StateKind.VALUE, StateKind.LIST, StateKind.MAP, StateKind.AGGREGATE})
+_COLUMNS_BESIDE: Final = {StateKind.VALUE: 1, StateKind.LIST: 1, StateKind.MAP: 2}
+"""How many columns beside the keys one has that belongs to no window; of an aggregate, any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,28 +236,35 @@ class SavedState:
             raise StateError(f"{self.place}: {given!r:.200} does not fit column {name!r} of {kind}: {error}") from error
 
     def get(self, *key: Any) -> Any:
-        """What the state of one key holds: the value, the list, or the map as a dict; None where there is nothing.
+        """What the state of one key holds: the value, the list, the map as a dict, the accumulators of an aggregate as
+        a dict by their columns; None where there is nothing.
 
         Args:
             key: the value of each key column.
 
         Raises:
-            StateError: the state belongs to windows, or holds something else; `where` serves both.
+            StateError: the state belongs to windows, or has no keys that are known; `where` serves both.
         """
         self._check_keyed()
         layout = self.layout
-        kinds = (StateKind.VALUE, StateKind.LIST, StateKind.MAP)
-        beside = 2 if layout.kind is StateKind.MAP else 1
         own = [name for stored, name in layout.columns if stored not in (*layout.keys, TOUCHED)]
-        if layout.kind not in kinds or len(own) != beside:
-            raise StateError(f"{self.place} holds more than a value a key; use where(...)")
+        beside = _COLUMNS_BESIDE.get(layout.kind, len(own))
+        if layout.kind not in _OF_A_KEY:
+            raise StateError(
+                f"{self.place} holds {layout.kind.value}, of which a key may have any number; use where(...)"
+            )
+        if len(own) != beside or (layout.kind is StateKind.AGGREGATE and layout.identity != layout.keys):
+            raise StateError(f"{self.place} belongs to windows, and a key may have several; use where(...)")
         if len(key) != len(layout.keys):
             raise StateError(f"{self.place} has the keys ({', '.join(layout.keys)}); get takes a value of each")
         found = self.where(**dict(zip(layout.keys, key, strict=True)))
+        if not found.num_rows:
+            return None
         if layout.kind is StateKind.MAP:
-            entries = zip(*(found.column(name).to_pylist() for name in own), strict=True)
-            return dict(entries) if found.num_rows else None
-        return found.column(own[0])[0].as_py() if found.num_rows else None
+            return dict(zip(*(found.column(name).to_pylist() for name in own), strict=True))
+        if layout.kind is StateKind.AGGREGATE:
+            return {name: found.column(name)[0].as_py() for name in own}
+        return found.column(own[0])[0].as_py()
 
     def _check_keyed(self) -> None:
         if not self.layout.keys:

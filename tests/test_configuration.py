@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from penstock.configuration import Configuration, configured
 from penstock.configuration_keys import KEYS, variable_of
 from penstock.engine.checkpointing.config import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from penstock.engine.config import DEFAULTS, JobConfig
+from penstock.engine.durations import parse_duration
 from penstock.engine.elements import CheckpointMode
 from penstock.engine.errors import ConfigurationError
 
@@ -160,7 +162,7 @@ def test_a_configuration_that_cannot_be_used_changes_nothing() -> None:
         (INTERVAL, "10", "'10' is no duration; write a number with a unit"),
         (INTERVAL, "10 parsecs", "'10 parsecs' is no duration"),
         (INTERVAL, "-1s", "is no duration"),
-        (INTERVAL, True, "True is no duration"),
+        (INTERVAL, True, "'True' is no duration; write a number with a unit"),
         ("execution.checkpointing.timeout", "0", "must be 1ms or more, not 0ms"),
         (
             "execution.checkpointing.mode",
@@ -266,6 +268,16 @@ def test_the_default_of_each_key_is_a_value_that_it_takes() -> None:
     given = {name: value for name, value in defaults.items() if not name.startswith("restart-strategy.")}
     config = config_by(given)
     assert config == DEFAULTS
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "guide.md"])
+def test_the_pages_list_the_units_of_durations_as_the_error_does(page: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_duration("soon", "gap")
+    (units,) = re.findall(r"with a unit \((.+?)\)", str(raised.value))
+    listed = ", ".join(f"`{unit}`" for unit in units.split(", "))
+    assert listed in (PAGE.parent / page).read_text()
+    assert units in problems({INTERVAL: True})
 
 
 def test_the_reference_page_has_every_key_as_it_is() -> None:

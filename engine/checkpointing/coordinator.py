@@ -6,14 +6,15 @@ clock. Every checkpoint has one outcome, and a file is deleted only when no chec
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.engine.checkpointing.attempt import Attempt, Drain, Request
 from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, SubtaskHandle
+from penstock.engine.checkpointing.history import CheckpointHistory
 from penstock.engine.checkpointing.instructions import (
     AbortReason,
     Acknowledgement,
@@ -47,41 +48,8 @@ __all__ = [
     "Trigger",
 ]
 
-HISTORY: Final = 20
-"""How many outcomes are kept for people."""
 COUNTED: Final = frozenset({AbortReason.TIMEOUT, AbortReason.DECLINED, AbortReason.STORE_FAILED})
 """The failures that fail the job when too many come in a row."""
-
-
-class _Drain(enum.Enum):
-    """How far an attempt has been drained."""
-
-    NONE = enum.auto()
-    BEGUN = enum.auto()
-    """Sources end one after another: a checkpoint would have some of them finished, and others not."""
-    ENDED = enum.auto()
-    """All subtasks have finished: what is taken now has the whole input."""
-
-
-@dataclass(slots=True)
-class _Attempt:
-    number: int
-    places: tuple[Place, ...]
-    split_parallelism: Mapping[str, int]
-    due: float
-    """When the next periodic checkpoint is to be triggered, were there nothing against it."""
-    failing: bool = False
-    drain: _Drain = _Drain.NONE
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A checkpoint that the user has asked for, with the number that he was given."""
-
-    number: int
-    kind: SnapshotKind
-    directory: str | None
-    requested: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +108,17 @@ class CheckpointCoordinator:
         # What subtasks may go on from, or have completed since: they may refer to its files, retained or not.
         self._bases: tuple[int, ...] = ()
         self._rebase(self._newest())
-        self._attempt: _Attempt | None = None
+        self._attempt: Attempt | None = None
         self._pending: dict[int, PendingCheckpoint] = {}
         self._storing: dict[int, CompletedCheckpoint] = {}
-        self._queue: deque[_Request] = deque()
+        self._queue: deque[Request] = deque()
         self._savepoints: set[int] = set()
         self._aborted_savepoints: set[int] = set()
         self._suspended: CompletedCheckpoint | None = None
         self._doubtful: list[_Doubtful] = []
         self._last_end = float("-inf")
         self._failures = 0
-        self._completed = self._failed = 0
-        self._last: CheckpointRecord | None = None
-        self._history: deque[CheckpointRecord] = deque(maxlen=HISTORY)
+        self._history = CheckpointHistory()
 
     # What there is
 
@@ -177,15 +143,12 @@ class CheckpointCoordinator:
     @property
     def statistics(self) -> CheckpointStatistics:
         """The figures now."""
-        in_progress = len(self._pending) + len(self._queue)
-        if self._last is None:
-            return CheckpointStatistics(self._completed, self._failed, in_progress)
-        return CheckpointStatistics(self._completed, self._failed, in_progress, self._last.duration, self._last.size)
+        return self._history.statistics(len(self._pending) + len(self._queue))
 
     @property
     def history(self) -> tuple[CheckpointRecord, ...]:
         """The last outcomes, oldest first."""
-        return tuple(self._history)
+        return self._history.records
 
     @property
     def deadline(self) -> float | None:
@@ -213,7 +176,7 @@ class CheckpointCoordinator:
         """
         answer = self.end_attempt(now) if self._attempt is not None else []
         due = now + self._config.interval_ms / 1000
-        self._attempt = _Attempt(attempt, tuple(places), dict(split_parallelism), due)
+        self._attempt = Attempt(attempt, tuple(places), dict(split_parallelism), due)
         self._last_end = float("-inf")
         return answer
 
@@ -239,9 +202,9 @@ class CheckpointCoordinator:
             CheckpointError: no attempt is running, or the job is being stopped.
         """
         attempt = self._check_may_begin("drain can begin")
-        if attempt.drain is not _Drain.NONE:
+        if attempt.drain is not Drain.NONE:
             return []
-        attempt.drain = _Drain.BEGUN
+        attempt.drain = Drain.BEGUN
         answer: list[Instruction] = []
         # One that all have acknowledged was taken before, though its manifest may wait for another.
         for pending in [pending for pending in self._pending.values() if pending.is_open]:
@@ -265,7 +228,7 @@ class CheckpointCoordinator:
         periodic = self._periodic()
         if self._attempt is not None and periodic is not None and periodic <= now:
             self._attempt.due = now + self._config.interval_ms / 1000
-            request = _Request(self._take_number(), SnapshotKind.CHECKPOINT, None, now)
+            request = Request(self._take_number(), SnapshotKind.CHECKPOINT, None, now)
             answer.append(self._trigger(self._attempt, request, now, now_ms))
         return _failure_last(answer)
 
@@ -285,15 +248,15 @@ class CheckpointCoordinator:
         Raises:
             CheckpointError: no attempt is running, or the job is being stopped or drained.
         """
-        attempt = self._check_may_begin(f"{kind.value} can be taken")
-        if attempt.drain is _Drain.BEGUN and kind is not SnapshotKind.SUSPEND:
+        attempt = self._check_may_begin(f"{kind.noun} can be taken")
+        if attempt.drain is Drain.BEGUN and kind is not SnapshotKind.SUSPEND:
             raise CheckpointError(
-                f"job {self._job_name!r} is being drained: no {kind.value} can be taken before all of its sources have "
+                f"job {self._job_name!r} is being drained: no {kind.noun} can be taken before all of its sources have "
                 "ended; the drain ends with a savepoint"
             )
-        if attempt.drain is _Drain.BEGUN:
-            attempt.drain = _Drain.ENDED
-        wanted = _Request(self._take_number(), kind, directory, now)
+        if attempt.drain is Drain.BEGUN:
+            attempt.drain = Drain.ENDED
+        wanted = Request(self._take_number(), kind, directory, now)
         if self._queue or not self._may_follow():
             self._queue.append(wanted)
             return wanted.number, []
@@ -339,9 +302,7 @@ class CheckpointCoordinator:
             return []
         pending = self._pending.pop(checkpoint)
         pending.move(Phase.COMPLETED)
-        self._completed += 1
-        self._last = pending.record(now)
-        self._history.append(self._last)
+        self._history.on_completed(pending.record(now))
         places = self._places(pending)
         commits = bool(places) and pending.kind is not SnapshotKind.SAVEPOINT
         answer: list[Instruction] = [NotifyComplete(checkpoint, places)] if commits else []
@@ -360,7 +321,7 @@ class CheckpointCoordinator:
 
     # Triggering
 
-    def _check_may_begin(self, what: str) -> _Attempt:
+    def _check_may_begin(self, what: str) -> Attempt:
         """The attempt, if it runs and will go on; otherwise `CheckpointError`."""
         if self._attempt is None:
             raise CheckpointError(
@@ -382,7 +343,7 @@ class CheckpointCoordinator:
     def _periodic(self) -> float | None:
         """When the next periodic checkpoint is triggered, unless something happens before; None: something must."""
         attempt, config = self._attempt, self._config
-        if attempt is None or attempt.failing or attempt.drain is not _Drain.NONE or not config.enabled:
+        if attempt is None or attempt.failing or attempt.drain is not Drain.NONE or not config.enabled:
             return None
         if self._queue or self._stopping():
             return None
@@ -408,7 +369,7 @@ class CheckpointCoordinator:
             return True
         return not any(pending.is_open for pending in self._pending.values())
 
-    def _trigger(self, attempt: _Attempt, request: _Request, now: float, now_ms: int) -> Trigger:
+    def _trigger(self, attempt: Attempt, request: Request, now: float, now_ms: int) -> Trigger:
         pins: tuple[int, ...] = ()
         if request.kind is SnapshotKind.CHECKPOINT:
             pins = self._bases if self._config.incremental else ()
@@ -430,7 +391,7 @@ class CheckpointCoordinator:
         )
         return Trigger(barrier, attempt.places, request.directory)
 
-    def _barrier(self, request: _Request, base: int) -> Barrier:
+    def _barrier(self, request: Request, base: int) -> Barrier:
         config = self._config
         if request.kind is not SnapshotKind.CHECKPOINT:
             return Barrier(request.number, CheckpointMode.ALIGNED, request.kind)
@@ -487,9 +448,8 @@ class CheckpointCoordinator:
     def _abort(self, pending: PendingCheckpoint, reason: AbortReason, message: str, now: float) -> list[Instruction]:
         del self._pending[pending.number]
         pending.move(Phase.ABORTED)
-        self._failed += 1
-        self._history.append(pending.record(now, reason, message))
-        text = f"{pending.kind.value} {pending.number} was aborted, as {reason.value}: {message}"
+        self._history.on_aborted(pending.record(now, reason, message))
+        text = f"{pending.kind.noun} {pending.number} was aborted, as {reason.value}: {message}"
         # Subtasks outlive their attempt where only a region of the job failed: they must not wait for it for ever.
         answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, pending.places)]
         stored = self._storing.pop(pending.number, None)
@@ -511,8 +471,8 @@ class CheckpointCoordinator:
         answer: list[Instruction] = []
         while self._queue:
             request = self._queue.popleft()
-            self._failed += 1
-            message = f"{request.kind.value} {request.number} was aborted before it began, as {reason.value}"
+            self._history.on_aborted_before_it_began()
+            message = f"{request.kind.noun} {request.number} was aborted before it began, as {reason.value}"
             answer.append(NotifyAborted(request.number, reason, message, ()))
         return answer
 

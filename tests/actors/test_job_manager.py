@@ -67,6 +67,9 @@ def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None
     assert find_job(listed["id"]).info()["status"] == "running"
     find_job("the only one").cancel()
     assert job.status() is JobStatus.CANCELLED
+    with pytest.raises(JobError, match=r"no job 'the only'; no job is running on this cluster"):
+        find_job("the only")
+    assert find_job("the only one").info()["status"] == "cancelled"
     again = endless().submit("the only one")
     again.cancel()
 

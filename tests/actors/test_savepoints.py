@@ -73,6 +73,7 @@ def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has
     until_checkpoint(job)
     job.rescale(2)
     info = until(job, lambda info: info["status"] == "running")
-    assert [restart["cause"] for restart in info["restart_history"]] == ["rescale to 2"]
+    assert [(restart["kind"], restart["cause"]) for restart in info["restart_history"]] == [("rescale", "rescale to 2")]
+    assert info["restarts"] == 0
     job.wait()
     assert_exact(updates, 6000)

@@ -75,7 +75,10 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     assert rescaled.code == 0, rescaled.err
     assert wait_for(jobs, "numbers_flow", "running")["parallelism"] == 1
     assert "numbers_flow" in jobs("list").out
-    assert "rescale" in jobs("info", "numbers_flow").out
+    shown = jobs("info", "numbers_flow").out
+    assert "rescale to 1" in shown
+    assert "restart " not in shown
+    assert jobs("info", "numbers_flow", "--json").document["restarts"] == 0
 
     stopped = jobs("stop", "numbers_flow", "--json").document["savepoint"]
     wait_for(jobs, "numbers_flow", "finished")
@@ -105,7 +108,30 @@ def test_a_detached_job_outlives_the_command_and_can_be_cancelled(jobs: Penstock
     assert done.returncode == 0, done.stderr
     wait_for(jobs, "alone", "running")
     cancelled = jobs("cancel", "alone", "--json")
-    assert cancelled.document == {"name": "alone", "status": "cancelled"}
+    assert cancelled.document == {"name": "alone", "status": "cancelled", "had_ended": False}
+    assert jobs("cancel", "alone").out == "job alone was cancelled already\n"
+    stopped = jobs("stop", "alone")
+    assert (stopped.code, "job 'alone' has ended: it is cancelled" in stopped.err) == (1, True)
+    # One that has ended is not what anybody means.
+    mistyped = jobs("info", "alon")
+    assert "no job 'alon'; no job is running on this cluster" in mistyped.err
+
+
+def test_a_rescale_that_waits_for_room_says_so_in_numbers(jobs: Penstock, folder: Path) -> None:
+    storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
+    started = jobs("run", "-d", "-p", "1", "-Dslot.request.timeout=4s", storage, "numbers_flow.py:flow")
+    assert started.code == 0, started.err
+    wait_for(jobs, "numbers_flow", "running")
+    done = jobs("rescale", "numbers_flow", "-p", "100")
+    assert done.code == 1
+    waiting, error = done.err.strip().splitlines()
+    assert waiting.startswith(
+        "waiting for room for 100 slots, for up to 4 s: they need 100 CPU, and the whole cluster has 8"
+    )
+    assert error.startswith("error: no room for 100 slots within 4 s: they need 100 CPU")
+    assert not any(name in done.err for name in ("bundle_", "node:", "accelerator_type:"))
+    info = jobs("info", "numbers_flow", "--json").document
+    assert (info["parallelism"], info["restarts"], info["waiting_for"]) == (1, 0, None)
 
 
 def test_what_cannot_be_done_is_refused(jobs: Penstock) -> None:

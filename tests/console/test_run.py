@@ -83,7 +83,7 @@ def test_the_example_of_the_page_runs(penstock: Penstock, folder: Path) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_none(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_cluster_here", lambda: None)
+    monkeypatch.setattr("penstock.actors.cluster.cluster_here", lambda: None)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for command in (["list"], ["info", "orders"], ["stop", "orders"]):
@@ -214,12 +214,18 @@ def test_a_flow_goes_on_from_a_savepoint(penstock: Penstock, folder: Path) -> No
     )
     done = penstock("run", "--local", "-s", savepoint, "second.py:flow")
     assert done.code == 0, done.err
+    assert "dropped" not in done.err
     last = {line.split(",")[0]: line for line in done.out.splitlines() if line.startswith("{'k'")}
     assert sum(int(line.rstrip("}").rpartition(" ")[2]) for line in last.values()) == 2000
     refused = penstock("run", "--local", "-s", savepoint, "second.py:other")
     assert refused.code == 1
     assert "counts" in refused.err
-    assert penstock("run", "--local", "-n", "-s", savepoint, "second.py:other").code == 0
+    assert "drop their state with allow_non_restored_state (-n)" in refused.err
+    shown = penstock("run", "--local", "-n", "-s", savepoint, "second.py:other")
+    assert shown.code == 0
+    assert "dropped the state of operators that the program does not have: 'counts'" in shown.err
+    told = penstock("run", "--local", "--json", "-n", "-s", savepoint, "second.py:other")
+    assert told.document["dropped_operators"] == ["counts"]
     assert penstock("run", "--local", "-s", "nowhere", "second.py:flow").code == 1
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock import MapStateDescriptor, ValueStateDescriptor, savepoints
 from penstock.engine.checkpointing.handles import OperatorHandle, SegmentHandle, SubtaskHandle, TableHandle
+from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError, StateError
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.key_groups import key_groups
@@ -137,7 +138,7 @@ def test_state_of_windows_shows_their_bounds_as_times(memory_url: MakeUrl) -> No
     state = editor.write().operator("totals").state("total")
     assert state.schema.field("window_start").type == pa.timestamp("ms", "UTC")
     assert state.where(user="ann", window_start=60_000)["value"].to_pylist() == [2]
-    with pytest.raises(StateError, match=r"holds more than a value a key; use where"):
+    with pytest.raises(StateError, match=r"belongs to windows, and a key may have several; use where"):
         state.get("ann")
 
 
@@ -221,12 +222,18 @@ def test_a_file_with_a_changed_byte_is_refused_by_its_name(tmp_path: Path) -> No
 def test_a_checkpoint_is_described_for_people_and_for_programs(memory_url: MakeUrl) -> None:
     found = savepoints.read(checkpoint(memory_url(), [totals({"ann": 1, "bob": 2})]))
     text = found.describe()
-    assert "checkpoint 3 of job sums" in text
+    assert "checkpoint 3 of job sums (job), 1970" in text
     line = next(line.split() for line in text.splitlines() if "totals" in line)
     assert line[:7] == ["sum", "totals", "1", "total", "value", "user", "2"]
     told = json.loads(json.dumps(found.to_dict()))
     assert told["operators"][0]["states"][0]["columns"] == {"user": "string", "value": "int64"}
     assert found.verify() == 1
+
+
+def test_a_savepoint_that_ended_its_job_is_described_as_one(memory_url: MakeUrl) -> None:
+    found = savepoints.read(complete(memory_url(), [], kind=SnapshotKind.SUSPEND))
+    assert "savepoint 3 of job sums (job), which ended behind it, 1970" in found.describe()
+    assert found.to_dict()["kind"] == "suspend"
 
 
 def test_timers_of_both_kinds_are_one_table(memory_url: MakeUrl) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from penstock import (
     KeyedProcessFunction,
@@ -18,6 +19,7 @@ from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKind
+from penstock.engine.errors import StateError
 from penstock.engine.functions import Context, RuntimeContext
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.operators.base import OperatorContext
@@ -114,6 +116,8 @@ def test_accumulators_of_a_running_aggregate(memory_url: MakeUrl) -> None:
     (state,) = found.operator("op").states
     assert (state.kind, state.key_columns) == (savepoints.StateKind.AGGREGATE, ("user",))
     assert state.where(user="ann").to_pylist() == [{"user": "ann", "count(*)": 2, "sum(at)": 6}]
+    assert state.get("ann") == {"count(*)": 2, "sum(at)": 6}
+    assert state.get("nobody") is None
 
 
 def test_accumulators_of_windows(memory_url: MakeUrl) -> None:
@@ -125,3 +129,5 @@ def test_accumulators_of_windows(memory_url: MakeUrl) -> None:
     rows = state.where(user="ann").sort_by("slice_start")
     assert rows["slice_start"].cast(pa.int64()).to_pylist() == [0, 4]
     assert state.identity == ("user", "slice_start")
+    with pytest.raises(StateError, match="belongs to windows"):
+        state.get("ann")

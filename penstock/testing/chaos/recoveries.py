@@ -45,8 +45,9 @@ class Recoveries:
 
     @property
     def restarts(self) -> int:
-        """How many restarts there were, without those of job managers."""
-        return sum(len(manager.restarts) for manager in self._managers.values())
+        """How many restarts there were behind failures, without those of job managers."""
+        restarts = [restart for manager in self._managers.values() for restart in manager.restarts.values()]
+        return sum(1 for restart in restarts if restart["kind"] == "failure")
 
     @property
     def managers(self) -> int:

@@ -73,7 +73,7 @@ class ChaosRun:
         faults: what happened.
         status: of the job at the end of the run.
         seconds: how long the run took.
-        restarts: how often the job restarted, or a part of it; managers: how many job managers it had.
+        restarts: how often the job, or a part of it, failed and restarted; managers: how many job managers it had.
         checkpoints: how many were completed.
         verdicts: of the checkers.
         problems: what the harness itself objects to.

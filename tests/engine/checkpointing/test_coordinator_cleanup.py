@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from penstock.engine.checkpointing.coordinator import AbortReason, Acknowledgement, Delete, NotifyAborted
+from penstock.engine.elements import SnapshotKind
 from tests.engine.checkpointing.coordinator_driver import (
     BYTES,
     PLACES,
@@ -176,6 +177,12 @@ class TestFigures:
         assert aborted.message.startswith(
             "checkpoint 1 was aborted, as the job failed and is restored: 0 of 3 subtasks"
         )
+
+    def test_one_that_was_to_end_the_job_is_a_savepoint_to_people(self) -> None:
+        job = running()
+        job.coordinator.request(SnapshotKind.SUSPEND, 1.0, 1_000)
+        (aborted,) = of(NotifyAborted, job.coordinator.end_attempt(1.0))
+        assert aborted.message.startswith("savepoint 1 was aborted, as the job failed and is restored: ")
 
 
 def test_ten_thousand_subtasks_acknowledge_in_a_moment() -> None:

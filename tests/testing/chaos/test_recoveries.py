@@ -18,7 +18,7 @@ def info(started_ms: float, *restarts: tuple[float, float | None], status: str =
         "status": status,
         "since_ms": started_ms + 500,
         "restart_history": [
-            {"detected_monotonic": detected, "restore_ms": restore, "first_output_ms": None}
+            {"kind": "failure", "detected_monotonic": detected, "restore_ms": restore, "first_output_ms": None}
             for detected, restore in restarts
         ],
     }
@@ -53,6 +53,14 @@ def test_what_a_killed_manager_left_is_answered_by_its_successor() -> None:
     for record in (fault(10), fault(10, on_manager=True)):
         explained(record, info(1000, (4, 100.0), (9.9, None)), info(11_500, (20, 100.0)))
         assert (record.outcome, record.detect_ms, record.restore_ms) == (RECOVERED, 1500, 500)
+
+
+def test_what_was_asked_for_is_no_restart() -> None:
+    recoveries, seen = Recoveries(), info(1000, (4, 100.0), (9, 100.0))
+    seen["restart_history"][1]["kind"] = "rescale"
+    recoveries.see(seen, 0)
+    recoveries.see(info(11_500, (20, 100.0)), 0)
+    assert recoveries.restarts == 2
 
 
 def test_a_pause_that_nobody_noticed_is_not_answered_by_a_later_restart() -> None:

@@ -1,0 +1,59 @@
+"""What the coordinator knows of the attempt that runs, and of the checkpoints that were asked for and have not begun.
+
+Values alone: the rules are the coordinator's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.engine.checkpointing.instructions import Place
+from penstock.engine.elements import SnapshotKind
+
+
+class Drain(enum.Enum):
+    """How far an attempt has been drained."""
+
+    NONE = enum.auto()
+    BEGUN = enum.auto()
+    """Sources end one after another: a checkpoint would have some of them finished, and others not."""
+    ENDED = enum.auto()
+    """All subtasks have finished: what is taken now has the whole input."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The attempt that runs.
+
+    Args:
+        number, places: which, and its subtasks.
+        split_parallelism: as in `CompletedCheckpoint`.
+        due: when the next periodic checkpoint is to be triggered, were there nothing against it; monotonic seconds.
+        failing: whether it is about to end, as too many checkpoints failed.
+        drain: how far it has been drained.
+    """
+
+    number: int
+    places: tuple[Place, ...]
+    split_parallelism: Mapping[str, int]
+    due: float
+    failing: bool = False
+    drain: Drain = Drain.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checkpoint or savepoint that is to be triggered.
+
+    Args:
+        number, kind: which; whoever asked for it knows the number.
+        directory: of a savepoint: where the user wants it.
+        requested: when, monotonic seconds.
+    """
+
+    number: int
+    kind: SnapshotKind
+    directory: str | None
+    requested: float
