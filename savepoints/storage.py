@@ -392,7 +392,7 @@ def check_writable(blobs: BlobStore) -> None:
         blobs.create(probe, b"penstock")
         blobs.delete([probe])
     except CheckpointError as error:
-        raise ConfigurationError(f"{blobs.url} cannot be used for checkpoints: {error}") from error
+        raise ConfigurationError(str(error).replace(f"/{probe}", "")) from error
 
 
 def redact(text: str) -> str:

@@ -177,7 +177,7 @@ class CheckpointWriter:
         kind, text = CheckpointError, f"{type(error).__name__}: {error}"
         if isinstance(error, CheckpointError):
             kind, text = type(error), str(error)
-        return kind(f"{self._where}: {barrier.kind.value} {barrier.checkpoint} cannot be written: {text}")
+        return kind(f"{self._where}: {barrier.kind.noun} {barrier.checkpoint} cannot be written: {text}")
 
     def _restore(self, plan: RestorePlan, task: TaskPlan, subtask: int) -> None:
         restored = self._restored = plan.checkpoint.checkpoint

@@ -192,7 +192,7 @@ def test_a_full_disk_is_named_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_folder_that_cannot_be_written_is_found_beforehand(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ConfigurationError, match=r"file/sub cannot be used for checkpoints: .* choose another folder"):
+    with pytest.raises(ConfigurationError, match=r"file/sub cannot be written: .* choose another folder"):
         check_writable(open_blobs(str(tmp_path / "file/sub")))
 
 

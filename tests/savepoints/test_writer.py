@@ -346,7 +346,7 @@ def test_a_savepoint_is_whole_in_its_own_folder_and_disturbs_no_checkpoint() -> 
 
 def test_a_savepoint_without_a_folder_or_of_changes_is_refused() -> None:
     barrier = Barrier(2, kind=SnapshotKind.SUSPEND)
-    with pytest.raises(CheckpointError, match="suspend 2 cannot be written: no folder is known"):
+    with pytest.raises(CheckpointError, match="savepoint 2 cannot be written: no folder is known"):
         writer(Storage()).write(capture_of(barrier, OperatorCapture()))
     changes = keyed_capture(keyed_rows({}, [1]), True)
     with pytest.raises(CheckpointError, match="'count' gave changes for a savepoint"):

@@ -60,6 +60,7 @@ class Misfortunes:
             (rates.stuck, "a subtask is stuck", self._stick),
             (rates.rescale, "rescale", self._rescale),
             (rates.savepoint, "savepoint", self._save),
+            (rates.savepoint, "checkpoint", self._take_checkpoint),
             (rates.branch, "savepoint for a second job", self._begin_branch),
             (rates.suspend, "stop with a savepoint", self._suspend),
             (rates.drain, "drain", self._drain),
@@ -122,6 +123,10 @@ class Misfortunes:
     def _save(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
             self._request(real.manager, SnapshotKind.SAVEPOINT)
+
+    def _take_checkpoint(self, job: Job, real: ManagerProcess, what: str) -> None:
+        if self._happens(what):
+            self._request(real.manager, SnapshotKind.CHECKPOINT)
 
     def _begin_branch(self, job: Job, real: ManagerProcess, what: str) -> None:
         if job.savepoint is None and self._happens(what):
