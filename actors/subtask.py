@@ -23,7 +23,7 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.outputs import Message
 
-_KEPT_MS: Final = 10_000
+_KEPT_MS: Final = 60_000
 """How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
 
 

@@ -7,6 +7,7 @@ every 10, 5 and 1 s in alternation; and 1 % and 10 % of the keys changing within
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -21,7 +22,17 @@ import pyarrow as pa
 from penstock import DataStream, StreamEnvironment, WatermarkStrategy, tumbling
 from penstock.recovery import checkpoints
 from perf.generators import values
-from perf.harness import SAMPLE_SECONDS, BenchmarkError, CountingSink, Options, Reading, Result, Sampler, reading
+from perf.harness import (
+    SAMPLE_SECONDS,
+    BenchmarkError,
+    CountingSink,
+    Options,
+    Reading,
+    Result,
+    Sampler,
+    reading,
+    rows_in,
+)
 from perf.keyed_state import (
     AGGREGATES,
     FULL_AFTER,
@@ -49,6 +60,10 @@ _SIZES: Final = {"10 MB": 10, "100 MB": 100, "1 GB": 1000}
 _CHURNS: Final = (0.1, 0.01)
 _LEAST_CYCLES: Final = 2
 """A measurement is a whole number of intervals, so that each has its share of checkpoints."""
+_LOOKS: Final = 20
+"""How often a job is asked within an interval."""
+_SETTLING_SECONDS: Final = 0.1
+"""For so long after a checkpoint the caches hold what it left."""
 _CHECK_KEYS: Final = 200
 
 _Int64s: TypeAlias = "npt.NDArray[np.int64]"
@@ -173,20 +188,39 @@ def _per_key(key: _Int64s, v: npt.NDArray[np.float64]) -> dict[int, tuple[int, f
 
 
 def _measured(case: Case, options: Options) -> Result:
-    pairs = [
-        (_reading(case, options, None)[0], _reading(case, options, case.interval)) for _ in range(options.repetitions)
-    ]
-    without, taken = [off for off, _ in pairs], [on for _, (on, _) in pairs]
-    records = [record for _, (_, history) in pairs for record in history]
+    pairs = [(_run(case, options, None), _run(case, options, case.interval)) for _ in range(options.repetitions)]
+    without, taken = [off.reading for off, _ in pairs], [on.reading for _, on in pairs]
+    records = [record for _, on in pairs for record in on.checkpoints]
     result = Result.of(_NAME, case.variant, taken)
     figures = {
         "keys": case.keys.count,
         "events_per_second_without": summary([_rate(off) for off in without]),
-        "loss_percent": summary(losses([(_rate(off), _rate(on)) for off, (on, _) in pairs])),
-        "loss_cpu_percent": summary(losses([(_cpu_rate(off), _cpu_rate(on)) for off, (on, _) in pairs])),
+        "loss_percent": summary(losses([(_rate(off.reading), _rate(on.reading)) for off, on in pairs])),
+        "loss_cpu_percent": summary(losses([(_cpu_rate(off.reading), _cpu_rate(on.reading)) for off, on in pairs])),
+        "loss_within_percent": summary(losses([calm_and_whole(on.progress, on.checkpoints) for _, on in pairs])),
         **of_records(records),
     }
     return DetailedResult(result.name, result.variant, result.ours, result.spread, result.readings, figures)
+
+
+def calm_and_whole(progress: Sequence[Progress], records: Sequence[Info]) -> tuple[float, float]:
+    """Rows a second while no checkpoint was under way or just over, and in all: two runs differ by more than that.
+
+    What remembering changes costs all the time is in both; the comparison with a run without checkpoints has that.
+    """
+    if len(progress) < 2:
+        return 0.0, 0.0
+    busy = [
+        (begin, begin + record["duration_ms"] / 1000 + _SETTLING_SECONDS)
+        for record in records
+        for begin in [record["triggered_ms"] / 1000]
+    ]
+    rows = seconds = 0.0
+    for before, after in itertools.pairwise(progress):
+        if not any(begin < after.at and before.at < end for begin, end in busy):
+            rows, seconds = rows + after.rows - before.rows, seconds + after.at - before.at
+    first, last = progress[0], progress[-1]
+    return rows / seconds if seconds else 0.0, (last.rows - first.rows) / (last.at - first.at)
 
 
 def losses(pairs: Sequence[tuple[float, float]]) -> list[float]:
@@ -213,8 +247,30 @@ def _cpu_rate(measured: Reading) -> float:
     return measured.events_per_cpu_second or 0.0
 
 
-def _reading(case: Case, options: Options, interval: float | None) -> tuple[Reading, list[Info]]:
-    """One run; and the checkpoints that were triggered and completed while it was measured."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """So many rows had come at a time (seconds since 1970)."""
+
+    at: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job.
+
+    Args:
+        reading: of the whole.
+        progress: how far it was when, several times an interval.
+        checkpoints: those that were triggered and completed while it was measured.
+    """
+
+    reading: Reading
+    progress: Sequence[Progress]
+    checkpoints: Sequence[Info]
+
+
+def _run(case: Case, options: Options, interval: float | None) -> Run:
     with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
         # A job without checkpoints is the very same, but for the files: it has no storage.
         settings = checkpoints(f"{interval * 1000:.0f}ms", folder) if interval is not None else None
@@ -227,16 +283,18 @@ def _reading(case: Case, options: Options, interval: float | None) -> tuple[Read
             let_run(job, options.warm_up)
             since = time.time_ns() // 1_000_000
             sampler = Sampler(job, STATE)
-            samples = [sampler.sample()]
+            samples, progress = [sampler.sample()], list[Progress]()
             end = samples[0].at + measured_seconds(options.seconds, case.interval)
             while (left := end - time.monotonic()) > 0:
-                let_run(job, min(left, SAMPLE_SECONDS))
-                samples.append(sampler.sample())
+                let_run(job, min(left, case.interval / _LOOKS))
+                progress.append(Progress(time.time(), rows_in(job.metrics(), STATE)))
+                if time.monotonic() - samples[-1].at > SAMPLE_SECONDS or time.monotonic() >= end:
+                    samples.append(sampler.sample())
             info = job.info() if interval is not None else None
         history = [] if info is None else [record for record in completed(info) if record["triggered_ms"] >= since]
         if interval is not None and not history:
             raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
-        return reading(samples), history
+        return Run(reading(samples), progress, history)
 
 
 def measured_seconds(seconds: float, interval: float) -> float:

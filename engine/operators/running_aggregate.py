@@ -104,14 +104,14 @@ class RunningAggregate(Operator):
         if len(self._index) == 0:
             return OperatorCapture()
         changed = self._changed.take(request.scope, len(self._index))
-        slots = self._index.slots() if changed is None else changed
-        keys, names, max_parallelism = self._index.take(slots), self._keys, self._context.config.max_parallelism
-        # No slot is free below the end of as many slots as there are keys, and the slots ascend.
-        is_all = len(slots) == self._index.end
-        columns = {
-            name: column.take_first(len(slots)) if is_all else column.take(slots)
-            for name, column in self._columns.items()
-        }
+        names, max_parallelism, held = self._keys, self._context.config.max_parallelism, self._columns.items()
+        if changed is None and len(self._index) == self._index.end:
+            # No slot is free: what lies in a row is copied as a block.
+            keys = self._index.take_first(len(self._index))
+            columns = {name: column.take_first(len(self._index)) for name, column in held}
+        else:
+            slots = self._index.slots() if changed is None else changed
+            keys, columns = self._index.take(slots), {name: column.take(slots) for name, column in held}
 
         def rows() -> pa.Table:
             data = dict(zip(names, keys(), strict=True))

@@ -15,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from penstock.engine.errors import ColumnTypeError, GraphError, missing_column
+from penstock.engine.state.key_codec import pooled_empty
 
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 _Seed: TypeAlias = int | _Hashes
@@ -257,7 +258,7 @@ def _hash_many_words(words: npt.NDArray[np.int64], seed: _Seed) -> _Hashes:
 
     plain = words.view(np.uint64)
     plain.flags.writeable = False
-    out = np.empty(len(words), dtype=np.uint64)
+    out = pooled_empty(len(words), np.uint64)
     hash_words(plain, np.array([seed], np.uint64) if isinstance(seed, int) else seed, out)
     return out
 

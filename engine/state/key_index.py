@@ -23,6 +23,7 @@ from penstock.engine.state.key_codec import (
     grown,
     is_word,
     pack,
+    pooled_copy,
     read_only,
     unpack,
     words_of,
@@ -157,6 +158,12 @@ class KeyIndex:
             return [array.take(places) if len(array) else pa.nulls(len(slots), array.type) for array in taken()]
 
         return keys
+
+    def take_first(self, count: int) -> Callable[[], list[pa.Array]]:
+        """As `take` of the slots 0 to `count` - 1, all of them held, in a fraction of the time where keys are words."""
+        if self._null_slot < 0 and isinstance(self._table, _WordTable):
+            return self._table.take_first(count, self._types[0])
+        return self.take(np.arange(count))
 
     def holds(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Whether each of `slots`, which were given once, is that of a key."""
@@ -394,6 +401,10 @@ class _WordTable:
     def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
         words = self._words[slots]
         return lambda: [from_words(words, None, types[0])]
+
+    def take_first(self, count: int, kind: pa.DataType) -> Callable[[], list[pa.Array]]:
+        words = pooled_copy(self._words[:count])
+        return lambda: [from_words(words, None, kind)]
 
 
 class _ByteTable:
