@@ -67,12 +67,17 @@ def words_of(column: pa.Array) -> Words:
 
 def from_words(words: Words, valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
     """The column of which `words_of` made these words, which must not change; null where it is not `valid`."""
-    mask = None if valid is None else ~valid
+    mask = None if valid is None else mask_of(valid)
     if pa.types.is_boolean(kind):
         return pa.array(words != 0, mask=mask)
     width = kind if pa.types.is_integer(kind) else _integer(kind)
     integers = pa.array(words.view(np.int64).astype(width.to_pandas_dtype(), copy=False), width, mask=mask)
     return integers if width == kind else integers.view(kind)
+
+
+def mask_of(valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    """What `pa.array` takes as the mask of values of which some may not be valid."""
+    return None if valid.all() else ~valid
 
 
 def _integer(kind: pa.DataType) -> pa.DataType:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.state.key_codec import from_words, grown, is_word, pooled_copy, words_of
+from penstock.engine.state.key_codec import from_words, grown, is_word, mask_of, pooled_copy, words_of
 from penstock.engine.state.key_index import Slots
 
 _WORDS: Final = 2**64
@@ -64,7 +64,7 @@ class SlotColumn:
             return lambda: pa.array(values.tolist(), kind)
         if is_word(kind):
             return lambda: from_words(values, valid, kind)
-        return lambda: pa.array(values, mask=~valid).cast(kind)
+        return lambda: pa.array(values, mask=mask_of(valid)).cast(kind)
 
     @property
     def is_direct(self) -> bool:
