@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.store import SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.errors import CheckpointError
@@ -21,9 +22,15 @@ from penstock.engine.errors import CheckpointError
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A subtask cannot take its part of a checkpoint, for the reason `message`."""
+    """A subtask cannot take its part of a checkpoint.
+
+    Args:
+        message: why.
+        reason: what that is to the coordinator.
+    """
 
     message: str
+    reason: AbortReason = AbortReason.DECLINED
 
 
 Answer: TypeAlias = SubtaskHandle | Declined

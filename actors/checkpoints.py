@@ -283,7 +283,7 @@ class Checkpoints:
     def _on_answer(self, attempt: int, checkpoint: int, place: Place, answer: Any) -> None:
         now = time.monotonic()
         if isinstance(answer, Declined):
-            self._obey(self.coordinator.decline(attempt, checkpoint, place, answer.message, now)[1])
+            self._obey(self.coordinator.decline(attempt, checkpoint, place, answer.message, now, answer.reason)[1])
         else:
             self._obey(self.coordinator.acknowledge(attempt, checkpoint, place, answer, now, _now_ms())[1])
 

@@ -18,6 +18,7 @@ from penstock.actors.cluster_token import token_problem
 from penstock.engine.errors import ClusterError
 
 ON_THIS_MACHINE: Final = "auto"
+"""The address of a cluster that Ray finds here."""
 _ANSWER_SECONDS: Final = 3.0
 
 

@@ -14,6 +14,9 @@ from typing import Final
 
 _MODE: Final = "RAY_AUTH_MODE"
 _TOKEN_MODE: Final = "token"  # noqa: S105 - the name of a mode
+_MODES: Final = ("", _TOKEN_MODE, "disabled")
+_KUBERNETES: Final = "RAY_ENABLE_K8S_TOKEN_AUTH"
+"""With it, Ray takes the token of the pod."""
 _SECONDS: Final = 3.0
 _MOST_BYTES: Final = 1 << 16
 _METHOD: Final = "/ray.rpc.NodeInfoGcsService/GetClusterId"
@@ -33,8 +36,10 @@ def token_problem(host: str, port: int, is_local: bool) -> str | None:
         host, port: of the cluster's GCS, which answers there.
         is_local: whether the cluster was found on this machine, and not named: then Ray uses a token unasked.
     """
-    mode = os.environ.get(_MODE)
-    uses_token = is_local if mode is None else mode.lower() == _TOKEN_MODE
+    mode = os.environ.get(_MODE, "").lower()
+    if mode not in _MODES or _KUBERNETES in os.environ:
+        return None
+    uses_token = mode == _TOKEN_MODE if mode else is_local
     token = _token() if uses_token else None
     if not _is_refused(host, port, token):
         return None
@@ -46,7 +51,7 @@ def token_problem(host: str, port: int, is_local: bool) -> str | None:
     return f"it wants an authentication token, which is not sent{_then(mode)}"
 
 
-def _then(mode: str | None) -> str:
+def _then(mode: str) -> str:
     return "" if mode == _TOKEN_MODE else "; set RAY_AUTH_MODE=token"
 
 
@@ -57,7 +62,7 @@ def _token() -> str | None:
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     try:
         return Path(path or "~/.ray/auth_token").expanduser().read_text(encoding="ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
+    except (OSError, RuntimeError, UnicodeDecodeError):
         return None
 
 

@@ -203,7 +203,7 @@ class Execution:
 
     @property
     def waiting_for(self) -> str | None:
-        """What keeps the job from running, such as room on the cluster; None: nothing."""
+        """What the job or its rescale waits for, such as room on the cluster; None: nothing."""
         return self._slots.waiting_for
 
     @property

@@ -39,7 +39,7 @@ def job_info(
     Args:
         job_id, name, status: which one, and where it is in its life.
         since_ms, started_ms: when it came to this status, and when its manager started.
-        waiting_for: what keeps it from running, such as room on the cluster; None: nothing.
+        waiting_for: what it or its rescale waits for, such as room on the cluster; None: nothing.
         attempt: number of the newest attempt.
         graph: None before it is planned.
         deployed: of each subtask, the attempt that it belongs to and the checkpoint that this went on from.

@@ -18,7 +18,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError
-from penstock.savepoints.content import Data, whole
+from penstock.savepoints.content import Data, joined
 from penstock.savepoints.paths import check_path, join_url
 from penstock.savepoints.storage import BlobExistsError, BlobStore
 from penstock.savepoints.storage import open_blobs as open_lasting_blobs
@@ -77,11 +77,11 @@ class RayBlobs:
 
     def put(self, path: str, data: Data) -> None:
         full = self._path(path)
-        self._ask(lambda actor: actor.put.remote(full, bytes(whole(data))))
+        self._ask(lambda actor: actor.put.remote(full, joined(data)))
 
     def create(self, path: str, data: Data) -> None:
         full = self._path(path)
-        if not self._ask(lambda actor: actor.create.remote(full, bytes(whole(data)))):
+        if not self._ask(lambda actor: actor.create.remote(full, joined(data))):
             raise BlobExistsError(f"{join_url(self.url, path)} is there already, written by another")
 
     def get(self, path: str) -> pa.Buffer:

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Push, ReceivingEnd, SendingEnd
 from penstock.actors.results import Fetched, ResultBuffer
+from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.store import JobStore, RestorePlan
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
@@ -26,7 +27,6 @@ from penstock.engine.errors import PenstockError, located
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task
-from penstock.engine.task.checkpoints import LATER_CAPTURED
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel, Message
@@ -241,7 +241,7 @@ class RunningTask:
 
     def _expect(self, barrier: Barrier) -> None:
         if not self._task.expect(barrier):
-            self._answer_from_any_thread(barrier.checkpoint, Declined(LATER_CAPTURED))
+            self._answer_from_any_thread(barrier.checkpoint, Declined("", AbortReason.OVERTAKEN))
 
     def _answer_from_any_thread(self, checkpoint: int, answer: Answer) -> None:
         self._loop.call_soon_threadsafe(self._answer, checkpoint, answer)

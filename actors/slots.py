@@ -65,7 +65,7 @@ class Slots:
             self._slots.append(_Slot(bundle, group))
         try:
             await self.placed(range(kept, len(bundles)))
-        except ClusterError:
+        except BaseException:
             # They would take the room as soon as there is some, and be taken for slots that are there.
             for slot in self._slots[kept:]:
                 remove_placement_group(slot.group)
@@ -88,15 +88,17 @@ class Slots:
         if await asyncio.to_thread(_all_ready, groups, min(deadline, time.monotonic() + _AT_ONCE_SECONDS)):
             return
         # Whether the cluster is about to grow, by itself or by hand, nobody can tell.
-        shortage = await asyncio.to_thread(_shortage, [slot.bundle for slot in self._slots])
-        self.waiting_for = f"room for {len(self._slots)} slots, for up to {self._timeout_s:g} s: {shortage}"
+        bundles = [slot.bundle for slot in self._slots]
+        shortage = await asyncio.to_thread(_shortage, bundles)
+        self.waiting_for = f"room for {len(bundles)} slots, for up to {self._timeout_s:g} s: {shortage}"
         try:
             there_is_room = await asyncio.to_thread(_all_ready, groups, deadline)
         finally:
             self.waiting_for = None
         if not there_is_room:
+            shortage = await asyncio.to_thread(_shortage, bundles)
             raise ClusterError(
-                f"no room for {len(self._slots)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
+                f"no room for {len(bundles)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
                 "or slot_cpus, or add nodes (a cluster embedded by an earlier job keeps its size until ray.shutdown())"
             )
 
@@ -138,7 +140,6 @@ def _shortage(bundles: Sequence[Mapping[str, float]]) -> str:
     names = dict.fromkeys(name for bundle in bundles for name in bundle)
     needed = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     wanted = ", ".join(f"{amount:g} {name}" for name, amount in needed.items())
-    held = ", ".join(f"{there.get(name, 0):g} {name} ({free.get(name, 0):g} free)" for name in needed)
-    return f"they need {wanted}, and the whole cluster has {held}"
+    held = ", ".join(f"{there.get(name, 0):g} {name}" for name in needed)
+    return f"they need {wanted}, and the whole cluster has {held} for all of its jobs"

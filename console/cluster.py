@@ -15,7 +15,6 @@ from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.job_folders import DEFAULT_FOLDER
 from penstock.savepoints.storage import check_writable, normalise_url, open_blobs
 
-ON_THIS_MACHINE: Final = "auto"
 _DEFAULT_STORAGE: Final = str(DEFAULT_FOLDER / "checkpoints")
 _SHARED: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "gpfs", "beegfs", "9p", "virtiofs", "afs", "fuse"}
@@ -31,7 +30,7 @@ def connect_to_running(address: str | None) -> None:
     """
     import ray
 
-    from penstock.actors.cluster import connect
+    from penstock.actors.cluster import ON_THIS_MACHINE, connect
 
     named = None if address == ON_THIS_MACHINE else address or os.environ.get("RAY_ADDRESS") or None
     # Of a cluster that it finds by itself, Ray uses the token unasked.
@@ -44,6 +43,8 @@ def connect_if_running(address: str | None) -> None:
     Raises:
         ClusterError: the one that is named cannot be reached.
     """
+    from penstock.actors.cluster import ON_THIS_MACHINE
+
     if address not in (None, ON_THIS_MACHINE):
         connect_to_running(address)
         return

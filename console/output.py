@@ -86,9 +86,10 @@ def message_of(error: BaseException, tracebacks: bool) -> str:
     text = redact(error.format_message() if isinstance(error, TyperException) else str(error)) or type(error).__name__
     if not tracebacks and _TRACEBACK in text:
         text = f"{text.split(_TRACEBACK)[0].rstrip()}\n(--traceback shows where)"
+    said, mark, lines = text.partition(_TRACEBACK)
     for argument, option in _OPTIONS.items():
-        text = text.replace(argument, f"{argument} ({option})")
-    return text
+        said = said.replace(argument, f"{argument} ({option})")
+    return said + mark + lines
 
 
 def time_text(milliseconds: object) -> str:

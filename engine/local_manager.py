@@ -26,6 +26,7 @@ from penstock.engine.checkpointing.coordinator import (
     Trigger,
 )
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
+from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import JobStore, RestorePlan, SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
@@ -44,7 +45,6 @@ from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import JobStatus, transition
 from penstock.engine.local_attempt import LocalAttempt
 from penstock.engine.local_mail import LetterKind, Mailbox
-from penstock.engine.task.checkpoints import LATER_CAPTURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,13 +434,14 @@ class LocalManager:
         if not self._runs(attempt):
             return
         try:
-            if not self.attempt.task(place).expect(barrier):
-                self._decline(attempt, barrier.checkpoint, place, LATER_CAPTURED)
+            is_in_time = self.attempt.task(place).expect(barrier)
             self._collect(place)
         except (Exception, SystemExit) as error:
             self.fail(error, place)
             return
         self.attempt.wake_place(place)
+        if not is_in_time:
+            self._decline(attempt, barrier.checkpoint, place, "", AbortReason.OVERTAKEN)
 
     def _runs(self, attempt: int) -> bool:
         return self.status is JobStatus.RUNNING and self.attempt.number == attempt
@@ -469,8 +470,11 @@ class LocalManager:
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         self._obey(self.coordinator.acknowledge(attempt, checkpoint, place, handle, now, now_ms)[1])
 
-    def _decline(self, attempt: int, checkpoint: int, place: Place, message: str) -> None:
-        self._obey(self.coordinator.decline(attempt, checkpoint, place, message, self._clock.monotonic())[1])
+    def _decline(
+        self, attempt: int, checkpoint: int, place: Place, message: str, reason: AbortReason = AbortReason.DECLINED
+    ) -> None:
+        now = self._clock.monotonic()
+        self._obey(self.coordinator.decline(attempt, checkpoint, place, message, now, reason)[1])
 
     def _store(self, checkpoint: CompletedCheckpoint) -> None:
         assert self._folder is not None

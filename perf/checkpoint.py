@@ -60,7 +60,7 @@ _SIZES: Final = {"10 MB": 10, "100 MB": 100, "1 GB": 1000}
 _CHURNS: Final = (0.1, 0.01)
 _LEAST_CYCLES: Final = 2
 """A measurement is a whole number of intervals, so that each has its share of checkpoints."""
-_LOOKS: Final = 20
+_LOOKS: Final = 8
 """How often a job is asked within an interval."""
 _SETTLING_SECONDS: Final = 0.1
 """For so long after a checkpoint the caches hold what it left."""
@@ -197,7 +197,7 @@ def _measured(case: Case, options: Options) -> Result:
         "events_per_second_without": summary([_rate(off) for off in without]),
         "loss_percent": summary(losses([(_rate(off.reading), _rate(on.reading)) for off, on in pairs])),
         "loss_cpu_percent": summary(losses([(_cpu_rate(off.reading), _cpu_rate(on.reading)) for off, on in pairs])),
-        "loss_within_percent": summary(losses([calm_and_whole(on.progress, on.checkpoints) for _, on in pairs])),
+        "loss_within_percent": summary(losses([calm_and_whole(on.progress, on.known) for _, on in pairs])),
         **of_records(records),
     }
     return DetailedResult(result.name, result.variant, result.ours, result.spread, result.readings, figures)
@@ -263,11 +263,13 @@ class Run:
         reading: of the whole.
         progress: how far it was when, several times an interval.
         checkpoints: those that were triggered and completed while it was measured.
+        known: all that the job remembers, those that failed among them.
     """
 
     reading: Reading
     progress: Sequence[Progress]
     checkpoints: Sequence[Info]
+    known: Sequence[Info]
 
 
 def _run(case: Case, options: Options, interval: float | None) -> Run:
@@ -292,9 +294,12 @@ def _run(case: Case, options: Options, interval: float | None) -> Run:
                     samples.append(sampler.sample())
             info = job.info() if interval is not None else None
         history = [] if info is None else [record for record in completed(info) if record["triggered_ms"] >= since]
+        known = [] if info is None else info["checkpoints"]["history"]
+        if known and known[0]["triggered_ms"] > since + 2000 * case.interval:
+            raise BenchmarkError(f"{_NAME}, {case.variant}: a job remembers {len(known)} checkpoints; measure for less")
         if interval is not None and not history:
             raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
-        return Run(reading(samples), progress, history)
+        return Run(reading(samples), progress, history, known)
 
 
 def measured_seconds(seconds: float, interval: float) -> float:

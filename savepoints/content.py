@@ -38,7 +38,12 @@ def parts_of(data: Data) -> Sequence[memoryview]:
 def whole(data: Data) -> memoryview:
     """A content in one piece; copied if there are several."""
     parts = parts_of(data)
-    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+    return parts[0] if len(parts) == 1 else memoryview(joined(data))
+
+
+def joined(data: Data) -> bytes:
+    """A content as bytes of its own."""
+    return b"".join(parts_of(data))
 
 
 def length_of(data: Data) -> int:

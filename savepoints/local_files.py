@@ -91,12 +91,13 @@ def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> Sequence[memor
     flags = fcntl.fcntl(out, fcntl.F_GETFL)
     try:
         fcntl.fcntl(out, fcntl.F_SETFL, flags | _DIRECT)
-        with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
-            for filled in _fill(view, parts):
-                if filled < _BLOCK:
-                    return [memoryview(bytes(view[:filled]))]
+        # An error keeps what it could not write: the block is closed when nothing refers to it any more.
+        view = memoryview(mmap.mmap(-1, _BLOCK))
+        rest = 0
+        for rest in _fill(view, parts):
+            if rest == _BLOCK:
                 _write_all(out, view)
-        return []
+        return [view[:rest]]
     except OSError:
         # This file system cannot; or the disk is full, which the other way reports as what it is.
         out.seek(0)

@@ -133,7 +133,7 @@ class RetryingBlobs:
         try:
             self._retry(lambda: self.inner.create(path, data))
         except BlobExistsError:
-            if bytes(whole(self.get(path))) != bytes(whole(data)):
+            if whole(self.get(path)) != whole(data):
                 raise
 
     def get(self, path: str) -> pa.Buffer:

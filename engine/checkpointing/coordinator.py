@@ -282,7 +282,13 @@ class CheckpointCoordinator:
         return outcome, [] if pending.is_open else self._store_next()
 
     def decline(
-        self, attempt: int, checkpoint: int, place: Place, message: str, now: float
+        self,
+        attempt: int,
+        checkpoint: int,
+        place: Place,
+        message: str,
+        now: float,
+        reason: AbortReason = AbortReason.DECLINED,
     ) -> tuple[Acknowledgement, list[Instruction]]:
         """A subtask cannot take its part, for the reason `message`: the checkpoint is aborted."""
         pending = self._pending.get(checkpoint)
@@ -293,7 +299,7 @@ class CheckpointCoordinator:
         if outcome is not Acknowledgement.SUCCESS:
             return outcome, []
         where = f"task {place[0]} subtask {place[1]}: {message}"
-        return outcome, _failure_last(self._abort(pending, AbortReason.DECLINED, where, now))
+        return outcome, _failure_last(self._abort(pending, reason, where, now))
 
     def on_stored(self, checkpoint: int, now: float) -> list[Instruction]:
         """The manifest is there: the checkpoint counts. A second report is ignored."""

@@ -21,8 +21,6 @@ from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.router import Router
 from penstock.engine.task.source_head import SourceHead
 
-LATER_CAPTURED: Final = "a later checkpoint was captured first"
-"""Why a task that has ended cannot take part any more."""
 _REMEMBERED: Final = 1000
 """A checkpoint that is older than the newest by this much has been dealt with."""
 

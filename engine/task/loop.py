@@ -142,7 +142,10 @@ class Task:
         self._checkpoints.open(restored)
 
     def expect(self, barrier: Barrier) -> bool:
-        """Take part in a checkpoint. False: it cannot, as it has captured for a later one.
+        """Take part in a checkpoint, unless a source has given a later barrier already.
+
+        Returns:
+            False where the task has ended, and captured for a later checkpoint: it takes no part.
 
         This and all calls below come between steps, from the thread that steps; then step.
         """

@@ -169,3 +169,16 @@ def test_figures_are_shown_below_the_table(monkeypatch: pytest.MonkeyPatch, caps
     assert "loss_percent: 1.5 (1.5 to 1.5; 1 readings)" in shown
     assert "written_mb: none" in shown
     assert "keys: 7" in shown
+
+
+def test_the_loss_within_a_run_leaves_out_what_is_near_a_checkpoint() -> None:
+    rows = [0, 10, 20, 22, 24, 34, 44]
+    progress = [checkpoint.Progress(100.0 + 0.5 * step, count) for step, count in enumerate(rows)]
+    under_way = {"triggered_ms": 101_100, "duration_ms": 300.0}
+    behind = {"triggered_ms": 101_550, "duration_ms": 0.0}
+    before_it_began = {"triggered_ms": 90_000, "duration_ms": 200.0}
+    calm, whole = checkpoint.calm_and_whole(progress, [before_it_began, under_way, behind])
+    assert calm == pytest.approx(20.0)
+    assert whole == pytest.approx(44 / 3)
+    assert checkpoint.calm_and_whole(progress, [{"triggered_ms": 100_000, "duration_ms": 9000.0}]) == (0.0, 44 / 3)
+    assert checkpoint.calm_and_whole([], []) == (0.0, 0.0)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.engine.errors import CheckpointError
 from penstock.savepoints import local_files
 from penstock.savepoints.content import Pieces
 from penstock.savepoints.local_files import write_synced
+from penstock.savepoints.storage import LocalBlobs
 
 _DATA = os.urandom((6 << 20) + 5)
 _PIECES = Pieces((_DATA[:3], _DATA[3 : 2 << 20], _DATA[2 << 20 :]))
@@ -32,25 +36,60 @@ def test_a_file_system_without_direct_writes_is_written_all_the_same(
     assert (tmp_path / "a").read_bytes() == _DATA
 
 
-def test_what_was_written_in_part_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, calls = local_files._write_all, []
+class Failing(io.FileIO):
+    """A file whose writes are short from some call on, and then fail, while it is written past the page cache."""
 
-    def breaks_off(out: io.FileIO, part: Any) -> None:
-        calls.append(len(part))
-        if len(calls) == 2:
-            out.write(part[:512])
-            raise OSError(22, "Invalid argument")
-        write(out, part)
+    def __init__(self, path: str, mode: str, error: int, always: bool) -> None:
+        super().__init__(path, mode)
+        self._error, self._always = error, always
+        self.calls = 0
+        self.flags: list[int] = []
 
-    monkeypatch.setattr(local_files, "_write_all", breaks_off)
+    def write(self, data: Any) -> int:
+        self.calls += 1
+        direct = bool(self.flags and self.flags[-1] & local_files._DIRECT)
+        if self.calls == 3 and direct:
+            return super().write(data[:512])
+        if self.calls > 3 and (direct or self._always):
+            raise OSError(self._error, os.strerror(self._error))
+        return super().write(data)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bool], list[Failing]]:
+    """Makes the files that are written from now on fail, and believe that direct writes are possible."""
+    opened: list[Failing] = []
+
+    def told(file: Failing, command: int, argument: int = 0) -> int:
+        if command == fcntl.F_SETFL:
+            file.flags.append(argument)
+        return 0
+
+    def make(error: int, always: bool) -> list[Failing]:
+        def open_failing(path: str, mode: str, buffering: int) -> Failing:
+            opened.append(Failing(path, mode, error, always))
+            return opened[-1]
+
+        monkeypatch.setattr(fcntl, "fcntl", told)
+        monkeypatch.setattr(local_files, "_DIRECT", 0o40000)
+        monkeypatch.setattr(local_files, "open", open_failing, raising=False)
+        return opened
+
+    return make
+
+
+def test_what_was_written_in_part_is_written_again(
+    tmp_path: Path, failing: Callable[[int, bool], list[Failing]]
+) -> None:
+    opened = failing(errno.EINVAL, False)
     write_synced(str(tmp_path / "a"), _PIECES)
     assert (tmp_path / "a").read_bytes() == _DATA
+    assert opened[0].calls > 4
+    assert opened[0].flags == [local_files._DIRECT, 0]
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(out: io.FileIO, part: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(local_files, "_write_all", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_synced(str(tmp_path / "a"), _PIECES)
+def test_a_full_disk_is_told(tmp_path: Path, failing: Callable[[int, bool], list[Failing]]) -> None:
+    failing(errno.ENOSPC, True)
+    with pytest.raises(CheckpointError, match=r"a cannot be written: No space left on device; the disk is full"):
+        LocalBlobs(str(tmp_path)).put("a", _PIECES)
+    assert list(tmp_path.iterdir()) == []

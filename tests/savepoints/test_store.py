@@ -305,7 +305,7 @@ def test_a_savepoint_without_a_folder_is_refused(local: FolderJobStore, tmp_path
     with pytest.raises(CheckpointError, match=r"a savepoint of job 'job' has no folder: name one"):
         local.savepoint_target(1, None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"a savepoint of job 'job' cannot be written: .*file cannot be used"):
+    with pytest.raises(CheckpointError, match=r"a savepoint of job 'job' cannot be written: .*file cannot be written"):
         local.savepoint_target(1, str(tmp_path / "file"))
     with pytest.raises(CheckpointError, match=r"no storage is called 'ftp'"):
         local.savepoint_target(1, "ftp://host")

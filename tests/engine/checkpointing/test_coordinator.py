@@ -280,6 +280,14 @@ class TestFailures:
         job.start()
         assert self.fail(job, 10.0) == []
 
+    def test_one_that_a_later_one_overtook_fails_no_job(self) -> None:
+        job = running(tolerable_failures=0)
+        job.trigger(1.0)
+        _, (aborted,) = job.coordinator.decline(1, 1, PLACES[0], "", 1.0, AbortReason.OVERTAKEN)
+        assert isinstance(aborted, NotifyAborted)
+        assert aborted.reason is AbortReason.OVERTAKEN
+        assert job.trigger(2.0).barrier.checkpoint == 2
+
     def test_several_at_once_fail_it_once(self) -> None:
         job = running(max_concurrent=2, timeout_ms=1500)
         job.trigger(1.0)
