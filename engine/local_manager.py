@@ -357,7 +357,7 @@ class LocalManager:
         Raises:
             CheckpointError: the job has no storage, or does not run.
         """
-        if self._draining is not None and not self.attempt.all_finished:
+        if self._draining is not None and not (kind is SnapshotKind.SUSPEND and self.attempt.all_finished):
             raise CheckpointError(f"job {self._program.name!r} is being drained; its last checkpoint is the next")
         return self._request(kind, directory, self._begin_last if kind is SnapshotKind.SUSPEND else _nothing)
 

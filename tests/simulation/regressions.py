@@ -30,6 +30,9 @@ REGRESSIONS = (
     Regression("bank", 46, "a manager that had been replaced removed the manifest that its successor was reading"),
     Regression("rules", 87, "a job was rescaled while it stopped with a savepoint, and began again from before it"),
     Regression("windows", 1, "a savepoint that stopped the job was stored while the attempt failed: a new one began"),
+    Regression(
+        "sequences", 32461, "a second job began from a savepoint behind a drained one, and was judged as if whole"
+    ),
 )
 
 

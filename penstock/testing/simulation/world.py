@@ -306,7 +306,9 @@ class _World:
         self._check(job.case.check_drained if ended_early and job.case.check_drained else job.case.check)
         self._check_folder(real)
         if job.savepoint is not None and job.branch is not None:
-            waiting.append(self._new_job(job.branch, job.savepoint))
+            branch = self._new_job(job.branch, job.savepoint)
+            branch.ends_early = job.ends_early
+            waiting.append(branch)
         self._misfortunes.forget()
         return None
 
