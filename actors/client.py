@@ -32,6 +32,7 @@ from penstock.engine.metrics import JobMetrics, report
 _FETCH_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.1
 DEFAULT_NAME: Final = "penstock job"
 """The name of jobs whose user gave none: any number of them may run at once."""
 
@@ -261,6 +262,41 @@ class RayJob(JobHandle):
             return JobStatus(ray.get(self._manager.status.remote(), timeout=_CANCEL_SECONDS))
         except RayError:
             return JobStatus.RESTARTING
+
+    def wait_until_started(self, tell: Callable[[str], None]) -> JobStatus:
+        """Return when all subtasks run with what they were restored from, or a failure is being got over.
+
+        Args:
+            tell: told what the job waits for, or why its start is tried again.
+
+        Returns:
+            where the job is then.
+
+        Raises:
+            PenstockError: why the job failed.
+            JobCancelledError: somebody has cancelled it.
+        """
+        told = None
+        while not (status := self.status()).ended:
+            try:
+                info = self.info()
+            except WorkerLostError:
+                # Its manager is being restarted.
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            status, waiting_for = JobStatus(info["status"]), info["waiting_for"]
+            if status is JobStatus.RESTARTING and info["restart_history"]:
+                tell(f"could not be started, and is tried again: {info['restart_history'][-1]['cause']}")
+            if status not in (JobStatus.CREATED, JobStatus.DEPLOYING) and not status.ended:
+                return status
+            if waiting_for not in (None, told):
+                tell(f"waiting for {waiting_for}")
+                told = waiting_for
+            time.sleep(_LOOK_SECONDS)
+        if status is JobStatus.FAILED and self._error is not None:
+            raise self._error
+        self.raise_if_ended_badly()
+        return status
 
     def metrics(self) -> JobMetrics:
         if self._report is None:

@@ -249,12 +249,14 @@ class JobManager:
             PenstockError: the strategy, or the failure, does not.
         """
         chosen = self._region(failed.place)
-        restart = self._restarts.on_failure(str(failed.error), chosen, failed.at)
         self._interrupt(failed.error)
+        restart: Restart | None = None
         while True:
             delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
             if delay is None:
                 raise failed.error
+            # A failure that ends the job is no restart.
+            restart = restart or self._restarts.on_failure(str(failed.error), chosen, failed.at)
             if self._status is not JobStatus.RESTARTING:
                 self._move(JobStatus.RESTARTING)
             await self._execution.cancel(chosen)

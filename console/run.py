@@ -158,18 +158,26 @@ def _keep_by_default(env: StreamEnvironment, name: str) -> None:
 
 
 def _detach(prepared: _Prepared, output: Output) -> None:
+    from penstock.actors.client import RayJob
+
     with output.progress(f"starting {prepared.name}"):
         job = prepared.env.submit(prepared.name, detached=True)
-    _say_dropped(job, output)
-    job_id = getattr(job, "job_id", None)
+        assert isinstance(job, RayJob)
+        _say_dropped(job, output)
+        try:
+            # What its state is like, only the subtasks find out.
+            status = job.wait_until_started(output.say)
+        except KeyboardInterrupt:
+            output.say(f"job {job.name} goes on without this command; `penstock cancel {job.name}` ends it")
+            raise
     document = {
-        "id": job_id,
+        "id": job.job_id,
         "name": job.name,
-        "status": job.status().value,
+        "status": status.value,
         "detached": True,
         "dropped_operators": list(job.dropped_operators),
     }
-    output.result(document, f"job {job.name} ({job_id}) is started; `penstock info {job.name}` shows it")
+    output.result(document, f"job {job.name} ({job.job_id}) is {status.value}; `penstock info {job.name}` shows it")
 
 
 def _attach(prepared: _Prepared, output: Output) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -115,6 +116,26 @@ def test_a_detached_job_outlives_the_command_and_can_be_cancelled(jobs: Penstock
     # One that has ended is not what anybody means.
     mistyped = jobs("info", "alon")
     assert "no job 'alon'; no job is running on this cluster" in mistyped.err
+
+
+def test_a_job_is_started_when_its_state_is_there_and_not_before(jobs: Penstock, folder: Path) -> None:
+    storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
+    run = ["run", "-d", "-p", "1", "--json", storage, f"-Dexecution.checkpointing.savepoint-dir={folder}/savepoints"]
+    assert jobs(*run, "numbers_flow.py:flow").document["status"] == "running"
+    savepoint = Path(urlsplit(jobs("stop", "numbers_flow", "--json").document["savepoint"]).path)
+    damaged = min((savepoint / "data").iterdir())
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+
+    failed = jobs(*run, "-s", str(savepoint), "-Dpipeline.name=damaged", "numbers_flow.py:flow")
+    assert (failed.code, failed.document["error"]["type"]) == (1, "CheckpointCorruptError")
+    assert damaged.name in failed.err
+    # It has never been restarted, and says once why it failed.
+    (listed,) = [job for job in jobs("list", "--json").document if job["name"] == "damaged"]
+    assert (listed["status"], listed["restarts"]) == ("failed", 0)
+    shown = " ".join(jobs("info", "damaged").out.split())
+    assert (shown.count(damaged.name[:40]), shown.count("error:")) == (1, 1)
 
 
 def test_a_rescale_that_waits_for_room_says_so_in_numbers(jobs: Penstock, folder: Path) -> None:
