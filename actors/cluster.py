@@ -9,6 +9,8 @@ import logging
 import math
 import os
 import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import ray
@@ -47,11 +49,11 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     # Ray runs workers at a low priority, which costs latency where anything else runs on the machine.
     os.environ.setdefault("RAY_worker_niceness", "0")
     if address is not None:
-        _check(address)
+        named = _checked(address)
         try:
-            ray.init(address=address, logging_level=logging.WARNING, log_to_driver=log_to_driver)
+            ray.init(address=named, logging_level=logging.WARNING, log_to_driver=log_to_driver)
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
-            raise ClusterError(f"no Ray cluster can be reached at {address!r}: {error}") from error
+            raise ClusterError(f"no Ray cluster can be reached at {named!r}: {error}") from error
         return
     ray.init(
         address="local",
@@ -62,43 +64,78 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     )
 
 
-def cluster_here() -> str | None:
-    """The address of the cluster that was started last on this machine, if it answers.
+@dataclass(frozen=True, slots=True)
+class ClustersHere:
+    """What there is on this machine.
 
-    Ray itself would wait for minutes for one that has been killed.
+    Args:
+        address: of the cluster that can be used: of several the one that `ray start` has started last; None: of none.
+        refused: why others cannot, where none can: address, reason and what to do.
     """
-    from ray._private.services import canonicalize_bootstrap_address
 
-    try:
-        found = canonicalize_bootstrap_address(ON_THIS_MACHINE)
-        socket.create_connection(_host_and_port(str(found)), _ANSWER_SECONDS).close()
-    except (OSError, ValueError):
-        return None
-    return found
+    address: str | None
+    refused: Sequence[str] = ()
 
 
-def _check(address: str) -> None:
-    """Refuse at once what Ray would try for long.
+def clusters_here() -> ClustersHere:
+    """Look for the clusters of this machine: that which Ray has noted, and those whose processes run.
+
+    What is noted may have ended, and what runs may be somebody else's. Ray itself would wait for minutes for one, and
+    take the other or not as it happens.
+    """
+    from ray._private.services import find_bootstrap_address, find_gcs_addresses
+
+    find_gcs_addresses.cache_clear()
+    noted = find_bootstrap_address(None)
+    refused = []
+    for address in dict.fromkeys([*([noted] if noted else []), *sorted(find_gcs_addresses())]):
+        try:
+            host, port = _host_and_port(address)
+            socket.create_connection((host, port), _ANSWER_SECONDS).close()
+        except (OSError, ValueError):
+            continue
+        problem = token_problem(host, port, is_local=True)
+        if problem is None:
+            return ClustersHere(address)
+        refused.append(f"the Ray cluster at {address}, on this machine, cannot be used: {problem}")
+    return ClustersHere(None, refused)
+
+
+def _checked(address: str) -> str:
+    """The address to give to Ray; refuses at once what Ray would try for long.
 
     Raises:
         ClusterError: there is no cluster on this machine, or it wants a token that this process does not have.
     """
-    named: str | None = os.environ.get("RAY_ADDRESS") or ON_THIS_MACHINE if address == ON_THIS_MACHINE else address
-    is_local = named == ON_THIS_MACHINE
-    if is_local:
-        named = cluster_here()
-    if named is None:
-        raise ClusterError(
-            "no Ray cluster is running on this machine; start one with `ray start --head`, or give its address"
-        )
+    named = os.environ.get("RAY_ADDRESS") or address if address == ON_THIS_MACHINE else address
+    if named == ON_THIS_MACHINE:
+        return _address_here()
     if "://" in named:
-        return
+        return named
     try:
         host, port = _host_and_port(named)
     except ValueError:
-        return
-    if problem := token_problem(host, port, is_local):
+        return named
+    if problem := token_problem(host, port, is_local=False):
         raise ClusterError(f"the Ray cluster at {named} cannot be used: {problem}")
+    return named
+
+
+def _address_here() -> str:
+    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+
+    here = clusters_here()
+    if here.address is not None:
+        # As Ray does for one that it finds by itself.
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        return here.address
+    if here.refused:
+        raise ClusterError(
+            f"{'; '.join(here.refused)}; or start one with `ray start --head`, or give the address of another"
+        )
+    raise ClusterError(
+        "no Ray cluster is running on this machine; start one with `ray start --head`, or give its address"
+    )
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

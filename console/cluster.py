@@ -6,6 +6,7 @@ Commands on jobs need a cluster that is running; `run` makes do without one unle
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -37,21 +38,28 @@ def connect_to_running(address: str | None) -> None:
     connect(named if named is not None or ray.is_initialized() else ON_THIS_MACHINE, 0)
 
 
-def connect_if_running(address: str | None) -> None:
-    """Connect to the cluster that is named, or to the one on this machine if there is one.
+def connect_if_usable(address: str | None, tell: Callable[[str], None]) -> None:
+    """Connect to the cluster that is named, or to one on this machine if there is one that can be used.
+
+    Args:
+        address: of the cluster; None: RAY_ADDRESS, else whatever there is.
+        tell: told of those on this machine that cannot be used, where there are no others.
 
     Raises:
         ClusterError: the one that is named cannot be reached.
     """
-    from penstock.actors.cluster import ON_THIS_MACHINE
+    import ray
 
-    if address not in (None, ON_THIS_MACHINE):
+    from penstock.actors.cluster import ON_THIS_MACHINE, clusters_here
+
+    if ray.is_initialized() or address not in (None, ON_THIS_MACHINE) or os.environ.get("RAY_ADDRESS"):
         connect_to_running(address)
         return
-    try:
+    here = clusters_here()
+    if here.address is not None:
         connect_to_running(None)
-    except ClusterError:
-        return
+    elif here.refused:
+        tell(f"the job gets a cluster of its own, as {'; '.join(here.refused)}")
 
 
 def is_connected() -> bool:

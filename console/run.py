@@ -16,7 +16,7 @@ import typer
 
 from penstock.configuration import Configuration, configured, conflicts, raise_problems
 from penstock.configuration_keys import Settings
-from penstock.console.cluster import connect_if_running, connect_to_running, hosts, is_connected, storage_problems
+from penstock.console.cluster import connect_if_usable, connect_to_running, hosts, is_connected, storage_problems
 from penstock.console.flows import Flow, build, load_flow, send_by_value
 from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
 from penstock.console.output import Output
@@ -71,7 +71,7 @@ def run(
         "penstock.address": address,
     }
     found = load_flow(flow)
-    prepared = _prepare(found, flow, gather(config, os.environ, define or []), options, detached)
+    prepared = _prepare(found, flow, gather(config, os.environ, define or []), options, detached, output)
     if detached:
         _detach(prepared, output)
     else:
@@ -79,7 +79,7 @@ def run(
 
 
 def _prepare(
-    flow: Flow, text: str, configuration: Configuration, options: Mapping[str, Any], detached: bool
+    flow: Flow, text: str, configuration: Configuration, options: Mapping[str, Any], detached: bool, output: Output
 ) -> _Prepared:
     """The program with its settings, all of which were checked; the cluster is connected."""
     if isinstance(flow.target, StreamEnvironment):
@@ -95,7 +95,7 @@ def _prepare(
     if runtime == "local" and detached:
         raise typer.BadParameter("a local job lives in this process; leave out -d, or --local")
     if runtime == "ray":
-        _connect(settings.address or env.address, detached)
+        _connect(settings.address or env.address, detached, output)
     machines = hosts() if runtime == "ray" else 1
     raise_problems([*problems, *_problems_together(settings, env, runtime, machines)])
     env.configure({key: given.value for key, given in configuration.values.items()})
@@ -125,9 +125,9 @@ def _problems_together(settings: Settings, env: StreamEnvironment, runtime: str,
     return storage_problems(config.checkpoints, runtime, machines)
 
 
-def _connect(address: str | None, detached: bool) -> None:
+def _connect(address: str | None, detached: bool, output: Output) -> None:
     if not detached:
-        connect_if_running(address)
+        connect_if_usable(address, output.say)
         return
     try:
         connect_to_running(address)

@@ -169,3 +169,24 @@ def test_an_attached_job_runs_to_its_end(jobs: Penstock) -> None:
     done = jobs("run", "--json", "-p", "1", "numbers_flow.py:printing")
     assert (done.code, done.document["status"]) == (0, "finished")
     assert "1" in done.err
+
+
+def test_an_attached_job_has_a_cluster_of_its_own_where_that_of_the_machine_refuses(
+    folder: Path, jobs: Penstock
+) -> None:
+    # The command has another home, so another token than the cluster that these tests run on.
+    code = "from penstock.console.main import main; main()"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "-p", "1", "numbers_flow.py:printing"],
+        cwd=folder,
+        env={**environment, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, "1" in done.stdout) == (0, True), done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if "a cluster of its own" in line]
+    assert "the Ray cluster at" in said
+    assert "it wants an authentication token" in said

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock import DataGenSource, RandomInt, StreamEnvironment, count
+from penstock.actors.cluster import ClustersHere
 from penstock.console import cluster
 from penstock.console.cluster import is_local, storage_problems
 from penstock.engine.checkpointing.config import CheckpointConfig
@@ -83,13 +84,25 @@ def test_the_example_of_the_page_runs(penstock: Penstock, folder: Path) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_none(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.actors.cluster.cluster_here", lambda: None)
+    monkeypatch.setattr("penstock.actors.cluster.clusters_here", lambda: ClustersHere(None))
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for command in (["list"], ["info", "orders"], ["stop", "orders"]):
         done = penstock(*command, "--json")
         assert (done.code, done.document["error"]["type"]) == (1, "ClusterError")
         assert "no Ray cluster is running on this machine; start one with `ray start --head`" in done.err
+
+
+def test_a_cluster_that_wants_another_token_is_named_and_what_to_do(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ClustersHere(None, ["the Ray cluster at 10.0.0.7:6379, on this machine, cannot be used: it wants a token"])
+    monkeypatch.setattr("penstock.actors.cluster.clusters_here", lambda: here)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    done = penstock("list", "--json")
+    assert (done.code, done.document["error"]["type"]) == (1, "ClusterError")
+    assert f"{here.refused[0]}; or start one with `ray start --head`, or give the address of another" in done.err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Which cluster of this machine is taken: never one that has ended or is somebody else's, as long as another is there."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import ray
+
+from penstock.actors.cluster import ClustersHere, clusters_here, connect
+from penstock.engine.errors import ClusterError
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+@pytest.fixture
+def ended() -> str:
+    """An address at which nothing answers any more."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def _found(monkeypatch: pytest.MonkeyPatch, noted: str | None, running: list[str]) -> None:
+    class Running:
+        def __call__(self) -> frozenset[str]:
+            return frozenset(running)
+
+        def cache_clear(self) -> None:
+            """Nothing is kept."""
+
+    monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda folder: noted)
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", Running())
+
+
+def test_what_was_noted_and_has_ended_hides_no_cluster_that_runs(ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = ray.get_runtime_context().gcs_address
+    _found(monkeypatch, ended, [address])
+    assert clusters_here().address == address
+    _found(monkeypatch, None, [ended, address])
+    assert clusters_here().address == address
+    _found(monkeypatch, ended, [])
+    assert clusters_here() == ClustersHere(None, [])
+
+
+def test_one_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    address = ray.get_runtime_context().gcs_address
+    _found(monkeypatch, address, [])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    here = clusters_here()
+    assert here.address is None
+    (refused,) = here.refused
+    assert refused.startswith(f"the Ray cluster at {address}, on this machine, cannot be used: it wants an auth")
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with pytest.raises(ClusterError, match=r"copy its token here .*; or start one with `ray start --head`"):
+        connect("auto", 1)
