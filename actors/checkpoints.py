@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
@@ -17,10 +18,12 @@ from ray.exceptions import RayActorError, RayError
 from penstock.actors.capture_writer import Declined
 from penstock.actors.deployment import places
 from penstock.actors.execution import Execution
+from penstock.actors.restarts import RestartLog
 from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.coordinator import (
     AbortReason,
     CheckpointCoordinator,
+    CheckpointRecord,
     Delete,
     FailJob,
     Instruction,
@@ -51,6 +54,7 @@ class Checkpoints:
         name: of the job.
         config: the job's settings.
         execution: its subtasks.
+        restarts: those of the job, which are told with its checkpoints.
         fail: called when the job has to fail: more checkpoints failed than are tolerable, or another manager took over.
     """
 
@@ -60,6 +64,7 @@ class Checkpoints:
         name: str,
         config: JobConfig,
         execution: Execution,
+        restarts: RestartLog,
         fail: Callable[[PenstockError], None],
     ) -> None:
         self._folder = folder
@@ -67,6 +72,7 @@ class Checkpoints:
         self._name = name
         self._config = config
         self._execution = execution
+        self._restarts = restarts
         self._fail = fail
         self._coordinator: CheckpointCoordinator | None = None
         self._claiming: asyncio.Future[Claim] | None = None
@@ -79,6 +85,7 @@ class Checkpoints:
         self._background: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._fenced = False
+        self._discarded = False
         self.completed = 0
         self.latest_url: str | None = None
 
@@ -102,6 +109,8 @@ class Checkpoints:
             claim.retained,
         )
         self.completed = self.latest.checkpoint if self.latest else 0
+        if self.latest is not None and self.latest.story is not None:
+            self._restarts.go_on_from(self.latest.story)
         return claim
 
     @property
@@ -118,6 +127,21 @@ class Checkpoints:
     def latest(self) -> CompletedCheckpoint | None:
         """What the job goes on from after a failure."""
         return self.coordinator.latest
+
+    @property
+    def kept(self) -> CompletedCheckpoint | None:
+        """The newest checkpoint, unless it went with the job."""
+        return None if self._discarded else self.latest
+
+    @property
+    def savepoint_url(self) -> str | None:
+        """Where the newest savepoint is that this manager knows of."""
+        urls = [url for record in self.coordinator.history if (url := self.savepoint_of(record)) is not None]
+        return urls[-1] if urls else None
+
+    def savepoint_of(self, record: CheckpointRecord) -> str | None:
+        """Where a savepoint is; None: it is not there, or it was taken under a manager before."""
+        return None if record.reason is not None else self._targets.get(record.checkpoint)
 
     async def restore(self, graph: PhysicalGraph) -> Restore:
         """How the subtasks of an attempt begin.
@@ -289,6 +313,8 @@ class Checkpoints:
 
     async def _write(self, checkpoint: CompletedCheckpoint) -> None:
         number = checkpoint.checkpoint
+        if checkpoint.story is not None:
+            checkpoint = replace(checkpoint, story=self._restarts.add_to(checkpoint.story))
         try:
             url = await asyncio.to_thread(self._store.complete, self._epoch, checkpoint, self._targets.get(number))
         except FencedError as error:
@@ -372,6 +398,7 @@ class Checkpoints:
             await self.settled()
             await asyncio.to_thread(self._store.finish, self._epoch, status.value, message)
             if not kept:
+                self._discarded = True
                 await asyncio.to_thread(self._store.discard)
         except Exception as error:
             # The job has ended as it has; what is left costs storage, and is begun again only if this manager dies.

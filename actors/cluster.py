@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import ray
 from ray.exceptions import RayError
@@ -83,12 +83,13 @@ def clusters_here() -> ClustersHere:
     What is noted may have ended, and what runs may be somebody else's. Ray itself would wait for minutes for one, and
     take the other or not as it happens.
     """
-    from ray._private.services import find_bootstrap_address, find_gcs_addresses
+    from ray._private import services as untyped
 
-    find_gcs_addresses.cache_clear()
-    noted = find_bootstrap_address(None)
+    services: Any = untyped
+    services.find_gcs_addresses.cache_clear()
+    noted: str | None = services.find_bootstrap_address(None)
     refused = []
-    for address in dict.fromkeys([*([noted] if noted else []), *sorted(find_gcs_addresses())]):
+    for address in dict.fromkeys([*([noted] if noted else []), *sorted(services.find_gcs_addresses())]):
         try:
             host, port = _host_and_port(address)
             socket.create_connection((host, port), _ANSWER_SECONDS).close()

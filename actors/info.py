@@ -80,7 +80,7 @@ def job_info(
             for task in tasks
         ],
         "restarts": restarts.failures,
-        "restart_history": [restart.to_dict() for restart in restarts.kept],
+        "restart_history": list(restarts.to_dicts()),
         "checkpoints": None if checkpoints is None or not checkpoints.claimed else _checkpoints(checkpoints),
     }
 
@@ -88,21 +88,22 @@ def job_info(
 def _checkpoints(checkpoints: Checkpoints) -> dict[str, Any]:
     coordinator = checkpoints.coordinator
     statistics = coordinator.statistics
-    latest = coordinator.latest
+    latest = checkpoints.kept
     return {
         "completed": statistics.completed,
         "failed": statistics.failed,
         "in_progress": statistics.in_progress,
         "latest": latest.checkpoint if latest is not None else None,
-        "latest_url": checkpoints.latest_url,
+        "latest_url": checkpoints.latest_url if latest is not None else None,
+        "savepoint_url": checkpoints.savepoint_url,
         "last_duration_ms": None if statistics.last_duration is None else round(statistics.last_duration * 1000, 1),
         "last_bytes": statistics.last_size.total,
         "last_bytes_written": statistics.last_size.new,
-        "history": [_record(record) for record in coordinator.history],
+        "history": [_record(record, checkpoints.savepoint_of(record)) for record in coordinator.history],
     }
 
 
-def _record(record: CheckpointRecord) -> dict[str, Any]:
+def _record(record: CheckpointRecord, url: str | None) -> dict[str, Any]:
     return {
         "checkpoint": record.checkpoint,
         "kind": record.kind.value,
@@ -116,4 +117,5 @@ def _record(record: CheckpointRecord) -> dict[str, Any]:
         "subtasks": record.subtasks,
         "bytes": record.size.total,
         "bytes_written": record.size.new,
+        "url": url,
     }

@@ -88,11 +88,13 @@ class JobManager:
         self._since = self._started = _now_ms()
         self._happenings: asyncio.Queue[_Happening] = asyncio.Queue()
         self._execution = Execution(job_id, program.config, self._happenings.put_nowait)
+        self._restarts = RestartLog()
         self._checkpoints = (
-            Checkpoints(folder, program.name, program.config, self._execution, self._fail) if folder else None
+            Checkpoints(folder, program.name, program.config, self._execution, self._restarts, self._fail)
+            if folder
+            else None
         )
         self._policy = RestartPolicy(default_strategy(program.config), random.Random())
-        self._restarts = RestartLog()
         self._graph: PhysicalGraph | None = None
         self._attempt = 0
         self._deployed: dict[Place, tuple[int, int]] = {}

@@ -6,17 +6,27 @@ one monotonic clock, so the clock of the machine may jump.
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import json
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.handles import JobStory
 
 KEPT: Final = 100
 """How many restarts are kept."""
+STORED: Final = 5
+"""How many of them go into each manifest."""
+LONGEST_CAUSE: Final = 160
+_DETECTED: Final = "detected_monotonic"
+_MEMBERS: Final = (
+    "kind", "cause", "at_ms", _DETECTED, "subtasks", "attempt", "checkpoint", "restore_ms", "first_output_ms"
+)  # fmt: skip
 
 
 class RestartKind(enum.Enum):
@@ -60,7 +70,7 @@ class Restart:
             "kind": self.kind.value,
             "cause": self.cause,
             "at_ms": self.at_ms,
-            "detected_monotonic": self.detected,
+            _DETECTED: self.detected,
             "subtasks": len(self.places),
             "attempt": self.attempt,
             "checkpoint": self.checkpoint,
@@ -71,15 +81,36 @@ class Restart:
 
 @dataclass(slots=True, eq=False)
 class RestartLog:
-    """The restarts of a job under one manager.
+    """The restarts of a job.
 
     Args:
         failures: how many it had to get over.
-        kept: the newest restarts, also those that were asked for.
+        kept: the newest restarts under this manager, also those that were asked for.
+        before: those under managers before it, as JSON has them; their monotonic times mean nothing any more.
     """
 
     failures: int = 0
     kept: deque[Restart] = field(default_factory=lambda: deque(maxlen=KEPT))
+    before: Sequence[Mapping[str, Any]] = ()
+
+    def go_on_from(self, story: JobStory) -> None:
+        """Tell what the manager before has told."""
+        self.failures += story.restarts
+        told = []
+        for text in story.restart_records:
+            # What another version has written may be anything.
+            with contextlib.suppress(ValueError, TypeError):
+                told.append({**dict.fromkeys(_MEMBERS), **json.loads(text)})
+        self.before = told
+
+    def add_to(self, story: JobStory) -> JobStory:
+        """The story of the job with its restarts so far."""
+        newest = [_to_text(restart) for restart in self.to_dicts()[-STORED:]]
+        return replace(story, restarts=self.failures, restart_records=tuple(newest))
+
+    def to_dicts(self) -> Sequence[Mapping[str, Any]]:
+        """The newest restarts as JSON has them, oldest first."""
+        return [*self.before, *(restart.to_dict() for restart in self.kept)][-KEPT:]
 
     def on_failure(self, cause: str, places: Sequence[Place], detected: float) -> Restart:
         """A restart begins behind a failure, noticed at `detected`, monotonic seconds."""
@@ -101,6 +132,12 @@ class RestartLog:
         for restart in self.kept:
             if restart.attempt == attempt and restart.first_output is None:
                 restart.first_output = at
+
+
+def _to_text(restart: Mapping[str, Any]) -> str:
+    cause = str(restart["cause"]).partition("\n")[0][:LONGEST_CAUSE]
+    kept = {name: restart[name] for name in _MEMBERS if name != _DETECTED}
+    return json.dumps({**kept, "cause": cause}, separators=(",", ":"))
 
 
 def _ms(since: float, until: float | None) -> float | None:

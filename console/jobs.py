@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from penstock.console.cluster import connect_to_running
+from penstock.console.job_views import job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, output_of
-from penstock.console.output import Output, bytes_text, time_text
+from penstock.console.output import Output, one_line
 from penstock.console.sources import gather
 from penstock.savepoints.storage import normalise_url
 
-_SHOWN_RECORDS = 10
 SavepointFolder = Annotated[
     str | None,
     typer.Argument(metavar="[DIR]", help="Folder for the savepoint; without it, the one the job is configured with."),
@@ -34,16 +31,21 @@ def list_command(
     from penstock.actors.registry import list_jobs
 
     jobs = list_jobs()
-    output.result(list(jobs), _jobs_table(jobs) if jobs else "no jobs")
+    output.result(list(jobs), jobs_table(jobs) if jobs else "no jobs")
 
 
 def info_command(
-    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+    context: typer.Context,
+    job: Job,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all lines of errors, as --json does.")] = False,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
 ) -> None:
     """Show a job: status, tasks, checkpoints, restarts."""
     output = output_of(context)
     info = _find(job, address, output).info()
-    output.result(info, _job_view(info))
+    output.result(info, job_view(info, str if verbose else one_line))
 
 
 def checkpoint_command(
@@ -151,66 +153,3 @@ def _working(doing: str, job: str, address: str | None, output: Output) -> Itera
 def _folder(directory: str | None) -> str | None:
     """A folder as the job's processes, which have other working directories, understand it."""
     return directory if directory is None or directory.startswith("ray://") else normalise_url(directory)
-
-
-def _jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("name", "id", "status", "since (UTC)", "parallelism", "restarts", "checkpoints", "latest", box=None)
-    for info in jobs:
-        checkpoints = info.get("checkpoints") or {}
-        table.add_row(
-            Text(str(info["name"])),
-            Text(str(info["id"])),
-            str(info["status"]),
-            time_text(info["since_ms"]),
-            str(info["parallelism"]),
-            str(info["restarts"]),
-            str(checkpoints.get("completed", "-")),
-            str(checkpoints.get("latest") or "-"),
-        )
-    return table
-
-
-def _job_view(info: Mapping[str, Any]) -> RenderableType:
-    head = f"{info['name']} ({info['id']}): {info['status']} since {time_text(info['since_ms'])} UTC"
-    parts: list[RenderableType] = [Text(f"{head}, attempt {info['attempt']}")]
-    if info.get("waiting_for"):
-        parts.append(Text(f"waiting for {info['waiting_for']}"))
-    if info.get("error"):
-        parts.append(Text(f"error: {info['error']}"))
-    tasks = Table("task", "parallelism", "subtasks", box=None)
-    for task in info["tasks"]:
-        states = [str(subtask["status"]) for subtask in task["subtasks"]]
-        counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        tasks.add_row(Text(str(task["name"])), str(task["parallelism"]), ", ".join(counts))
-    parts.append(tasks)
-    parts += _checkpoint_view(info.get("checkpoints"))
-    for restart in info.get("restart_history", [])[-_SHOWN_RECORDS:]:
-        where = f"attempt {restart['attempt']}, from checkpoint {restart['checkpoint']}"
-        parts.append(Text(f"{restart['kind']} {time_text(restart['at_ms'])} UTC ({where}): {restart['cause']}"))
-    return Group(*parts)
-
-
-def _checkpoint_view(checkpoints: Mapping[str, Any] | None) -> Sequence[RenderableType]:
-    if checkpoints is None:
-        return [Text("no checkpoints: the job has no storage for them")]
-    counts = ", ".join(
-        f"{checkpoints[name]} {name.replace('_', ' ')}" for name in ("completed", "failed", "in_progress")
-    )
-    parts: list[RenderableType] = [Text(f"checkpoints: {counts}")]
-    if checkpoints.get("latest_url"):
-        parts.append(Text(f"latest: {checkpoints['latest_url']}"))
-    table = Table("checkpoint", "kind", "status", "triggered (UTC)", "ms", "bytes", "written", "why", box=None)
-    for record in checkpoints.get("history", [])[-_SHOWN_RECORDS:]:
-        table.add_row(
-            str(record["checkpoint"]),
-            str(record["kind"]),
-            str(record["status"]),
-            time_text(record["triggered_ms"]),
-            str(record["duration_ms"]),
-            bytes_text(record["bytes"]),
-            bytes_text(record["bytes_written"]),
-            Text(str(record["message"] or "")),
-        )
-    if checkpoints.get("history"):
-        parts.append(table)
-    return parts

@@ -22,6 +22,7 @@ from penstock.savepoints.storage import redact
 
 WIDE: Final = 160
 """Columns of a table that goes into a file or a pipe."""
+_LONGEST_LINE: Final = 500
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _OPTIONS: Final = {"allow_non_restored_state": "-n"}
 """How the command line spells what messages call by the name of an argument."""
@@ -54,7 +55,7 @@ class Output:
         console = Console(file=self.stream)
         if not console.is_terminal:
             console = Console(file=self.stream, width=WIDE)
-        console.print(Text(shown) if isinstance(shown, str) else shown, soft_wrap=isinstance(shown, str))
+        console.print(Text(shown) if isinstance(shown, str) else shown, soft_wrap=isinstance(shown, str), crop=False)
 
     @contextlib.contextmanager
     def progress(self, text: str) -> Iterator[None]:
@@ -90,6 +91,18 @@ def message_of(error: BaseException, tracebacks: bool) -> str:
     for argument, option in _OPTIONS.items():
         said = said.replace(argument, f"{argument} ({option})")
     return said + mark + lines
+
+
+def one_line(text: str) -> str:
+    """The first line of a text, cut where it is long."""
+    first = text.partition("\n")[0]
+    cut = first if len(first) <= _LONGEST_LINE else f"{first[:_LONGEST_LINE]}..."
+    return cut if cut == text else f"{cut} (--verbose shows the rest)"
+
+
+def duration_text(seconds: float) -> str:
+    """A time for people: 40 ms, 2.6 s."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def time_text(milliseconds: object) -> str:

@@ -31,6 +31,17 @@ RETRY_SECONDS: Final = 1.0
 """How long the last checkpoint of a job waits before it is tried again."""
 
 
+def attempt_text(number: int) -> str:
+    """An attempt's number for people: counted from 1 under each job manager, of which a job has one unless that dies.
+
+    Example:
+        >>> attempt_text(1 * ATTEMPTS + 3), attempt_text(2 * ATTEMPTS + 1)
+        ('attempt 3', 'attempt 1 of job manager 2')
+    """
+    manager, attempt = divmod(number, ATTEMPTS)
+    return f"attempt {attempt}" if manager <= 1 else f"attempt {attempt} of job manager {manager}"
+
+
 def default_strategy(config: JobConfig) -> RestartStrategy:
     """The strategy of a job: the one it sets, or `ExponentialDelay()` if it takes checkpoints, else `NoRestart()`."""
     if config.failover.restart is not None:

@@ -194,7 +194,7 @@ def _recovery(job: RayJob, info: Info, case: Case, stamps: Path, choice: random.
 
 
 def _restart(info: Info, killed: float) -> Info:
-    found = [restart for restart in info["restart_history"] if restart["detected_monotonic"] >= killed]
+    found = [restart for restart in info["restart_history"] if (restart["detected_monotonic"] or 0.0) >= killed]
     if not found:
         raise BenchmarkError(f"{_NAME}: the manager has rows of a new attempt and knows of no restart")
     return dict(found[0])

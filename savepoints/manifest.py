@@ -27,6 +27,7 @@ from penstock.engine.checkpointing.handles import (
     CompletedCheckpoint,
     FileHandle,
     InFlightHandle,
+    JobStory,
     NativeHandle,
     OperatorHandle,
     SegmentHandle,
@@ -74,6 +75,7 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
             "files": len(files),
             "bytes": sum(files.values()),
             "subtasks": [_subtask(subtask) for subtask in checkpoint.subtasks],
+            **({} if checkpoint.story is None else {"story": _story(checkpoint.story)}),
         }
     )
 
@@ -133,6 +135,16 @@ def _last_line(head: bytes) -> str:
     return f' "sha256": "{hashlib.sha256(head).hexdigest()}"\n}}\n'
 
 
+def _story(story: JobStory) -> Json:
+    return {
+        "completed": story.completed,
+        "failed": story.failed,
+        "checkpoints": list(story.checkpoints),
+        "restarts": story.restarts,
+        "restart_records": list(story.restart_records),
+    }
+
+
 def _subtask(subtask: SubtaskHandle) -> Json:
     return {
         "task": subtask.task,
@@ -189,7 +201,7 @@ def _checkpoint(content: Json) -> CompletedCheckpoint:
         {
             "format", "penstock", "job_id", "job_name", "checkpoint", "attempt", "epoch", "kind", "mode",
             "max_parallelism", "triggered_ms", "completed_ms", "split_parallelism", "files", "bytes", "subtasks",
-            "sha256",
+            "sha256", *(("story",) if "story" in content else ()),
         },
     )  # fmt: skip
     whole.text("penstock")
@@ -206,11 +218,23 @@ def _checkpoint(content: Json) -> CompletedCheckpoint:
         subtasks=tuple(whole.each("subtasks", _read_subtask)),
         split_parallelism=whole.by_name("split_parallelism", _whole_number),
         epoch=whole.number("epoch", least=0),
+        story=_read_story(whole.member("story"), "the story") if "story" in content else None,
     )
     files = {file.path: file.length for file in checkpoint.files()}
     if (whole.number("files"), whole.number("bytes")) != (len(files), sum(files.values())):
         raise _UnfitError("its number of files or bytes is not that of the files it lists")
     return checkpoint
+
+
+def _read_story(value: object, where: str) -> JobStory:
+    found = _Object(value, where, {"completed", "failed", "checkpoints", "restarts", "restart_records"})
+    return JobStory(
+        completed=found.number("completed", least=0),
+        failed=found.number("failed", least=0),
+        checkpoints=tuple(found.each("checkpoints", _text)),
+        restarts=found.number("restarts", least=0),
+        restart_records=tuple(found.each("restart_records", _text)),
+    )
 
 
 def _read_subtask(value: object, where: str) -> SubtaskHandle:

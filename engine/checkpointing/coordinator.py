@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock.engine.checkpointing.attempt import Attempt, Drain, Request
 from penstock.engine.checkpointing.config import CheckpointConfig
-from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, SubtaskHandle
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, JobStory, SubtaskHandle
 from penstock.engine.checkpointing.history import CheckpointHistory
 from penstock.engine.checkpointing.instructions import (
     AbortReason,
@@ -118,7 +118,7 @@ class CheckpointCoordinator:
         self._doubtful: list[_Doubtful] = []
         self._last_end = float("-inf")
         self._failures = 0
-        self._history = CheckpointHistory()
+        self._history = CheckpointHistory(retained[-1].story if retained else None)
 
     # What there is
 
@@ -427,9 +427,17 @@ class CheckpointCoordinator:
             completed_ms=pending.acknowledged_ms,
             subtasks=pending.handles,
             split_parallelism=pending.split_parallelism,
+            story=self._story(pending),
         )
         self._storing[pending.number] = completed
         return [Store(completed)]
+
+    def _story(self, pending: PendingCheckpoint) -> JobStory | None:
+        """A savepoint is for another job, which has a story of its own."""
+        if pending.kind is not SnapshotKind.CHECKPOINT:
+            return None
+        seconds = (pending.acknowledged_ms - pending.triggered_ms) / 1000
+        return self._history.story_with(pending.record(pending.triggered + seconds))
 
     def _retain(self, pending: PendingCheckpoint, completed: CompletedCheckpoint, now: float) -> list[Instruction]:
         """A checkpoint counts now: older ones that do not yet never will, and the oldest of those that do may go."""

@@ -131,6 +131,24 @@ class SubtaskHandle:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStory:
+    """What has happened to a job so far, for people: who takes the job over tells it on. Nothing is decided by it.
+
+    Args:
+        completed, failed: how many checkpoints and savepoints had which outcome.
+        checkpoints: the newest of them, oldest first (`CheckpointRecord.to_text`).
+        restarts: how many failures it has got over.
+        restart_records: the newest restarts, oldest first, as the runtime writes them.
+    """
+
+    completed: int = 0
+    failed: int = 0
+    checkpoints: tuple[str, ...] = ()
+    restarts: int = 0
+    restart_records: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
     """A checkpoint or savepoint of which every subtask's part is there. What the manifest holds.
 
@@ -144,6 +162,7 @@ class CompletedCheckpoint:
         subtasks: one handle each.
         split_parallelism: for each source uid, the parallelism that its splits were made for.
         epoch: number of the manager that completed it (`Claim.epoch`); the store sets it.
+        story: of the job, up to and with this; None: of a savepoint, which belongs to no job.
     """
 
     job_id: str
@@ -158,6 +177,7 @@ class CompletedCheckpoint:
     subtasks: tuple[SubtaskHandle, ...]
     split_parallelism: Mapping[str, int] = field(default_factory=dict)
     epoch: int = 0
+    story: JobStory | None = None
 
     def files(self) -> Iterator[FileHandle]:
         """All files that it refers to (a file may come several times)."""

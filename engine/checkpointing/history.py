@@ -8,24 +8,33 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from penstock.engine.checkpointing.handles import JobStory
 from penstock.engine.checkpointing.pending import CheckpointRecord, CheckpointStatistics
 
 KEPT: Final = 20
 """How many outcomes are kept for people."""
+STORED: Final = 5
+"""How many of them go into each manifest."""
 
 
 class CheckpointHistory:
-    """The outcomes so far, under one coordinator.
+    """The outcomes so far.
+
+    Args:
+        story: what the coordinator before had to tell; None: there was none.
 
     Example:
         >>> CheckpointHistory().statistics(in_progress=2)
         CheckpointStatistics(completed=0, failed=0, in_progress=2, last_duration=None, last_size=Size(total=0, new=0))
     """
 
-    def __init__(self) -> None:
-        self._completed = self._failed = 0
-        self._last: CheckpointRecord | None = None
-        self._records: deque[CheckpointRecord] = deque(maxlen=KEPT)
+    def __init__(self, story: JobStory | None = None) -> None:
+        story = story or JobStory()
+        self._completed, self._failed = story.completed, story.failed
+        told = (CheckpointRecord.from_text(text) for text in story.checkpoints)
+        self._records: deque[CheckpointRecord] = deque((one for one in told if one is not None), maxlen=KEPT)
+        completed = [record for record in self._records if record.reason is None]
+        self._last: CheckpointRecord | None = completed[-1] if completed else None
 
     @property
     def records(self) -> tuple[CheckpointRecord, ...]:
@@ -46,6 +55,11 @@ class CheckpointHistory:
     def on_aborted_before_it_began(self) -> None:
         """One that was asked for never will be triggered: there is nothing to tell of it."""
         self._failed += 1
+
+    def story_with(self, record: CheckpointRecord) -> JobStory:
+        """What is to be told if this one counts: the next to take the job over goes on from it."""
+        newest = [*self._records, record][-STORED:]
+        return JobStory(self._completed + 1, self._failed, tuple(one.to_text() for one in newest))
 
     def statistics(self, in_progress: int) -> CheckpointStatistics:
         """The figures now, given how many have no outcome yet."""

@@ -12,6 +12,7 @@ The coordinator makes one at each trigger and moves it through its phases. It gi
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from penstock.engine.checkpointing.instructions import AbortReason, Acknowledgem
 from penstock.engine.checkpointing.shared_files import NOTHING, Size
 from penstock.engine.elements import Barrier, SnapshotKind
 
+LONGEST_MESSAGE: Final = 120
 NAMED_PLACES: Final = 3
 """How many missing subtasks a message names."""
 
@@ -70,10 +72,48 @@ class CheckpointRecord:
     reason: AbortReason | None = None
     message: str = ""
 
+    def to_text(self) -> str:
+        """In about 60 bytes, as it goes into a manifest; of the message no more than a line."""
+        values = [
+            self.checkpoint,
+            self.kind.value,
+            self.attempt,
+            self.triggered_ms,
+            round(self.duration, 4),
+            self.acknowledged,
+            self.subtasks,
+            self.size.total,
+            self.size.new,
+        ]
+        if self.reason is not None:
+            values += [self.reason.name, self.message.partition("\n")[0][:LONGEST_MESSAGE]]
+        return json.dumps(values, separators=(",", ":"))
+
+    @staticmethod
+    def from_text(text: str) -> CheckpointRecord | None:
+        """The record that `to_text` has written; None: another version has."""
+        try:
+            number, kind, attempt, triggered_ms, duration, acknowledged, subtasks, total, new, *why = json.loads(text)
+            reason, message = why or (None, "")
+            return CheckpointRecord(
+                int(number),
+                SnapshotKind(kind),
+                int(attempt),
+                int(triggered_ms),
+                float(duration),
+                int(acknowledged),
+                int(subtasks),
+                Size(int(total), int(new)),
+                None if reason is None else AbortReason[reason],
+                str(message),
+            )
+        except (ValueError, TypeError, KeyError):
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStatistics:
-    """Checkpoints and savepoints so far, of this coordinator; for people and metrics.
+    """Checkpoints and savepoints so far; for people and metrics.
 
     Args:
         completed, failed: how many had which outcome.

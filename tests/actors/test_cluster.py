@@ -1,4 +1,4 @@
-"""Which cluster of this machine is taken: never one that has ended or is somebody else's, as long as another is there."""
+"""Which cluster of this machine is taken: never one that has ended or refuses, as long as another is there."""
 
 from __future__ import annotations
 

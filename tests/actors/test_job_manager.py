@@ -32,6 +32,25 @@ def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoin
     assert_exact(updates, 8000)
 
 
+def test_a_new_job_manager_tells_what_the_one_before_has_seen(tmp_path: Path) -> None:
+    job, _ = submit(environment(tmp_path, 1), "remembered", rows=100_000)
+    kill(subtask_pids(until_checkpoint(job, 6))[0])
+    until(job, lambda now: now["restarts"] == 1 and now["status"] == "running")
+    before = until_checkpoint(job)
+    kill(before["manager_pid"])
+    after = until(job, lambda now: now["manager_pid"] != before["manager_pid"] and now["status"] == "running")
+    assert after["restarts"] == 1
+    (restart,) = after["restart_history"]
+    assert (restart["kind"], "died" in restart["cause"], restart["detected_monotonic"]) == ("failure", True, None)
+    assert restart["restore_ms"] == before["restart_history"][0]["restore_ms"]
+    assert after["checkpoints"]["completed"] >= before["checkpoints"]["completed"]
+    known = {one["checkpoint"]: one["bytes_written"] for one in before["checkpoints"]["history"]}
+    told = [one for one in after["checkpoints"]["history"] if one["checkpoint"] in known]
+    assert len(told) >= 3
+    assert all(one["bytes_written"] == known[one["checkpoint"]] for one in told)
+    job.cancel()
+
+
 def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path), "cancelled while it restarts", rows=100_000)
     info = until_checkpoint(job)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.actors.restarts import KEPT, RestartLog
+from penstock.actors.restarts import KEPT, LONGEST_CAUSE, STORED, RestartLog
+from penstock.engine.checkpointing.handles import JobStory
 
 
 def test_a_rescale_is_listed_and_no_failure() -> None:
@@ -22,3 +23,27 @@ def test_all_failures_are_counted_though_only_the_newest_are_kept() -> None:
     for number in range(KEPT + 5):
         log.on_failure(str(number), [(0, 0)], float(number))
     assert (log.failures, len(log.kept), log.kept[0].cause) == (KEPT + 5, KEPT, "5")
+
+
+def test_a_manager_tells_the_restarts_of_the_one_before_without_its_times() -> None:
+    log = RestartLog()
+    for number in range(STORED + 2):
+        log.on_failure(f"{number}: a process died\n{'much more ' * 100}", [(0, 0)], 5.0)
+    story = log.add_to(JobStory(completed=7))
+    assert story.completed == 7
+    assert max(map(len, story.restart_records)) < 200 + LONGEST_CAUSE
+
+    after = RestartLog()
+    after.go_on_from(story)
+    after.on_failure("again", [(0, 1)], 6.0)
+    assert after.failures == STORED + 3
+    told = after.to_dicts()
+    assert [one["cause"] for one in told] == [*(f"{n}: a process died" for n in range(2, STORED + 2)), "again"]
+    assert [one["detected_monotonic"] for one in told] == [None] * STORED + [6.0]
+    assert told[0].keys() == told[-1].keys()
+
+
+def test_what_another_version_tells_is_passed_over() -> None:
+    log = RestartLog()
+    log.go_on_from(JobStory(restarts=3, restart_records=("", "[1]", '{"cause": "known"}')))
+    assert (log.failures, [one["cause"] for one in log.to_dicts()]) == (3, ["known"])

@@ -134,8 +134,25 @@ def test_a_job_is_started_when_its_state_is_there_and_not_before(jobs: Penstock,
     # It has never been restarted, and says once why it failed.
     (listed,) = [job for job in jobs("list", "--json").document if job["name"] == "damaged"]
     assert (listed["status"], listed["restarts"]) == ("failed", 0)
-    shown = " ".join(jobs("info", "damaged").out.split())
-    assert (shown.count(damaged.name[:40]), shown.count("error:")) == (1, 1)
+    shown = jobs("info", "damaged").out
+    assert (shown.count(damaged.name), shown.count("error:"), shown.count("failure")) == (1, 1, 0)
+
+
+def test_a_stopped_job_says_where_its_savepoint_is(jobs: Penstock, folder: Path) -> None:
+    storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
+    assert jobs("run", "-d", "-p", "1", storage, "numbers_flow.py:flow").code == 0
+    assert jobs("checkpoint", "numbers_flow").code == 0
+    stopped = jobs("stop", "numbers_flow", "--savepoint-path", str(folder / "last"), "--json").document["savepoint"]
+    info = jobs("info", "numbers_flow", "--json").document["checkpoints"]
+    assert (info["latest"], info["latest_url"], info["savepoint_url"]) == (None, None, stopped)
+    assert [(record["kind"], record["url"]) for record in info["history"]] == [
+        ("checkpoint", None),
+        ("suspend", stopped),
+    ]
+    shown = jobs("info", "numbers_flow").out
+    assert f"savepoint: {stopped}\n" in shown
+    assert "chk-" not in shown
+    assert "attempt 1\n" in shown
 
 
 def test_a_rescale_that_waits_for_room_says_so_in_numbers(jobs: Penstock, folder: Path) -> None:

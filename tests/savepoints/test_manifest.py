@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -10,6 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock.savepoints.manifest as manifest_module
+from penstock.engine.checkpointing.handles import JobStory
+from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.checkpointing.pending import CheckpointRecord
+from penstock.engine.checkpointing.shared_files import Size
+from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, RestoreError
 from penstock.savepoints.manifest import decode_manifest, encode_manifest, seal
 from tests.savepoints.samples import FULL, empty
@@ -21,6 +27,22 @@ _DATA = encode_manifest(FULL)
 def test_a_checkpoint_comes_back() -> None:
     assert decode_manifest(_DATA, _WHERE) == FULL
     assert decode_manifest(encode_manifest(empty(1)), _WHERE) == empty(1)
+
+
+def test_the_story_of_the_job_comes_back_and_costs_a_few_hundred_bytes() -> None:
+    record = CheckpointRecord(42, SnapshotKind.CHECKPOINT, 1_000_001, 1_700_000_000_000, 0.12, 4, 4, Size(26_300, 900))
+    told = dataclasses.replace(FULL, story=JobStory(42, 1, (record.to_text(),) * 5))
+    data = encode_manifest(told)
+    assert decode_manifest(data, _WHERE) == told
+    assert len(data) - len(_DATA) < 600
+    assert CheckpointRecord.from_text(record.to_text()) == record
+    aborted = dataclasses.replace(record, reason=AbortReason.TIMEOUT, message="missing: task 1\nand more")
+    assert CheckpointRecord.from_text(aborted.to_text()) == dataclasses.replace(aborted, message="missing: task 1")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", '[1,"nothing",1,1,1,1,1,1,1]'])
+def test_what_another_version_tells_of_a_checkpoint_is_passed_over(text: str) -> None:
+    assert CheckpointRecord.from_text(text) is None
 
 
 def test_equal_checkpoints_have_equal_manifests() -> None:

@@ -1,7 +1,7 @@
 """Which restart of a job answers which fault: made of what the job's `info` says again and again.
 
-The harness shows it every `info` that it gets. A job manager that is killed takes its record of restarts with it, so
-what has been seen of it stays here.
+The harness shows it every `info` that it gets. A job manager that is killed takes the times in its record of
+restarts with it, so what has been seen of it stays here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Recoveries:
         if manager.running_ms is None and info["status"] == "running":
             manager.running_ms = float(info["since_ms"])
         for restart in info["restart_history"]:
-            manager.restarts[restart["detected_monotonic"]] = restart
+            # Those of managers before have none: their own info has told of them.
+            if restart["detected_monotonic"] is not None:
+                manager.restarts[restart["detected_monotonic"]] = restart
 
     @property
     def restarts(self) -> int:

@@ -170,6 +170,20 @@ class TestFigures:
         assert (history[0].reason, history[0].message) == (AbortReason.DECLINED, "task 1 subtask 0: disk full")
         assert (history[-1].reason, history[-1].acknowledged, history[-1].subtasks) == (None, 3, 3)
 
+    def test_a_manager_that_goes_on_from_a_checkpoint_tells_what_came_before(self) -> None:
+        job = running(tolerable_failures=None)
+        job.trigger(1.0)
+        job.coordinator.decline(1, 1, PLACES[0], "disk full", 1.5)
+        for number in range(2, 12):
+            job.trigger(float(number))
+            job.complete(number, "a")
+        job.trigger(12.0)
+        successor = Driver(next_checkpoint=20, completed=job.coordinator.retained)
+        figures = successor.coordinator.statistics
+        assert (figures.completed, figures.failed, figures.in_progress) == (10, 1, 0)
+        assert figures.last_size == job.coordinator.statistics.last_size
+        assert [record.checkpoint for record in successor.coordinator.history] == [7, 8, 9, 10, 11]
+
     def test_aborts_say_why_in_words(self) -> None:
         job = running()
         job.trigger(1.0)

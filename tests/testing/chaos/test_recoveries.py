@@ -55,6 +55,14 @@ def test_what_a_killed_manager_left_is_answered_by_its_successor() -> None:
         assert (record.outcome, record.detect_ms, record.restore_ms) == (RECOVERED, 1500, 500)
 
 
+def test_what_a_manager_tells_of_the_one_before_counts_once() -> None:
+    recoveries, told = Recoveries(), info(11_500, (20, 100.0))
+    told["restart_history"].insert(0, {**told["restart_history"][0], "detected_monotonic": None})
+    recoveries.see(info(1000, (4, 100.0)), 0)
+    recoveries.see(told, 0)
+    assert recoveries.restarts == 2
+
+
 def test_what_was_asked_for_is_no_restart() -> None:
     recoveries, seen = Recoveries(), info(1000, (4, 100.0), (9, 100.0))
     seen["restart_history"][1]["kind"] = "rescale"

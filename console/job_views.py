@@ -1,0 +1,103 @@
+"""How jobs look in a terminal: the table of `list`, and what `info` says of one.
+
+The commands call it with what `JobManager.info` answers. Nothing is asked or printed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.console.output import bytes_text, time_text
+from penstock.engine.failover import attempt_text
+
+_SHOWN_RECORDS: Final = 10
+
+
+def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
+    """The jobs of a cluster, a row each."""
+    table = Table("name", "id", "status", "since (UTC)", "parallelism", "restarts", "checkpoints", "latest", box=None)
+    for info in jobs:
+        checkpoints = info.get("checkpoints") or {}
+        table.add_row(
+            Text(str(info["name"])),
+            Text(str(info["id"])),
+            str(info["status"]),
+            time_text(info["since_ms"]),
+            str(info["parallelism"]),
+            str(info["restarts"]),
+            str(checkpoints.get("completed", "-")),
+            str(checkpoints.get("latest") or "-"),
+        )
+    return table
+
+
+def job_view(info: Mapping[str, Any], whole: Callable[[str], str]) -> RenderableType:
+    """One job.
+
+    Args:
+        info: of `JobManager.info`.
+        whole: what is shown of the text of an error: all of it, or one line.
+    """
+    head = f"{info['name']} ({info['id']}): {info['status']} since {time_text(info['since_ms'])} UTC"
+    parts: list[RenderableType] = [_line(f"{head}, {attempt_text(info['attempt'])}")]
+    if info.get("waiting_for"):
+        parts.append(_line(f"waiting for {info['waiting_for']}"))
+    if info.get("error"):
+        parts.append(_line(f"error: {whole(info['error'])}"))
+    tasks = Table("task", "parallelism", "subtasks", box=None)
+    for task in info["tasks"]:
+        states = [str(subtask["status"]) for subtask in task["subtasks"]]
+        counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+        tasks.add_row(Text(str(task["name"])), str(task["parallelism"]), ", ".join(counts))
+    parts.append(tasks)
+    parts += _checkpoint_view(info.get("checkpoints"))
+    for restart in info.get("restart_history", [])[-_SHOWN_RECORDS:]:
+        when = f"{restart['kind']} {time_text(restart['at_ms'])} UTC ({_outcome(restart)})"
+        parts.append(_line(f"{when}: {whole(restart['cause'])}"))
+    return Group(*parts)
+
+
+def _line(text: str) -> Text:
+    """A line that is not broken within a path."""
+    return Text(text, no_wrap=True, overflow="ignore")
+
+
+def _outcome(restart: Mapping[str, Any]) -> str:
+    if restart["restore_ms"] is None:
+        return "it has not come to a new attempt"
+    checkpoint = restart["checkpoint"]
+    return f"{attempt_text(restart['attempt'])}, from {f'checkpoint {checkpoint}' if checkpoint else 'the beginning'}"
+
+
+def _checkpoint_view(checkpoints: Mapping[str, Any] | None) -> Sequence[RenderableType]:
+    if checkpoints is None:
+        return [Text("no checkpoints: the job has no storage for them")]
+    counts = ", ".join(
+        f"{checkpoints[name]} {name.replace('_', ' ')}" for name in ("completed", "failed", "in_progress")
+    )
+    parts: list[RenderableType] = [_line(f"checkpoints: {counts}")]
+    for name, key in (("latest", "latest_url"), ("savepoint", "savepoint_url")):
+        if checkpoints.get(key):
+            parts.append(_line(f"{name}: {checkpoints[key]}"))
+    table = Table(
+        "checkpoint", "kind", "status", "triggered (UTC)", "ms", "bytes", "written", "why, or where", box=None
+    )
+    for record in checkpoints.get("history", [])[-_SHOWN_RECORDS:]:
+        table.add_row(
+            str(record["checkpoint"]),
+            str(record["kind"]),
+            str(record["status"]),
+            time_text(record["triggered_ms"]),
+            str(record["duration_ms"]),
+            bytes_text(record["bytes"]),
+            bytes_text(record["bytes_written"]),
+            Text(str(record["message"] or record.get("url") or "")),
+        )
+    if checkpoints.get("history"):
+        parts.append(table)
+    return parts
