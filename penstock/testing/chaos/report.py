@@ -163,17 +163,19 @@ class ChaosReport:
         return Group(self._faults(), Text(), *self._summary())
 
     def _faults(self) -> Table:
-        table = Table("seed", "at", "fault", "hit", "outcome", title="Chaos", title_justify="left")
-        for heading in ("detected", "restored", "first output"):
-            table.add_column(heading, justify="right")
+        # What is long stands in one column, which breaks its lines; what is short then fits into 80 columns.
+        table = Table(box=None, title="Chaos", title_justify="left", padding=(0, 2, 0, 0))
+        for heading in ("seed", "at"):
+            table.add_column(heading, no_wrap=True)
+        table.add_column("fault, what it hit, outcome", overflow="fold")
+        for heading in ("detected", "restored", "output"):
+            table.add_column(heading, justify="right", no_wrap=True)
         for run in self.runs:
             for record in run.faults:
                 table.add_row(
                     "" if run.schedule.seed is None else str(run.schedule.seed),
                     "" if record.at_s is None else f"{record.at_s:.2f} s",
-                    Text(record.fault),
-                    Text(record.target),
-                    Text(record.outcome + (f": {record.note}" if record.note else "")),
+                    Text(_story_of(record)),
                     *(_ms_text(getattr(record, name)) for name in _TIMES),
                 )
         return table
@@ -200,6 +202,12 @@ _TIMES: Final[Mapping[str, str]] = {
     "restore_ms": "restored after it was detected",
     "first_output_ms": "first output after it was detected",
 }
+
+
+def _story_of(record: FaultRecord) -> str:
+    hit = f" ({record.target})" if record.target else ""
+    note = f": {record.note}" if record.note else ""
+    return f"{record.fault}{hit}, {record.outcome}{note}"
 
 
 def _ms_text(milliseconds: float | None) -> str:

@@ -96,6 +96,27 @@ def test_the_report_tells_what_was_done_and_what_came_of_it(violations: tuple[st
     assert ("seed 7: sequence: lost: key 1 lacks 2" in text) == bool(violations)
 
 
+def test_in_80_columns_no_word_and_no_figure_is_cut() -> None:
+    run = ChaosRun("payments", ChaosSchedule.random(123_456))
+    long = "aggregate(n=count(*)) -> files(out), subtask 10"
+    times = {"detect_ms": 34.0, "restore_ms": 12_340.0, "first_output_ms": 23_000.0}
+    run.faults = [
+        FaultRecord("kill a subtask and a subtask", long, at_s=123.21, outcome=RECOVERED, note="was restarted", **times)
+    ]
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(ChaosReport([run]))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    table = lines[: lines.index("")]
+    for figure in ("123456", "123.21 s", "34 ms", "12.34 s", "23.00 s", "detected", "restored", "output"):
+        assert any(figure in line for line in table), figure
+    told = " ".join(line[18:52].strip() for line in table)
+    for word in ("subtask", "aggregate(n=count(*))", "files(out),", "recovered:", "restarted"):
+        assert word in told, told
+    assert "…" not in captured.get()
+
+
 def test_the_report_as_json_has_everything() -> None:
     document = report("key 1 lacks 2").to_dict()
     assert document["violations"] == ["seed 7: sequence: lost: key 1 lacks 2"]
