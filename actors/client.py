@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
@@ -16,13 +17,14 @@ from ray import ObjectRef, cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
+from penstock.actors.cluster import is_embedded
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
 from penstock.engine.checkpointing.config import NoRestart
 from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
-from penstock.engine.errors import ConfigurationError, PenstockError, SerializationError, WorkerLostError
+from penstock.engine.errors import ClusterError, ConfigurationError, PenstockError, SerializationError, WorkerLostError
 from penstock.engine.failover import default_strategy
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer, new_job_id
@@ -236,6 +238,9 @@ class RayJob(JobHandle):
             remove_slots(self.job_id)
 
     def _end(self, ended: JobReport) -> None:
+        if isinstance(ended.error, ClusterError) and is_embedded():
+            hint = "this process keeps the cluster of its first job, with the size of that, until ray.shutdown()"
+            ended = replace(ended, error=ClusterError(f"{ended.error} ({hint})"))
         self._report = ended
         self._completed = max(self._completed, ended.completed)
         if ended.metrics:

@@ -64,6 +64,13 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     )
 
 
+def is_embedded() -> bool:
+    """Whether the cluster is one that this process has started: it has the size that its first job needed."""
+    worker: Any = ray._private.worker
+    node = worker._global_node
+    return node is not None and bool(node.head)
+
+
 @dataclass(frozen=True, slots=True)
 class ClustersHere:
     """What there is on this machine.

@@ -482,7 +482,7 @@ class JobManager:
         """Go on at another parallelism, behind a checkpoint taken now.
 
         Returns:
-            for how long (seconds) the job stood still.
+            for how long (seconds) the job stood still; 0: it runs so already, and nothing was done.
 
         Raises:
             CheckpointError: the checkpoint could not be taken; the job goes on as it was.
@@ -490,8 +490,10 @@ class JobManager:
             ClusterError: there is no room; the job goes on as it was.
         """
         program = self._program.rescaled(parallelism)
-        self._planned(program)
-        await self._with_checkpoints().take(SnapshotKind.CHECKPOINT)
+        planned, checkpoints = self._planned(program), self._with_checkpoints()
+        if self._graph is not None and places(planned) == places(self._graph):
+            return 0.0
+        await checkpoints.take(SnapshotKind.CHECKPOINT)
         done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._happenings.put_nowait(_Rescale(program, parallelism, done))
         ends: list[asyncio.Future[Any]] = [done, self._report]

@@ -137,6 +137,8 @@ class JobControl:
     def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
         """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
+        They are 0 where the job runs so already: then nothing is done.
+
         Args:
             parallelism: of the operators.
             tell: told what it waits for, where there is no room yet; None: nobody wants to know.

@@ -99,7 +99,7 @@ class Slots:
             shortage = await asyncio.to_thread(_shortage, bundles)
             raise ClusterError(
                 f"no room for {len(bundles)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
-                "or slot_cpus, or add nodes (a cluster embedded by an earlier job keeps its size until ray.shutdown())"
+                "or slot_cpus, or add nodes"
             )
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:

@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from penstock.console.cluster import connect_to_running
 from penstock.console.job_views import job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, output_of
-from penstock.console.output import Output, one_line
+from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
 from penstock.savepoints.storage import normalise_url
 
+_LEFT: Final = (
+    "Ctrl-C ends this command; the job is still rescaled if there is room in that time, else goes on as it is"
+)
+_HAD_ENDED: Final = {
+    "finished": "had finished already",
+    "failed": "had failed already",
+    "cancelled": "was cancelled already",
+}
+"""What is said of a job that nobody can end any more."""
 SavepointFolder = Annotated[
     str | None,
     typer.Argument(metavar="[DIR]", help="Folder for the savepoint; without it, the one the job is configured with."),
@@ -103,7 +112,7 @@ def cancel_command(
         did = control.cancel()
     status = control.info()["status"]
     document = {"name": control.name, "status": status, "had_ended": not did}
-    output.result(document, f"job {control.name} {status}" if did else f"job {control.name} was {status} already")
+    output.result(document, f"job {control.name} {status if did else _HAD_ENDED.get(status, status)}")
 
 
 def rescale_command(
@@ -117,9 +126,11 @@ def rescale_command(
     """Go on at another parallelism, behind a checkpoint taken now."""
     output = output_of(context)
     with _working("rescaling", job, address, output) as control:
-        seconds = control.rescale(parallelism, output.say)
-    document = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3)}
-    output.result(document, f"job {control.name} runs at parallelism {parallelism}; it stood still for {seconds:.1f} s")
+        seconds = control.rescale(parallelism, lambda waits: output.say(f"{waits}; {_LEFT}"))
+    document = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3), "changed": seconds > 0}
+    now = f"job {control.name} runs at parallelism {parallelism}"
+    stood = f"it stood still for {duration_text(seconds)}"
+    output.result(document, f"{now}; {stood}" if seconds else f"{now} already; nothing was changed")
 
 
 def _connect(address: str | None, output: Output) -> None:

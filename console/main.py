@@ -25,12 +25,12 @@ from penstock.console.jobs import (
     savepoint_command,
     stop_command,
 )
-from penstock.console.output import Output
+from penstock.console.options import Json, Traceback, output_of
+from penstock.console.output import FAILED, Output
 from penstock.console.run import run
 from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, dispose_command, inspect_command
 from penstock.engine.errors import ConfigurationError
 
-FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
 
@@ -42,25 +42,43 @@ def _version(wanted: bool) -> None:
 
 
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
 ) -> None:
     """Run flows, and drive the jobs of a Ray cluster."""
+    _check_named(context)
 
 
-def _chaos() -> None:
+def _savepoint(context: typer.Context) -> None:
+    """Take a savepoint of a job: `savepoint JOB [DIR]`. Or look at one, compare two, delete one."""
+    _check_named(context)
+
+
+def _chaos(context: typer.Context) -> None:
     """Kill and stop processes of a job, and see what it makes of that."""
+    _check_named(context)
+
+
+def _check_named(context: typer.Context) -> None:
+    """Show which commands there are where none is named."""
+    if context.invoked_subcommand is None:
+        output_of(context).show_help(context.get_help())
+        raise typer.Exit(MISUSED)
 
 
 def _app() -> typer.Typer:
     app = typer.Typer(name="penstock", add_completion=False, rich_markup_mode=None)
-    app.callback()(_root)
+    app.callback(invoke_without_command=True)(_root)
     app.command("run")(run)
     app.command("list")(list_command)
     app.command("info")(info_command)
     app.command("checkpoint")(checkpoint_command)
     savepoint = typer.Typer(rich_markup_mode=None)
+    savepoint.callback(invoke_without_command=True)(_savepoint)
     savepoint.command(TAKE, hidden=True)(savepoint_command)
     savepoint.command("inspect")(inspect_command)
     savepoint.command("diff")(diff_command)
@@ -69,14 +87,13 @@ def _app() -> typer.Typer:
         savepoint,
         name="savepoint",
         cls=SavepointGroup,
-        help="Take a savepoint of a job: `savepoint JOB [DIR]`. Or look at one, compare two, delete one.",
     )
     app.command("stop")(stop_command)
     app.command("cancel")(cancel_command)
     app.command("rescale")(rescale_command)
     app.command("config")(config_command)
     chaos = typer.Typer(rich_markup_mode=None)
-    chaos.callback()(_chaos)
+    chaos.callback(invoke_without_command=True)(_chaos)
     chaos.command("run")(chaos_run_command)
     app.add_typer(chaos, name="chaos")
     return app

@@ -20,6 +20,8 @@ from typer.exceptions import TyperException
 
 from penstock.savepoints.storage import redact
 
+FAILED: Final = 1
+"""The exit code of errors at run time."""
 WIDE: Final = 160
 """Columns of a table that goes into a file or a pipe."""
 _LONGEST_LINE: Final = 500
@@ -71,15 +73,25 @@ class Output:
         """Tell people something that is no result."""
         Console(stderr=True).print(Text(text), soft_wrap=True)
 
+    def show_help(self, text: str) -> None:
+        """Show how a command is called that was given nothing to do; that is a mistake where JSON is wanted."""
+        if self.as_json:
+            self.error(TyperException("nothing is asked for; --help shows what there is"))
+        else:
+            self.say(text)
+
     def error(self, error: BaseException, hint: str = "") -> None:
         """Report why a command failed, and to people a hint."""
         if self.tracebacks:
             self.say("".join(traceback.format_exception(error)).rstrip())
-        message = message_of(error, self.tracebacks)
-        kind = type(error).__name__
         if self.as_json:
-            print(json.dumps({"error": {"type": kind, "message": message}}, indent=2), file=self.stream)
-        self.say(f"error: {message}{hint}")
+            print(json.dumps(error_document(error, self.tracebacks), indent=2), file=self.stream)
+        self.say(f"error: {message_of(error, self.tracebacks)}{hint}")
+
+
+def error_document(error: BaseException, tracebacks: bool = False) -> dict[str, Any]:
+    """An error as JSON has it: `{"error": {"type": ..., "message": ...}}`."""
+    return {"error": {"type": type(error).__name__, "message": message_of(error, tracebacks)}}
 
 
 def message_of(error: BaseException, tracebacks: bool) -> str:

@@ -19,7 +19,7 @@ from penstock.configuration_keys import Settings
 from penstock.console.cluster import connect_if_usable, connect_to_running, hosts, is_connected, storage_problems
 from penstock.console.flows import Flow, build, load_flow, send_by_value
 from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
-from penstock.console.output import Output
+from penstock.console.output import Output, duration_text
 from penstock.console.sources import DEFINED, gather
 from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
 from penstock.engine.graph.checkpointable import check_checkpointable
@@ -211,7 +211,7 @@ def _attach(prepared: _Prepared, output: Output) -> None:
             for operator in metrics.operators
         ],
     }
-    output.result(document, f"job {job.name} {job.status().value} after {seconds:.1f} s")
+    output.result(document, f"job {job.name} {job.status().value} after {duration_text(seconds)}")
 
 
 def _say_dropped(job: JobHandle, output: Output) -> None:

@@ -12,10 +12,12 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.console.options import Json, Traceback, output_of
+from penstock.console.output import FAILED, error_document, message_of
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
-from penstock.savepoints import diff, read
+from penstock.savepoints import diff
+from penstock.savepoints.inspection import hashes, inspect, lengths
 from penstock.savepoints.manifest import decode_manifest
 from penstock.savepoints.paths import DATA, MANIFEST, join_url
 from penstock.savepoints.storage import BlobStore, open_blobs
@@ -46,14 +48,22 @@ def inspect_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Show the operators and states of a savepoint or retained checkpoint."""
+    """Show the operators and states of a savepoint or retained checkpoint, and which of its files are damaged."""
     output = output_of(context)
-    savepoint = read(path, storage=storage or [])
-    if verify:
-        with output.progress("verifying"):
-            files = savepoint.verify()
-        output.say(f"{files} files are as they were written")
-    output.result(savepoint.to_dict(), savepoint)
+    with output.progress("verifying" if verify else "reading"):
+        inspection = inspect(path, hashes if verify else lengths, storage or [])
+    problems, document = inspection.problems, inspection.to_dict()
+    if not problems:
+        if verify:
+            files = len({file.path for file in inspection.savepoint.checkpoint.files()})
+            output.say(f"{files} files are as they were written")
+        output.result(document, inspection)
+        return
+    # What can be shown is shown; the command has failed all the same.
+    output.result({**document, **error_document(problems[0])}, inspection)
+    for problem in problems:
+        output.say(f"error: {message_of(problem, output.tracebacks)}")
+    raise typer.Exit(FAILED)
 
 
 def diff_command(

@@ -152,6 +152,8 @@ class JobHandle(ABC):
     def rescale(self, parallelism: int) -> float:
         """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
+        On Ray they are 0 where the job runs so already: then nothing is done.
+
         Args:
             parallelism: of all operators that set none themselves.
 

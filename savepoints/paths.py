@@ -9,8 +9,8 @@ and is the same on a disk and in a bucket; no name of a file of state is ever us
                     shared/<sha256>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
                     chk-00000042/manifest.json          written last: with it the checkpoint exists
                     chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
-    <directory>/savepoint-<job id, short>-00000043-<random>/manifest.json
-                                                            data/<sha256>-<checkpoint>-<attempt>-...arrow
+    <directory>/savepoint-<job id>-00000043-<random>/manifest.json
+                                                     data/<sha256>-<checkpoint>-<attempt>-...arrow
 """
 
 from __future__ import annotations
@@ -129,8 +129,11 @@ class JobPaths:
         return f"{CLAIMS}/{epoch:08d}.ended"
 
     def new_savepoint(self, checkpoint: int) -> str:
-        """The name of a new folder for savepoint number `checkpoint`; never the same twice."""
-        return f"savepoint-{self.job_id[:8]}-{checkpoint:08d}-{secrets.token_hex(6)}"
+        """The name of a new folder for savepoint number `checkpoint`; never the same twice.
+
+        Example: `savepoint-orders-cd2a6a97-00000007-5f0c9a31b2e4`.
+        """
+        return f"savepoint-{self.job_id}-{checkpoint:08d}-{secrets.token_hex(6)}"
 
 
 def manifest_number(path: str) -> int | None:

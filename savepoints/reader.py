@@ -6,10 +6,10 @@ refused unless it is as it was written; so is each file when its rows are asked 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -24,14 +24,32 @@ from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.savepoints.layout import StateKind
-from penstock.savepoints.routing import routed
 from penstock.savepoints.saved_state import Part, SavedState
 from penstock.savepoints.segments import read_file
 from penstock.savepoints.shown import rendered, sized
 from penstock.savepoints.storage import BlobStore, normalise_url, open_blobs
-from penstock.savepoints.store import find_checkpoint
+from penstock.savepoints.store import files_of, find_checkpoint
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def facts_of(state: SavedState) -> dict[str, Any]:
+    """What there is of a state, as JSON has it.
+
+    Raises:
+        CheckpointCorruptError: a file that must be read for it is not as it was written.
+    """
+    return {
+        "name": state.name,
+        "kind": state.kind.value,
+        "keys": list(state.key_columns),
+        "columns": {field.name: str(field.type) for field in state.schema},
+        "rows": state.rows,
+        "bytes": state.nbytes,
+    }
+
+
+FactsOf: TypeAlias = Callable[[SavedState], Mapping[str, Any]]
 
 
 class SavedOperator:
@@ -123,8 +141,8 @@ class SavedOperator:
                     tables.append(rows.append_column("kind", pa.array([kind] * rows.num_rows, pa.string())))
         return pa.concat_tables(tables, promote_options="default") if tables else _NO_TIMERS.empty_table()
 
-    def to_dict(self) -> dict[str, Any]:
-        """What there is, as JSON has it."""
+    def to_dict(self, facts: FactsOf = facts_of) -> dict[str, Any]:
+        """What there is, as JSON has it; of each state what `facts` says."""
         watermark = None if self.watermark == MIN_TIMESTAMP else self.watermark
         return {
             "uid": self.uid,
@@ -132,17 +150,7 @@ class SavedOperator:
             "parallelism": self.parallelism,
             "watermark": watermark,
             "native": None if self.native is None else {"format": self.native, "bytes": self.native_nbytes},
-            "states": [
-                {
-                    "name": state.name,
-                    "kind": state.kind.value,
-                    "keys": list(state.key_columns),
-                    "columns": {field.name: str(field.type) for field in state.schema},
-                    "rows": state.rows,
-                    "bytes": state.nbytes,
-                }
-                for state in self.all_states
-            ],
+            "states": [facts(state) for state in self.all_states],
         }
 
 
@@ -224,6 +232,10 @@ class Savepoint:
         return rendered(self.__rich__())
 
     def __rich__(self) -> Any:
+        return self.shown(facts_of)
+
+    def shown(self, facts: FactsOf) -> Any:
+        """Job, operators and states for a terminal; of each state what `facts` says."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -237,18 +249,18 @@ class Savepoint:
         table = Table("operator", "uid", "parallelism", "state", "kind", "keys", "rows", "bytes", box=None)
         for operator in self.operators:
             own = [operator.name, operator.uid, str(operator.parallelism)]
-            lines = [
-                [s.name, s.kind.value, ", ".join(s.key_columns), f"{s.rows:,}", sized(s.nbytes)]
-                for s in operator.all_states
-            ]
+            lines = []
+            for said in map(facts, operator.all_states):
+                rows = "?" if said["rows"] is None else f"{said['rows']:,}"
+                lines.append([said["name"], said["kind"], ", ".join(said["keys"]), rows, sized(said["bytes"])])
             if operator.native is not None:
                 lines.append(["(keyed state)", operator.native, "", "", sized(operator.native_nbytes)])
             for number, line in enumerate(lines or [["-", "", "", "", ""]]):
                 table.add_row(*map(Text, own if number == 0 else [""] * 3), *map(Text, line))
         return Group(Text(head), table)
 
-    def to_dict(self) -> dict[str, Any]:
-        """What there is, as JSON has it."""
+    def to_dict(self, facts: FactsOf = facts_of) -> dict[str, Any]:
+        """What there is, as JSON has it; of each state what `facts` says."""
         taken = self.checkpoint
         return {
             "path": self.path,
@@ -260,7 +272,7 @@ class Savepoint:
             "max_parallelism": taken.max_parallelism,
             "bytes": sum({file.path: file.length for file in taken.files()}.values()),
             "in_flight_files": sum(len(subtask.in_flight) for subtask in taken.subtasks),
-            "operators": [operator.to_dict() for operator in self.operators],
+            "operators": [operator.to_dict(facts) for operator in self.operators],
         }
 
 
@@ -280,8 +292,7 @@ def read(path: str | Path, *, storage: Sequence[str] = ()) -> Savepoint:
         `read("s3://bucket/savepoints/savepoint-4f2a").operator("totals").state("total").to_pandas()`
     """
     found = find_checkpoint(str(path), storage=storage)
-    blobs = routed(open_blobs(found.location), [("", url) for url in storage], found.checkpoint.job_id, open_blobs)
-    return Savepoint(normalise_url(str(path)), found.checkpoint, blobs)
+    return Savepoint(normalise_url(str(path)), found.checkpoint, files_of(found, open_blobs, storage))
 
 
 def _operators(checkpoint: CompletedCheckpoint, blobs: BlobStore) -> Iterator[SavedOperator]:

@@ -346,16 +346,27 @@ def find_checkpoint(url: str, open_blobs: OpenBlobs = open_blobs, storage: Seque
         CheckpointCorruptError: a file of it is missing or damaged. Names the file.
         ConfigurationError: the URL cannot be used.
     """
+    found = find_manifest(url, open_blobs)
+    check_files(files_of(found, open_blobs, storage), found.checkpoint)
+    return found
+
+
+def find_manifest(url: str, open_blobs: OpenBlobs = open_blobs) -> FoundCheckpoint:
+    """As `find_checkpoint`, whatever has become of the files that the manifest lists."""
     named = open_blobs(url)
     folder = open_blobs(split_url(named.url)[0]) if split_url(named.url)[1] == MANIFEST else named
     paths = [path for path, _ in folder.list()]
     if MANIFEST in paths:
-        return _found_in(folder, open_blobs, storage)
+        return _found_in(folder, open_blobs)
     if any(manifest_number(path) is not None for path in paths):
-        newest = _newest_counted(folder)
-        _check_all_files(folder, newest, open_blobs, storage)
-        return FoundCheckpoint(folder.url, newest)
+        return FoundCheckpoint(folder.url, _newest_counted(folder))
     raise RestoreError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(paths)}")
+
+
+def files_of(found: FoundCheckpoint, open_blobs: OpenBlobs, storage: Sequence[str] = ()) -> BlobStore:
+    """The store that has the files of a checkpoint, those in the storage of single operators too."""
+    own = [("", url) for url in storage]
+    return routed(open_blobs(found.location), own, found.checkpoint.job_id, open_blobs)
 
 
 def check_files(blobs: BlobStore, checkpoint: CompletedCheckpoint) -> None:
@@ -364,31 +375,32 @@ def check_files(blobs: BlobStore, checkpoint: CompletedCheckpoint) -> None:
     Raises:
         CheckpointCorruptError: one is missing or has another length. Names it.
     """
+    for damage in unfit_files(blobs, checkpoint).values():
+        raise damage
+
+
+def unfit_files(blobs: BlobStore, checkpoint: CompletedCheckpoint) -> Mapping[str, CheckpointCorruptError]:
+    """The files of a checkpoint that are missing or have another length, by their paths."""
     held = dict(blobs.list())
+    unfit = {}
     for file in checkpoint.files():
         length = held.get(file.path)
         if length != file.length:
             what = "is missing" if length is None else f"has {length} bytes instead of {file.length}"
-            raise CheckpointCorruptError(
+            unfit[file.path] = CheckpointCorruptError(
                 f"{join_url(blobs.url, file.path)} {what}; checkpoint {checkpoint.checkpoint} of job "
                 f"{checkpoint.job_name!r} needs it: restore it from a backup, set the storage of single operators as "
                 "it was, or start from another checkpoint or savepoint"
             )
+    return unfit
 
 
-def _found_in(folder: BlobStore, open_blobs: OpenBlobs, storage: Sequence[str]) -> FoundCheckpoint:
+def _found_in(folder: BlobStore, open_blobs: OpenBlobs) -> FoundCheckpoint:
     """What the manifest in a folder describes: its files are beside it, or, of a checkpoint, in the job's folder."""
     checkpoint = _read_manifest(folder, MANIFEST)
     parent, name = split_url(folder.url)
     home = folder if checkpoint_folder(name) is None else open_blobs(parent)
-    _check_all_files(home, checkpoint, open_blobs, storage)
     return FoundCheckpoint(home.url, checkpoint)
-
-
-def _check_all_files(
-    home: BlobStore, checkpoint: CompletedCheckpoint, open_blobs: OpenBlobs, storage: Sequence[str]
-) -> None:
-    check_files(routed(home, [("", url) for url in storage], checkpoint.job_id, open_blobs), checkpoint)
 
 
 def _what_is_there(paths: Sequence[str]) -> str:

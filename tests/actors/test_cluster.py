@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import ray
 
+from penstock import StreamEnvironment
 from penstock.actors.cluster import ClustersHere, clusters_here, connect
-from penstock.engine.errors import ClusterError
+from penstock.engine.errors import ClusterError, JobFailedError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -56,3 +57,10 @@ def test_one_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(ClusterError, match=r"copy its token here .*; or start one with `ray start --head`"):
         connect("auto", 1)
+
+
+def test_where_a_process_is_short_of_room_on_a_cluster_of_its_own_it_learns_why() -> None:
+    env = StreamEnvironment(parallelism=100, slot_timeout="500ms")
+    env.from_collection([1]).rebalance().map(lambda row: row).collect()
+    with pytest.raises(JobFailedError, match=r"or add nodes \(this process keeps .* until ray\.shutdown\(\)\)$"):
+        env.execute("wide")

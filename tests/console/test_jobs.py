@@ -134,6 +134,7 @@ def test_a_job_is_started_when_its_state_is_there_and_not_before(jobs: Penstock,
     # It has never been restarted, and says once why it failed.
     (listed,) = [job for job in jobs("list", "--json").document if job["name"] == "damaged"]
     assert (listed["status"], listed["restarts"]) == ("failed", 0)
+    assert jobs("cancel", "damaged").out == "job damaged had failed already\n"
     shown = jobs("info", "damaged").out
     assert (shown.count(damaged.name), shown.count("error:"), shown.count("failure")) == (1, 1, 0)
 
@@ -163,6 +164,10 @@ def test_a_rescale_that_waits_for_room_says_so_in_numbers(jobs: Penstock, folder
     done = jobs("rescale", "numbers_flow", "-p", "100")
     assert done.code == 1
     waiting, error = done.err.strip().splitlines()
+    assert waiting.endswith(
+        "; Ctrl-C ends this command; the job is still rescaled if there is room in that time, else goes on as it is"
+    )
+    assert "ray.shutdown" not in done.err
     assert waiting.startswith(
         "waiting for room for 100 slots, for up to 4 s: they need 100 CPU, and the whole cluster has 8"
     )
@@ -170,6 +175,17 @@ def test_a_rescale_that_waits_for_room_says_so_in_numbers(jobs: Penstock, folder
     assert not any(name in done.err for name in ("bundle_", "node:", "accelerator_type:"))
     info = jobs("info", "numbers_flow", "--json").document
     assert (info["parallelism"], info["restarts"], info["waiting_for"]) == (1, 0, None)
+
+
+def test_a_rescale_to_what_is_there_changes_nothing(jobs: Penstock, folder: Path) -> None:
+    storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
+    assert jobs("run", "-d", "-p", "1", storage, "numbers_flow.py:flow").code == 0
+    done = jobs("rescale", "numbers_flow", "-p", "1")
+    assert done.out == "job numbers_flow runs at parallelism 1 already; nothing was changed\n"
+    info = jobs("info", "numbers_flow", "--json").document
+    assert (info["restart_history"], info["checkpoints"]["completed"]) == ([], 0)
+    done = jobs("rescale", "numbers_flow", "-p", "2", "--json")
+    assert (done.document["changed"], done.document["seconds"] > 0) == (True, True)
 
 
 def test_what_cannot_be_done_is_refused(jobs: Penstock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -94,6 +95,38 @@ def test_a_damaged_savepoint_is_named(penstock: Penstock, taken: tuple[str, str,
     assert "manifest.json" in done.err
 
 
+@pytest.mark.parametrize("how", ["cut off", "missing", "changed"])
+def test_of_a_savepoint_with_a_damaged_file_the_rest_is_shown(
+    penstock: Penstock, taken: tuple[str, str, str], how: str
+) -> None:
+    _, second, _ = taken
+    of_counts = {
+        state["name"]: state["rows"]
+        for operator in penstock("savepoint", "inspect", second, "--json").document["operators"]
+        for state in operator["states"]
+        if operator["uid"] == "counts"
+    }
+    damaged = next(path for path in (path_of(second) / "data").iterdir() if b"split_id" in path.read_bytes())
+    content = damaged.read_bytes()
+    if how == "missing":
+        damaged.unlink()
+    else:
+        middle = len(content) // 2
+        damaged.write_bytes(content[:-1] if how == "cut off" else content[:middle] + b"?" + content[middle + 1 :])
+    for options in ([], ["--verify"]):
+        done = penstock("savepoint", "inspect", second, "--json", *options)
+        assert (done.code, done.document["error"]["type"]) == (1, "CheckpointCorruptError")
+        assert len(done.document["problems"]) == 1
+        assert damaged.name in done.document["problems"][0]
+        states = {one["uid"]: one["states"] for one in done.document["operators"]}
+        assert {state["name"]: state["rows"] for state in states["counts"]} == of_counts
+        assert [state["kind"] for state in states["numbers"]] == ["damaged"]
+    shown = penstock("savepoint", "inspect", second)
+    assert (shown.code, shown.err.count("error:")) == (1, 1)
+    assert damaged.name in shown.err
+    assert "counts" in shown.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "job"),
     [
@@ -130,5 +163,34 @@ def test_help_is_there_for_every_command(penstock: Penstock) -> None:
         assert f"  {command} " in shown
         assert penstock(command, "--help").code == 0
     assert penstock("--version").out.startswith("penstock ")
-    for arguments in ([], ["savepoint"], ["nonsense"], ["info"]):
+    for arguments in (["nonsense"], ["info"]):
         assert penstock(*arguments).code == 2
+
+
+@pytest.mark.parametrize(("arguments", "command"), [([], "rescale"), (["savepoint"], "inspect"), (["chaos"], "run")])
+def test_a_command_that_is_given_nothing_says_what_there_is(
+    penstock: Penstock, arguments: list[str], command: str
+) -> None:
+    done = penstock(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert f"\n  {command} " in done.err
+    assert "error" not in done.err.partition("\n")[0]
+    assert penstock("--json", *arguments).document["error"]["message"].startswith("nothing is asked for")
+
+
+def test_the_options_of_all_commands_may_stand_before_the_command(penstock: Penstock, taken: tuple[str, ...]) -> None:
+    behind = penstock("savepoint", "inspect", taken[0], "--json").document
+    assert penstock("--json", "savepoint", "inspect", taken[0]).document == behind
+    assert penstock("--json", "savepoint", "inspect", "nowhere").document["error"]["type"] == "RestoreError"
+    assert "Traceback" in penstock("--traceback", "savepoint", "inspect", "nowhere").err
+
+
+def test_the_folder_of_a_savepoint_is_named_by_the_whole_id_of_its_job(
+    penstock: Penstock, taken: tuple[str, str, str]
+) -> None:
+    document = penstock("savepoint", "inspect", taken[0], "--json").document
+    folder = path_of(taken[0]).name
+    assert re.fullmatch(rf"savepoint-{document['job_id']}-{document['checkpoint']:08d}-[0-9a-f]{{12}}", folder)
+    assert re.fullmatch(r"counting-[0-9a-f]{8}", document["job_id"])
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    assert re.search(r"savepoint-orders-[0-9a-f]{8}-[0-9]{8}-[0-9a-f]{12}\b", page)

@@ -82,7 +82,7 @@ def test_one_kind_of_path_is_not_taken_for_another() -> None:
 def test_file_names_sort_and_read_as_documented() -> None:
     assert _PATHS.manifest(42) == "chk-00000042/manifest.json"
     assert _PATHS.shared(_HASH, 42, 3, 2, 1, 7) == f"shared/{_HASH}-42-3-2-1-7.arrow"
-    assert _PATHS.new_savepoint(42).startswith("savepoint-4f2a90cc-00000042-")
+    assert _PATHS.new_savepoint(42).startswith("savepoint-4f2a90ccd1-00000042-")
 
 
 def test_two_savepoints_never_share_a_folder() -> None:

@@ -280,7 +280,7 @@ def test_state_of_single_operators_may_lie_elsewhere(memory_url: Callable[[], st
 def test_a_savepoint_is_a_folder_of_its_own(store: FolderJobStore) -> None:
     store.claim()
     target = store.savepoint_target(3, f"{store.root_url}/mine")
-    assert target.startswith(f"{store.root_url}/mine/savepoint-{JOB[:8]}-00000003-")
+    assert target.startswith(f"{store.root_url}/mine/savepoint-{JOB}-00000003-")
     savepoint = small(open_blobs(target), 3, kind=SnapshotKind.SAVEPOINT)
     assert store.complete(1, savepoint, target) == target
     found = find_checkpoint(target)
