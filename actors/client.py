@@ -291,7 +291,8 @@ class RayJob(JobHandle):
                 continue
             status, waiting_for = JobStatus(info["status"]), info["waiting_for"]
             if status is JobStatus.RESTARTING and info["restart_history"]:
-                tell(f"could not be started, and is tried again: {info['restart_history'][-1]['cause']}")
+                cause = str(info["restart_history"][-1]["cause"]).partition("\n")[0]
+                tell(f"job {self.name} could not be started, and is tried again: {cause}")
             if status not in (JobStatus.CREATED, JobStatus.DEPLOYING) and not status.ended:
                 return status
             if waiting_for not in (None, told):

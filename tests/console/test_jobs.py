@@ -31,6 +31,17 @@ def flow(env):
     rows = rows.map(doubled, returns={"k": "int64", "twice": "int64"}).uid("doubled")
     rows.key_by("k").aggregate(n=ps.count()).uid("counts").sink_to(ps.FileSink("out", "json", mode="append")).uid("out")
 
+class Broken:
+    def __init__(self):
+        raise ValueError("no such model")
+
+    def __call__(self, batch):
+        return batch
+
+def broken(env):
+    rows = env.from_source(DataGenSource({"k": RandomInt(0, 20)}, rows=None, rate=200.0)).uid("numbers")
+    rows.map_batches(Broken).uid("broken").sink_to(ps.FileSink("out", "json", mode="append")).uid("out")
+
 def printing(env):
     env.from_collection([1]).print()
 """
@@ -137,6 +148,20 @@ def test_a_job_is_started_when_its_state_is_there_and_not_before(jobs: Penstock,
     assert jobs("cancel", "damaged").out == "job damaged had failed already\n"
     shown = jobs("info", "damaged").out
     assert (shown.count(damaged.name), shown.count("error:"), shown.count("failure")) == (1, 1, 0)
+
+
+def test_a_start_that_is_tried_again_says_so_and_why(jobs: Penstock, folder: Path) -> None:
+    storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
+    again = ["-Drestart-strategy.type=fixed-delay", "-Drestart-strategy.fixed-delay.attempts=1000"]
+    started = jobs("run", "-d", "-p", "1", "--json", storage, *again, "numbers_flow.py:broken")
+    assert started.code == 0, started.err
+    assert started.document["status"] == "restarting"
+    assert "job numbers_flow.broken could not be started, and is tried again: " in started.err
+    assert "no such model" in started.err
+    assert "Traceback" not in started.err
+    lost = jobs("run", "-d", "-p", "1", "--json", "-Dpipeline.name=lost", storage, "numbers_flow.py:broken")
+    assert (lost.code, lost.document["error"]["type"]) == (1, "UserCodeError")
+    assert "no such model" in lost.document["error"]["message"]
 
 
 def test_a_stopped_job_says_where_its_savepoint_is(jobs: Penstock, folder: Path) -> None:
