@@ -6,6 +6,7 @@ seed and the same clock give the same order of everything. Checkpoints and resta
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsu
 from penstock.engine.local_manager import JobFolder, LocalManager
 from penstock.engine.metrics import JobMetrics, report
 
+_LOG = logging.getLogger(__name__)
 _STEP_SECONDS: Final = 1.0
 
 
@@ -53,6 +55,7 @@ class LocalJob(JobHandle):
         self._held = HeldRows()
         self._shown: list[tuple[int, Batch]] = []
         self._attempt = self._manager.attempt
+        self._told: PenstockError | None = None
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
         self._manager.start()
 
@@ -60,9 +63,17 @@ class LocalJob(JobHandle):
         deadline = time.monotonic() + seconds
         arrived = self._take_rows()
         while not arrived and not self._manager.status.ended and (patience := deadline - time.monotonic()) > 0:
-            self._manager.step(patience)
+            self._step(patience)
             arrived = self._take_rows()
         return arrived
+
+    def _step(self, seconds: float) -> None:
+        self._manager.step(seconds)
+        # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
+        error = self._manager.error
+        if self._manager.status is JobStatus.RESTARTING and error is not None and error is not self._told:
+            self._told = error
+            _LOG.warning("job %r failed and is restarted: %s", self.name, error)
 
     def _take_rows(self) -> list[tuple[int, Batch]]:
         """The rows that are final now; those of an attempt that failed may not be."""
@@ -158,6 +169,6 @@ class LocalJob(JobHandle):
 
     def _advance(self) -> None:
         """Let one thing happen; rows that come meanwhile go to their consumers."""
-        self._manager.step(_STEP_SECONDS)
+        self._step(_STEP_SECONDS)
         for result, batch in self._take_rows():
             self._consumers[result].accept(batch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,8 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import JobCancelledError, JobFailedError, RecordError, SubtaskError, UserCodeError
 from penstock.engine.job import JobStatus
 from penstock.engine.windows.assigners import tumbling
+from penstock.environment import StreamEnvironment
+from penstock.recovery import checkpoints, fixed_delay
 from tests.engine.helpers import RecordingSink, Row, ScriptedSource, local_environment, numbers
 
 
@@ -333,3 +337,26 @@ def test_metrics_count_late_rows() -> None:
     timed = env.from_collection([{"k": 1, "x": x} for x in (5, 100, 6)]).assign_timestamps("x")
     timed.key_by("k").window(tumbling("10ms")).aggregate(n=count()).sink_to(RecordingSink())
     assert env.execute().metrics().late_rows == 1
+
+
+# Failures that are got over
+
+
+def test_a_failure_that_is_got_over_is_told_with_its_cause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failures = iter([True])
+
+    def once(row: dict[str, Any]) -> dict[str, Any]:
+        if next(failures, False):
+            raise ValueError("no such carrier")
+        return row
+
+    env = StreamEnvironment(
+        runtime="local", checkpoints=checkpoints("1s", str(tmp_path)), restart=fixed_delay(attempts=3, delay="0s")
+    )
+    rows = env.from_collection([{"x": 1}]).map(once, returns={"x": "int64"}).collect()
+    with caplog.at_level(logging.WARNING):
+        assert list(rows) == [{"x": 1}]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "is restarted" in told[0]
+    assert "ValueError: no such carrier" in told[0]
