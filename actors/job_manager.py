@@ -8,6 +8,7 @@ itself when it is created. All methods run on the actor's event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ from penstock.engine.job import JobStatus, transition
 from penstock.engine.local_manager import JobFolder
 from penstock.engine.metrics import SubtaskMetrics
 
+_LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 300.0
 """How long one that nobody has asked how it ended stays, to be asked."""
@@ -257,6 +259,7 @@ class JobManager:
             delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
             if delay is None:
                 raise failed.error
+            _LOG.warning("job %r failed and is restarted: %s", self._program.name, failed.error)
             # A failure that ends the job is no restart.
             restart = restart or self._restarts.on_failure(str(failed.error), chosen, failed.at)
             if self._status is not JobStatus.RESTARTING:
