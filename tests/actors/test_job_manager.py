@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv as csv
 import pytest
 import ray
 
-from penstock import DataGenSource, JobStatus, Sequence, StreamEnvironment
+from penstock import DataGenSource, FileSink, JobStatus, Sequence, StreamEnvironment
+from penstock.actors.client import RayJob
 from penstock.actors.registry import find_job, list_jobs
-from penstock.engine.errors import JobError
+from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
+from penstock.engine.errors import ConfigurationError, JobError
+from penstock.recovery import exponential_delay
 from tests.actors.keyed_job import assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
@@ -49,6 +56,55 @@ def test_a_new_job_manager_tells_what_the_one_before_has_seen(tmp_path: Path) ->
     assert len(told) >= 3
     assert all(one["bytes_written"] == known[one["checkpoint"]] for one in told)
     job.cancel()
+
+
+@dataclass(frozen=True)
+class WithServer(Source):
+    """A source that asks a server for its splits: it answers unless there is the file `away`."""
+
+    source: Source
+    away: Path
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    def splits(self, parallelism: int) -> SequenceOf[Split]:
+        if self.away.exists():
+            (self.away.parent / "asked").touch()
+            raise ConfigurationError("no server can be used")
+        return self.source.splits(parallelism)
+
+    def open(self, split: Split, context: ConnectorContext) -> SourceReader:
+        return self.source.open(split, context)
+
+    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
+        return self.source.open_at(split, position, context)
+
+    def describe(self) -> str:
+        return self.source.describe()
+
+
+def test_a_manager_that_is_restarted_waits_for_the_server_of_a_source(tmp_path: Path) -> None:
+    away, asked = tmp_path / "away", tmp_path / "asked"
+    env = environment(tmp_path / "checkpoints", 1, restart=exponential_delay("10ms", "200ms"))
+    env.from_source(WithServer(DataGenSource({"n": Sequence()}, rows=3000, rate=800), away)).sink_to(
+        FileSink(tmp_path / "rows", "csv")
+    )
+    job = env.submit("server away")
+    assert isinstance(job, RayJob)
+    info = until_checkpoint(job)
+    away.touch()
+    kill(info["manager_pid"])
+    deadline = time.monotonic() + 60
+    while not asked.exists():
+        assert time.monotonic() < deadline
+        job.pump(0.05)
+    until(job, lambda info: info["status"] == "restarting")
+    away.unlink()
+    job.wait()
+    rows = [n for path in (tmp_path / "rows").glob("part-*.csv") for n in csv.read_csv(path)["n"].to_pylist()]
+    assert sorted(rows) == list(range(3000))
 
 
 def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: Path) -> None:
