@@ -135,7 +135,7 @@ class Checkpoints:
 
     @property
     def savepoint_url(self) -> str | None:
-        """Where the newest savepoint is that this manager knows of."""
+        """Where the newest savepoint is, of those in the history that this manager has taken."""
         urls = [url for record in self.coordinator.history if (url := self.savepoint_of(record)) is not None]
         return urls[-1] if urls else None
 

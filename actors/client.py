@@ -110,6 +110,7 @@ class RayJob(JobHandle):
         name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
         self._manager = create_manager(name, self.job_id, content, _goes_on(program, folder), detached)
         self._holds_back = folder is not None and program.config.checkpoints.enabled
+        self._detached = detached
         self._seen = 0
         self._completed = 0
         self._ending: ObjectRef[Any] | None = self._manager.wait_for_end.remote()
@@ -239,12 +240,15 @@ class RayJob(JobHandle):
 
     def _end(self, ended: JobReport) -> None:
         if isinstance(ended.error, ClusterError) and is_embedded():
-            hint = "this process keeps the cluster of its first job, with the size of that, until ray.shutdown()"
+            hint = "the cluster of this process keeps its size until ray.shutdown()"
             ended = replace(ended, error=ClusterError(f"{ended.error} ({hint})"))
         self._report = ended
         self._completed = max(self._completed, ended.completed)
         if ended.metrics:
             self._last_metrics = report(ended.metrics)
+        if self._detached:
+            # Others may want to know how it ended.
+            return
         with contextlib.suppress(RayError):
             self._manager.leave.remote()
 
@@ -292,14 +296,14 @@ class RayJob(JobHandle):
             status, waiting_for = JobStatus(info["status"]), info["waiting_for"]
             if status is JobStatus.RESTARTING and info["restart_history"]:
                 cause = str(info["restart_history"][-1]["cause"]).partition("\n")[0]
-                tell(f"job {self.name} could not be started, and is tried again: {cause}")
+                tell(f"job {self.name} failed at its start, which is tried again: {cause}")
             if status not in (JobStatus.CREATED, JobStatus.DEPLOYING) and not status.ended:
                 return status
             if waiting_for not in (None, told):
                 tell(f"waiting for {waiting_for}")
                 told = waiting_for
             time.sleep(_LOOK_SECONDS)
-        if status is JobStatus.FAILED and self._error is not None:
+        if status is JobStatus.FAILED and self._error is not None and not isinstance(self._error, ConfigurationError):
             raise self._error
         self.raise_if_ended_badly()
         return status

@@ -5,6 +5,7 @@ The environment connects by it, and so does the command line. Where it fails, th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -65,7 +66,7 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
 
 
 def is_embedded() -> bool:
-    """Whether the cluster is one that this process has started: it has the size that its first job needed."""
+    """Whether the cluster is one that this process has started."""
     worker: Any = ray._private.worker
     node = worker._global_node
     return node is not None and bool(node.head)
@@ -94,7 +95,10 @@ def clusters_here() -> ClustersHere:
 
     services: Any = untyped
     services.find_gcs_addresses.cache_clear()
-    noted: str | None = services.find_bootstrap_address(None)
+    noted: str | None = None
+    with contextlib.suppress(OSError, ValueError):
+        # The note may be another user's.
+        noted = services.find_bootstrap_address(None)
     refused = []
     for address in dict.fromkeys([*([noted] if noted else []), *sorted(services.find_gcs_addresses())]):
         try:

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import ray
 from ray import cloudpickle
@@ -50,7 +50,6 @@ _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 300.0
 """How long one that nobody has asked how it ended stays, to be asked."""
-_T = TypeVar("_T")
 _TERMINAL: Final = (*TERMINAL_ERRORS, ClusterError)
 """For room on the cluster the job has waited as long as it is to."""
 
@@ -157,7 +156,6 @@ class JobManager:
         Returns:
             how the job has ended under the manager before this one, if it has.
         """
-        latest = None
         if self._checkpoints is not None:
             claim = await self._checkpoints.claim()
             if claim.message:
@@ -165,31 +163,9 @@ class JobManager:
             if claim.ended is not None:
                 return JobStatus(claim.ended)
             self._attempt = claim.epoch * ATTEMPTS
-            latest = self._checkpoints.latest
-        self._program = await self._retried(lambda: _as_checkpointed(self._program, latest))
-        self._graph = await self._retried(lambda: self._planned(self._program))
+            self._program = _as_checkpointed(self._program, self._checkpoints.latest)
+        self._graph = self._planned(self._program)
         return None
-
-    async def _retried(self, plan: Callable[[], _T]) -> _T:
-        """Plan what could be planned before, as often as the restart strategy allows.
-
-        Sources ask their servers for splits, and those may be away just now.
-
-        Raises:
-            PenstockError: the strategy, or the failure, does not allow more.
-        """
-        while True:
-            try:
-                return await asyncio.to_thread(plan)
-            except Exception as raised:
-                error = self._as_error(raised)
-                delay = None if isinstance(error, _TERMINAL) else self._policy.on_failure(time.monotonic())
-                if delay is None:
-                    raise error from raised
-            _LOG.warning("job %r cannot be planned, which is tried again: %s", self._program.name, error)
-            if self._status is not JobStatus.RESTARTING:
-                self._move(JobStatus.RESTARTING)
-            await asyncio.sleep(delay)
 
     def _planned(self, program: JobProgram) -> PhysicalGraph:
         latest = self._checkpoints.latest if self._checkpoints is not None else None
@@ -356,8 +332,7 @@ class JobManager:
         self._deployed.clear()
         self._finished.clear()
         try:
-            graph = await self._retried(lambda: self._planned(rescale.program))
-            self._program, self._graph = rescale.program, graph
+            self._program, self._graph = rescale.program, self._planned(rescale.program)
             await self._begin(self._all_places)
         except Exception as error:
             failure = self._as_error(error)
@@ -515,8 +490,9 @@ class JobManager:
             GraphError, ConfigurationError: the program cannot run so.
             ClusterError: there is no room; the job goes on as it was.
         """
+        checkpoints = self._with_checkpoints()
         program = self._program.rescaled(parallelism)
-        planned, checkpoints = self._planned(program), self._with_checkpoints()
+        planned = self._planned(program)
         if self._graph is not None and places(planned) == places(self._graph):
             return 0.0
         await checkpoints.take(SnapshotKind.CHECKPOINT)

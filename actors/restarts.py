@@ -99,8 +99,9 @@ class RestartLog:
         told = []
         for text in story.restart_records:
             # What another version has written may be anything.
-            with contextlib.suppress(ValueError, TypeError):
-                told.append({**dict.fromkeys(_MEMBERS), **json.loads(text)})
+            with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
+                record = {**dict.fromkeys(_MEMBERS), **json.loads(text)}
+                told.append(record | {"cause": str(record["cause"]), "attempt": int(record["attempt"])})
         self.before = told
 
     def add_to(self, story: JobStory) -> JobStory:

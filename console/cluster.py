@@ -5,6 +5,7 @@ Commands on jobs need a cluster that is running; `run` makes do without one unle
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from penstock.engine.checkpointing.config import CheckpointConfig
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.job_folders import DEFAULT_FOLDER
 from penstock.savepoints.storage import check_writable, normalise_url, open_blobs
 
@@ -57,7 +58,9 @@ def connect_if_usable(address: str | None, tell: Callable[[str], None]) -> None:
         return
     here = clusters_here()
     if here.address is not None:
-        connect_to_running(None)
+        # It may end in between.
+        with contextlib.suppress(ClusterError):
+            connect_to_running(None)
     elif here.refused:
         tell(f"the job gets a cluster of its own, as {'; '.join(here.refused)}")
 

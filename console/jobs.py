@@ -128,9 +128,9 @@ def rescale_command(
     with _working("rescaling", job, address, output) as control:
         seconds = control.rescale(parallelism, lambda waits: output.say(f"{waits}; {_LEFT}"))
     document = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3), "changed": seconds > 0}
-    now = f"job {control.name} runs at parallelism {parallelism}"
-    stood = f"it stood still for {duration_text(seconds)}"
-    output.result(document, f"{now}; {stood}" if seconds else f"{now} already; nothing was changed")
+    done = f"job {control.name} runs at parallelism {parallelism}; it stood still for {duration_text(seconds)}"
+    same = f"nothing was changed: at parallelism {parallelism} job {control.name} is as it is already"
+    output.result(document, done if seconds else same)
 
 
 def _connect(address: str | None, output: Output) -> None:

@@ -118,7 +118,8 @@ class Source(ABC):
     def splits(self, parallelism: int) -> Sequence[Split]:
         """The source's splits for that many subtasks; split i goes to subtask i modulo `parallelism`.
 
-        Called once, where the job is planned. The rows of all splits together must not depend on `parallelism`.
+        Called where the job is planned, which keeps them through restarts and rescales. The rows of all splits together
+        must not depend on `parallelism`.
         """
 
     @abstractmethod

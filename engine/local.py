@@ -68,7 +68,11 @@ class LocalJob(JobHandle):
         return arrived
 
     def _step(self, seconds: float) -> None:
+        self._tell()
         self._manager.step(seconds)
+        self._tell()
+
+    def _tell(self) -> None:
         # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
         error = self._manager.error
         if self._manager.status is JobStatus.RESTARTING and error is not None and error is not self._told:

@@ -330,7 +330,8 @@ class StreamEnvironment:
     def explain(self, parallelism: int | None = None) -> str:
         """The program and its plan, as stable text."""
         logical = explain_logical(live_part(self._program.graph.build()))
-        return f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(self._plan('explain', parallelism))}\n"
+        physical = explain_physical(self._plan("explain", parallelism).physical())
+        return f"== Program ==\n{logical}\n\n== Plan ==\n{physical}\n"
 
     def program(self, name: str = "penstock job", parallelism: int | None = None) -> JobProgram:
         """The program as `submit` would hand it to a runtime: checked, and nothing started.
@@ -338,8 +339,7 @@ class StreamEnvironment:
         Raises:
             GraphError, ConfigurationError: the program cannot run.
         """
-        self._plan(name, parallelism)
-        return JobProgram(name, self._program.graph.build(), self._chosen(parallelism), self._config)
+        return self._plan(name, parallelism)
 
     def _submit(
         self,
@@ -352,16 +352,15 @@ class StreamEnvironment:
         name, start = name or self._name, start or self._start_from
         built = program.graph.build()
         logical = built if start.savepoint is None else resumed(built)
-        graph = self._plan(name, parallelism, logical)
-        job_program = JobProgram(name, logical, self._chosen(parallelism), self._config)
-        job = program.job = self._start(graph, job_program, program, start, detached)
+        job_program = self._plan(name, parallelism, logical)
+        job = program.job = self._start(job_program.physical(), job_program, program, start, detached)
         if program is self._program:
             self._program = Program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.
         self._jobs = [*(other for other in self._jobs if not other.ended), job]
         return job
 
-    def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph | None = None) -> PhysicalGraph:
+    def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph | None = None) -> JobProgram:
         if parallelism is not None:
             check_parallelism(parallelism, self._config.max_parallelism, "execute")
         return plan(name, logical or self._program.graph.build(), self._chosen(parallelism), self._config)

@@ -107,7 +107,7 @@ class CheckpointRecord:
                 None if reason is None else AbortReason[reason],
                 str(message),
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError):
             return None
 
 

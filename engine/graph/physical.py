@@ -7,7 +7,7 @@ the subtasks from it through `task/build.py`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -211,8 +211,8 @@ class Parallelism:
         return self.environment or self.client or self.system
 
 
-def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: JobConfig) -> PhysicalGraph:
-    """The physical graph of a program. Checks its sinks, and changes nothing: `explain()` plans too.
+def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: JobConfig) -> JobProgram:
+    """A program that has been planned once. Checks its sinks, and changes nothing: `explain()` plans too.
 
     Args:
         name: the job's name.
@@ -227,7 +227,26 @@ def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: Job
     for node in graph:
         if isinstance(node.role, SinkFactory):
             node.role.sink.check(_known_schema(graph, node))
-    return JobProgram(name, logical, parallelism, config).physical()
+    program = JobProgram(name, logical, parallelism, config)
+    program.physical()
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class JobSplits:
+    """The splits of a job's sources, as they were when they were first wanted.
+
+    So a job reads the same ones in all its attempts, whatever the server says later of what is "latest", and whether it
+    answers then.
+    """
+
+    _made: dict[tuple[str, int], tuple[Split, ...]] = field(default_factory=dict)
+
+    def of(self, source: Source, uid: str, parallelism: int) -> tuple[Split, ...]:
+        """The splits of the source with this uid for that many subtasks."""
+        if (uid, parallelism) not in self._made:
+            self._made[uid, parallelism] = tuple(source.splits(parallelism))
+        return self._made[uid, parallelism]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +256,7 @@ class JobProgram:
     Args:
         name, logical, parallelism, config: as in `plan`, which has checked them.
         run: names this submission of the program, in all its attempts.
+        splits: what its sources were found to have.
     """
 
     name: str
@@ -244,6 +264,7 @@ class JobProgram:
     parallelism: Parallelism
     config: JobConfig
     run: str = field(default_factory=partial(secrets.token_hex, 8), compare=False)
+    splits: JobSplits = field(default_factory=JobSplits, compare=False)
 
     def physical(self, split_parallelism: Mapping[str, int] = MappingProxyType({})) -> PhysicalGraph:
         """The plan.
@@ -258,7 +279,8 @@ class JobProgram:
         graph = rewrite(live_part(self.logical))
         resolved = _resolve_parallelisms(graph, self.parallelism, self.config)
         _check_forward(graph, resolved)
-        return PhysicalGraph(self.name, self.config, _TaskBuilder(graph, resolved, split_parallelism).tasks(), self.run)
+        tasks = _TaskBuilder(graph, resolved, split_parallelism, self.splits).tasks()
+        return PhysicalGraph(self.name, self.config, tasks, self.run)
 
     def rescaled(self, parallelism: int) -> JobProgram:
         """The same program at another parallelism, but for operators that set their own."""
@@ -310,8 +332,11 @@ def _check_forward(graph: LogicalGraph, parallelism: dict[int, int]) -> None:
 class _TaskBuilder:
     """Cuts the graph into chains. A chain starts at a source, or where an edge cannot be a direct call."""
 
-    def __init__(self, graph: LogicalGraph, parallelism: dict[int, int], split_parallelism: Mapping[str, int]) -> None:
+    def __init__(
+        self, graph: LogicalGraph, parallelism: dict[int, int], split_parallelism: Mapping[str, int], splits: JobSplits
+    ) -> None:
         self._graph = graph
+        self._splits = splits
         self._split_parallelism = split_parallelism
         self._parallelism = parallelism
         heads = [node for node in graph if not self._chained_to_input(node) and not isinstance(node.role, Results)]
@@ -404,8 +429,8 @@ class _TaskBuilder:
             return None
         parallelism, uid = self._parallelism[head.id], _uid(head)
         made_for = self._split_parallelism.get(uid, parallelism)
-        splits: Sequence[Split] = head.role.splits(made_for)
-        shares = tuple(tuple(splits[subtask::parallelism]) for subtask in range(parallelism))
+        splits = self._splits.of(head.role, uid, made_for)
+        shares = tuple(splits[subtask::parallelism] for subtask in range(parallelism))
         return SourcePlan(
             head.name, head.role, shares, consumers.chained, consumers.outputs, head.watermarks, uid, made_for
         )

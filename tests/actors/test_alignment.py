@@ -21,7 +21,7 @@ def test_a_subtask_waits_until_it_is_told_that_its_group_has_come_as_far() -> No
     strategy = IN_ORDER.with_timestamp_assigner("value").with_watermark_alignment("all", "10ms")
     env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=1, buffer_timeout="0ms", channel_credits=100)
     env.from_source(CollectionSource.of([0, 20, 40]), watermarks=strategy).collect()
-    graph = env._plan("one task", None)
+    graph = env.program("one task").physical()
 
     async def use() -> None:
         actor, more, received = SubtaskActor(), True, 0

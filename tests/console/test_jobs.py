@@ -156,7 +156,7 @@ def test_a_start_that_is_tried_again_says_so_and_why(jobs: Penstock, folder: Pat
     started = jobs("run", "-d", "-p", "1", "--json", storage, *again, "numbers_flow.py:broken")
     assert started.code == 0, started.err
     assert started.document["status"] == "restarting"
-    assert "job numbers_flow.broken could not be started, and is tried again: " in started.err
+    assert "job numbers_flow.broken failed at its start, which is tried again: " in started.err
     assert "no such model" in started.err
     assert "Traceback" not in started.err
     lost = jobs("run", "-d", "-p", "1", "--json", "-Dpipeline.name=lost", storage, "numbers_flow.py:broken")
@@ -206,7 +206,7 @@ def test_a_rescale_to_what_is_there_changes_nothing(jobs: Penstock, folder: Path
     storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
     assert jobs("run", "-d", "-p", "1", storage, "numbers_flow.py:flow").code == 0
     done = jobs("rescale", "numbers_flow", "-p", "1")
-    assert done.out == "job numbers_flow runs at parallelism 1 already; nothing was changed\n"
+    assert done.out == "nothing was changed: at parallelism 1 job numbers_flow is as it is already\n"
     info = jobs("info", "numbers_flow", "--json").document
     assert (info["restart_history"], info["checkpoints"]["completed"]) == ([], 0)
     done = jobs("rescale", "numbers_flow", "-p", "2", "--json")

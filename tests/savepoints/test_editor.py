@@ -68,7 +68,7 @@ def program(parallelism: int) -> PhysicalGraph:
     rows = env.from_collection([("ann", 1)], schema=["user", "n"]).key_by("user")
     returns = {"user": "string", "found": "string", "offsets": "list<int64>"}
     rows.process(Totals, returns=returns).uid("totals").print()
-    return env._plan("test", None)
+    return env.program("test").physical()
 
 
 def found_by_job(savepoint: savepoints.Savepoint, parallelism: int, users: list[str]) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def saved(url: str, build: Callable[[Any], Any], batches: list[list[tuple[str, s
     """The newest checkpoint of a job whose operator `op` got the batches, with a checkpoint behind each."""
     env = local_environment(1)
     build(stream(env)).uid("op").print()
-    graph: PhysicalGraph = env._plan("test", None)
+    graph: PhysicalGraph = env.program("test").physical()
     (task,) = (task for task in graph.tasks if any(one.uid == "op" for one in task.operators))
     (plan,) = (one for one in task.operators if one.uid == "op")
     store = FolderJobStore(url, "job", "clicks")

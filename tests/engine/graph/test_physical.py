@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 import pytest
 
-from penstock.connectors.datagen import DataGenSource, Sequence
+from penstock.connectors.datagen import DataGenSource, DataGenSplit, Sequence
 from penstock.engine.aggregates import count
 from penstock.engine.api.streams import DataStream
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.graph.physical import ChannelPlan, Parallelism, PhysicalGraph, plan
+from penstock.engine.graph.physical import ChannelPlan, JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.environment import StreamEnvironment
 from tests.engine.graph.programs import rows, same
 from tests.engine.helpers import RecordingSink, local_environment
@@ -21,7 +22,7 @@ from tests.engine.helpers import RecordingSink, local_environment
 def planned(build: Callable[[StreamEnvironment], Any], parallelism: int = 2) -> PhysicalGraph:
     env = local_environment(parallelism)
     build(env)
-    return env._plan("test", None)
+    return env.program("test").physical()
 
 
 def spread(env: StreamEnvironment) -> DataStream:
@@ -141,7 +142,7 @@ def test_the_operator_goes_before_the_environment_the_client_and_the_system(
     if operator is not None:
         stream.set_parallelism(operator)
     stream.print()
-    graph = plan("test", env._program.graph.build(), Parallelism(environment, client, system=2), JobConfig())
+    graph = plan("test", env._program.graph.build(), Parallelism(environment, client, system=2), JobConfig()).physical()
     assert {task.name: task.parallelism for task in graph.tasks}["a"] == expected
 
 
@@ -228,3 +229,28 @@ def test_a_plan_names_the_sinks_and_prepares_none() -> None:
 
     sinks = planned(build).sinks
     assert [sink is expected for sink, expected in zip(sinks, (chained, apart), strict=True)] == [True, True]
+
+
+class AskedSource(DataGenSource):
+    """Numbers; has one split more each time that it is asked."""
+
+    asked = 0
+
+    def splits(self, parallelism: int) -> SequenceOf[DataGenSplit]:
+        self.asked += 1
+        return super().splits(parallelism + self.asked)
+
+
+def test_a_job_keeps_the_splits_that_it_was_planned_with() -> None:
+    source = AskedSource({"n": Sequence()}, rows=10)
+    env = local_environment(2)
+    env.from_source(source).uid("numbers").print()
+    program = env.program()
+
+    def splits(program: JobProgram) -> set[str]:
+        head = program.physical({"numbers": 2}).tasks[0].source
+        assert head is not None
+        return {split.split_id for share in head.splits for split in share}
+
+    assert splits(program) == splits(program.rescaled(3)) == {"0/3", "1/3", "2/3"}
+    assert source.asked == 1

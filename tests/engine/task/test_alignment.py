@@ -35,7 +35,7 @@ def test_the_sources_of_a_group_are_found_by_its_name() -> None:
     read(env, None)
     read(env, IN_ORDER.with_watermark_alignment("trips", "5m", update_interval="200ms"))
     read(env, IN_ORDER.with_watermark_alignment("trips", "5m", update_interval="300ms"))
-    graph = env._plan("groups", None)
+    graph = env.program("groups").physical()
     assert alignment_groups(graph) == [
         AlignmentGroup(((1, 0), (1, 1), (5, 0), (5, 1), (6, 0), (6, 1)), 200),
         AlignmentGroup(((2, 0), (2, 1)), 1000),
