@@ -62,5 +62,7 @@ def test_one_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPat
 def test_where_a_process_is_short_of_room_on_a_cluster_of_its_own_it_learns_why() -> None:
     env = StreamEnvironment(parallelism=100, slot_timeout="500ms")
     env.from_collection([1]).rebalance().map(lambda row: row).collect()
-    with pytest.raises(JobFailedError, match=r"or add nodes \(the cluster of this process keeps .* until ray\.shutdown\(\)\)$"):
+    with pytest.raises(
+        JobFailedError, match=r"or add nodes \(the cluster of this process .* until ray\.shutdown\(\)\)$"
+    ):
         env.execute("wide")
