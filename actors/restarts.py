@@ -101,7 +101,7 @@ class RestartLog:
             # What another version has written may be anything.
             with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
                 record = {**dict.fromkeys(_MEMBERS), **json.loads(text)}
-                told.append(record | {"cause": str(record["cause"]), "attempt": int(record["attempt"])})
+                told.append(record | {"cause": str(record["cause"] or ""), "attempt": int(record["attempt"] or 0)})
         self.before = told
 
     def add_to(self, story: JobStory) -> JobStory:

@@ -22,7 +22,9 @@ def graph_of(build: Callable[[DataStream], DataStream] = lambda stream: stream) 
     """One task: the numbers 0 to 9, what `build` adds, and the client behind it."""
     env = StreamEnvironment(runtime="local", parallelism=1)
     build(env.from_collection(list(range(10)))).collect()
-    return plan("one task", env._program.graph.build(), Parallelism(1, None, 1), JobConfig(buffer_timeout_ms=0))
+    return plan(
+        "one task", env._program.graph.build(), Parallelism(1, None, 1), JobConfig(buffer_timeout_ms=0)
+    ).physical()
 
 
 def with_actor(graph: PhysicalGraph, use: Callable[[SubtaskActor], Awaitable[Any]]) -> Any:
