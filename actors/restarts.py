@@ -17,11 +17,10 @@ from typing import Any, Final
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import JobStory
+from penstock.engine.checkpointing.history import STORED
 
 KEPT: Final = 100
 """How many restarts are kept."""
-STORED: Final = 5
-"""How many of them go into each manifest."""
 LONGEST_CAUSE: Final = 160
 _DETECTED: Final = "detected_monotonic"
 _MEMBERS: Final = (

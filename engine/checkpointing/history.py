@@ -14,7 +14,7 @@ from penstock.engine.checkpointing.pending import CheckpointRecord, CheckpointSt
 KEPT: Final = 20
 """How many outcomes are kept for people."""
 STORED: Final = 5
-"""How many of them go into each manifest."""
+"""How many of them go into each manifest, and how many restarts."""
 
 
 class CheckpointHistory:
