@@ -1,18 +1,19 @@
 """Question 7: what do checkpoints cost a job, by the size of its state, the interval, and how much of it changes?
 
 A running aggregate and tumbling windows, with 10 MB, 100 MB and 1 GB of keyed state, without checkpoints and with one
-every 10, 5 and 1 s in alternation; and 1 % and 10 % of the keys changing within an interval. Run by
+every 10, 5 and 1 s, two jobs in turns; and 1 % and 10 % of the keys changing within an interval. Run by
 `perf/run.py checkpoint`; the files go to the system's temporary folder (set TMPDIR for another disk).
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,10 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, WatermarkStrategy, tumbling
+from penstock.actors.client import RayJob
+from penstock.engine.config import DEFAULTS
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import (
-    SAMPLE_SECONDS,
     BenchmarkError,
     CountingSink,
     Options,
@@ -31,7 +33,6 @@ from perf.harness import (
     Result,
     Sampler,
     reading,
-    rows_in,
 )
 from perf.keyed_state import (
     AGGREGATES,
@@ -51,6 +52,7 @@ from perf.keyed_state import (
     until_checkpoints,
     until_full,
 )
+from perf.turns import TurnTaking
 
 _NAME: Final = "checkpoint"
 _WINDOW_MS: Final = 10_000
@@ -60,10 +62,6 @@ _SIZES: Final = {"10 MB": 10, "100 MB": 100, "1 GB": 1000}
 _CHURNS: Final = (0.1, 0.01)
 _LEAST_CYCLES: Final = 2
 """A measurement is a whole number of intervals, so that each has its share of checkpoints."""
-_LOOKS: Final = 8
-"""How often a job is asked within an interval."""
-_SETTLING_SECONDS: Final = 0.1
-"""For so long after a checkpoint the caches hold what it left."""
 _CHECK_KEYS: Final = 200
 
 _Int64s: TypeAlias = "npt.NDArray[np.int64]"
@@ -188,39 +186,51 @@ def _per_key(key: _Int64s, v: npt.NDArray[np.float64]) -> dict[int, tuple[int, f
 
 
 def _measured(case: Case, options: Options) -> Result:
-    pairs = [(_run(case, options, None), _run(case, options, case.interval)) for _ in range(options.repetitions)]
-    without, taken = [off.reading for off, _ in pairs], [on.reading for _, on in pairs]
-    records = [record for _, on in pairs for record in on.checkpoints]
-    result = Result.of(_NAME, case.variant, taken)
+    seconds = measured_seconds(options.seconds, case.interval)
+
+    def turn(job: RayJob) -> tuple[Reading, list[Info]]:
+        # Behind this the caches are full again, and the checkpoint that was due is over.
+        let_run(job, options.warm_up)
+        sampler, since = Sampler(job, STATE), time.time_ns() // 1_000_000
+        before = sampler.sample()
+        let_run(job, seconds)
+        # Two jobs stand in memory: what they take says nothing.
+        measured = replace(reading([before, sampler.sample()]), peak_rss_mb=None)
+        return measured, [record for record in completed(job.info()) if record["triggered_ms"] >= since]
+
+    with (
+        _ready(case, options, None) as without,
+        _ready(case, options, case.interval) as job,
+        TurnTaking(without, job) as turns,
+    ):
+        taken = list(turns.pairs(options.repetitions, turn))
+    pairs = [(off, on) for (off, _), (on, _) in taken]
+    records = [record for _, (_, records) in taken for record in records]
+    if not records:
+        raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
+    result = Result.of(_NAME, case.variant, [on for _, on in pairs])
     figures = {
         "keys": case.keys.count,
-        "events_per_second_without": summary([_rate(off) for off in without]),
-        "loss_percent": summary(losses([(_rate(off.reading), _rate(on.reading)) for off, on in pairs])),
-        "loss_cpu_percent": summary(losses([(_cpu_rate(off.reading), _cpu_rate(on.reading)) for off, on in pairs])),
-        "loss_within_percent": summary(losses([calm_and_whole(on.progress, on.known) for _, on in pairs])),
+        "events_per_second_without": summary([_rate(off) for off, _ in pairs]),
+        **losses_of([(_rate(off), _rate(on)) for off, on in pairs], "loss"),
+        **losses_of([(_cpu_rate(off), _cpu_rate(on)) for off, on in pairs], "loss_cpu"),
         **of_records(records),
     }
     return DetailedResult(result.name, result.variant, result.ours, result.spread, result.readings, figures)
 
 
-def calm_and_whole(progress: Sequence[Progress], records: Sequence[Info]) -> tuple[float, float]:
-    """Rows a second while no checkpoint was under way or just over, and in all: two runs differ by more than that.
-
-    What remembering changes costs all the time is in both; the comparison with a run without checkpoints has that.
-    """
-    if len(progress) < 2:
-        return 0.0, 0.0
-    busy = [
-        (begin, begin + record["duration_ms"] / 1000 + _SETTLING_SECONDS)
-        for record in records
-        for begin in [record["triggered_ms"] / 1000]
-    ]
-    rows = seconds = 0.0
-    for before, after in itertools.pairwise(progress):
-        if not any(begin < after.at and before.at < end for begin, end in busy):
-            rows, seconds = rows + after.rows - before.rows, seconds + after.at - before.at
-    first, last = progress[0], progress[-1]
-    return rows / seconds if seconds else 0.0, (last.rows - first.rows) / (last.at - first.at)
+def losses_of(pairs: Sequence[tuple[float, float]], name: str) -> dict[str, Any]:
+    """The loss in percent of each pair, and of their sums with its standard error by leaving out one pair at a time."""
+    off, on = sum(one for one, _ in pairs), sum(other for _, other in pairs)
+    if not off:
+        return {f"{name}_percent": summary([])}
+    left_out = [100 * (1 - (on - other) / (off - one)) for one, other in pairs] if len(pairs) > 1 else []
+    error = math.sqrt((len(pairs) - 1) * statistics.pvariance(left_out)) if left_out else None
+    return {
+        f"{name}_percent": summary(losses(pairs)),
+        f"{name}_percent_of_sums": round(100 * (1 - on / off), 2),
+        f"{name}_standard_error": None if error is None else round(error, 2),
+    }
 
 
 def losses(pairs: Sequence[tuple[float, float]]) -> list[float]:
@@ -247,59 +257,21 @@ def _cpu_rate(measured: Reading) -> float:
     return measured.events_per_cpu_second or 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """So many rows had come at a time (seconds since 1970)."""
-
-    at: float
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a job.
-
-    Args:
-        reading: of the whole.
-        progress: how far it was when, several times an interval.
-        checkpoints: those that were triggered and completed while it was measured.
-        known: all that the job remembers, those that failed among them.
-    """
-
-    reading: Reading
-    progress: Sequence[Progress]
-    checkpoints: Sequence[Info]
-    known: Sequence[Info]
-
-
-def _run(case: Case, options: Options, interval: float | None) -> Run:
+@contextmanager
+def _ready(case: Case, options: Options, interval: float | None) -> Iterator[RayJob]:
+    """The job, its state full and, with an interval, the first checkpoints complete."""
     with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
         # A job without checkpoints is the very same, but for the files: it has no storage.
         settings = checkpoints(f"{interval * 1000:.0f}ms", folder) if interval is not None else None
-        env = environment(options, settings)
+        # There is room for two jobs, which work one at a time.
+        env = environment(options, settings, slot_cpus=DEFAULTS.slot_cpus / 2)
         _SHAPES[case.shape](env, case.keys, None).sink_to(CountingSink()).name("count")
-        with submitted(env, f"{_NAME} {case.variant}") as job:
+        name = f"{_NAME} {case.variant}{'' if interval is None else ', with checkpoints'}"
+        with submitted(env, name) as job:
             until_full(job, case.keys.count)
             if interval is not None:
                 until_checkpoints(job, _LEAST_CYCLES, interval)
-            let_run(job, options.warm_up)
-            since = time.time_ns() // 1_000_000
-            sampler = Sampler(job, STATE)
-            samples, progress = [sampler.sample()], list[Progress]()
-            end = samples[0].at + measured_seconds(options.seconds, case.interval)
-            while (left := end - time.monotonic()) > 0:
-                let_run(job, min(left, case.interval / _LOOKS))
-                progress.append(Progress(time.time(), rows_in(job.metrics(), STATE)))
-                if time.monotonic() - samples[-1].at > SAMPLE_SECONDS or time.monotonic() >= end:
-                    samples.append(sampler.sample())
-            info = job.info() if interval is not None else None
-        history = [] if info is None else [record for record in completed(info) if record["triggered_ms"] >= since]
-        known = [] if info is None else info["checkpoints"]["history"]
-        if known and known[0]["triggered_ms"] > since + 2000 * case.interval:
-            raise BenchmarkError(f"{_NAME}, {case.variant}: a job remembers {len(known)} checkpoints; measure for less")
-        if interval is not None and not history:
-            raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
-        return Run(reading(samples), progress, history, known)
+            yield job
 
 
 def measured_seconds(seconds: float, interval: float) -> float:

@@ -183,8 +183,9 @@ def until_full(job: RayJob, keys: int, seconds: float = 10 * FLOW_SECONDS) -> No
 
 
 def completed(info: Info) -> list[Info]:
-    """The records of completed checkpoints, oldest first."""
-    return [record for record in info["checkpoints"]["history"] if record["status"] == "completed"]
+    """The records of completed checkpoints, oldest first; none of a job that takes none."""
+    history = info["checkpoints"]["history"] if info["checkpoints"] is not None else []
+    return [record for record in history if record["status"] == "completed"]
 
 
 def until_checkpoints(job: RayJob, wanted: int, interval: float) -> Info:

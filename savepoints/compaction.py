@@ -1,8 +1,9 @@
 """How the segments of one table of state are merged, so that recovery reads few and writing costs what has changed.
 
-The checkpoint writer calls it. Pure. Of n rows in changes of d rows, a table has at most about 15 log16(n / d)
-segments, each row is written again log16(n / d) times at the most, and the whole table when as many rows have changed
-as it has. So changes of 6 % and more are never merged with each other: that would be most of a checkpoint's work.
+The checkpoint writer calls it. Pure. The whole table is written again when twice as many rows have changed as it has: a
+restore reads three times the state at the most. Smaller changes are merged with each other, 16 of a size, unless that
+makes half a table: that would be most of a checkpoint's work. So each row is written again a logarithm of times, and
+segments are some 15 of each size, and 64 of the largest.
 
 Source: O'Neil et al., "The Log-Structured Merge-Tree", 1996 (levels of geometric size).
 """
@@ -17,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.state.capture import DELETED, Expiry, merge_rows
+from penstock.engine.state.changes import CHANGES_OF_BASE
 
 _FAN_IN: Final = 16
 """How many segments of one size become one of the next."""
 _SMALLEST: Final = 1024
 """Segments of fewer rows cost as much to read as those of so many."""
-_MOST: Final = 64
+_MOST: Final = 96
 """Segments that a table never exceeds, whatever their sizes."""
 _GONE: Final = "__gone"
 
@@ -43,16 +45,18 @@ def first_to_merge(segments: Sequence[int], new: int) -> int:
     """
     if not segments:
         return 0
-    if sum(segments[1:]) + new > max(segments[0], _SMALLEST) or len(segments) >= _MOST:
+    base = max(segments[0], _SMALLEST)
+    if sum(segments[1:]) + new > CHANGES_OF_BASE * base or len(segments) >= _MOST:
         return 0
     first, rows = len(segments), new
     while True:
         start = first
         while start > 1 and _level(segments[start - 1]) <= _level(rows):
             start -= 1
-        if len(segments[start:first]) + 1 < _FAN_IN:
+        together = rows + sum(segments[start:first])
+        if len(segments[start:first]) + 1 < _FAN_IN or together > base // 2:
             return first
-        rows += sum(segments[start:first])
+        rows = together
         first = start
 
 

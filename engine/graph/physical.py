@@ -15,7 +15,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from penstock.engine.config import JobConfig, check_parallelism
-from penstock.engine.connectors import Sink, Source, Split
+from penstock.engine.connectors import Sink, Source, Split, TransactionalSink
 from penstock.engine.elements import FEEDBACK_INPUT
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, live_part
@@ -121,6 +121,18 @@ class TaskPlan:
     outputs: tuple[Exchange, ...]
     resources: Resources | None
 
+    @property
+    def sinks(self) -> list[Sink]:
+        """Those that its operators write to."""
+        factories = [operator.factory for operator in self.operators]
+        return [factory.sink for factory in factories if isinstance(factory, SinkFactory)]
+
+    @property
+    def commits(self) -> bool:
+        """Whether something waits here for each checkpoint to count: a transactional sink, or rows for the client."""
+        for_client = any(output.downstream is None for output in self.outputs)
+        return for_client or any(isinstance(sink, TransactionalSink) for sink in self.sinks)
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlan:
@@ -148,8 +160,7 @@ class PhysicalGraph:
     @property
     def sinks(self) -> list[Sink]:
         """The sinks that the job writes to, to be prepared before it starts."""
-        factories = [operator.factory for task in self.tasks for operator in task.operators]
-        return [factory.sink for factory in factories if isinstance(factory, SinkFactory)]
+        return [sink for task in self.tasks for sink in task.sinks]
 
     def task(self, task_id: int) -> TaskPlan:
         return self.tasks[task_id - 1]

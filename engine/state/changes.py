@@ -18,6 +18,8 @@ from penstock.engine.state.key_codec import grown
 from penstock.engine.state.key_index import Slots
 from penstock.engine.state.state_tables import StateRows
 
+CHANGES_OF_BASE: Final = 2
+"""So many times as much as a base may lie in changes behind it. More is read at a restore, less is written again."""
 SLACK: Final = 1024
 """So many items that are gone are remembered however little there is."""
 
@@ -43,10 +45,10 @@ def are_most(changed: int, entries: int) -> bool:
 class ChangesSinceWhole:
     """Whether a capture gives all entries rather than the changes.
 
-    So it does where most have changed; and where, with these changes, as many have been given as there were when all
-    were given for the last time. Then the checkpoint writer would merge everything into a new base
-    (`savepoints/compaction.py`), which reads all of it and tells rows apart by their keys: what lies in arrays is given
-    again for a third of that.
+    So it does where most have changed; and where, with these changes, `CHANGES_OF_BASE` times as many have been given
+    as there were when all were given for the last time. Then the checkpoint writer would merge everything into a new
+    base (`savepoints/compaction.py`), which reads all of it and tells rows apart by their keys: what lies in arrays is
+    given again for a third of that.
     """
 
     __slots__ = ("_given", "_whole")
@@ -63,7 +65,7 @@ class ChangesSinceWhole:
             entries: how many there are.
         """
         whole = entries if self._whole is None else self._whole
-        if changed is not None and not are_most(changed, entries) and self._given + changed <= whole:
+        if changed is not None and not are_most(changed, entries) and self._given + changed <= CHANGES_OF_BASE * whole:
             self._given, self._whole = self._given + changed, whole
             return False
         self._given, self._whole = 0, entries

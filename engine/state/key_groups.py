@@ -30,7 +30,7 @@ _P5_PLUS_LENGTH: Final = 0x27D4EB2F165667C5 + 8
 
 _BLOCK_ROWS: Final = 4096
 """Rows hashed at once: three arrays of this many words stay in a core's cache."""
-_MANY_WORDS: Final = 262_144
+_MANY_WORDS: Final = 100_000
 """From here on, numba hashes words in a tenth of the time: state has so many, batches have not."""
 _SAMPLE_ROWS: Final = 1024
 _FEW_STRINGS: Final = 64

@@ -171,14 +171,11 @@ def test_figures_are_shown_below_the_table(monkeypatch: pytest.MonkeyPatch, caps
     assert "keys: 7" in shown
 
 
-def test_the_loss_within_a_run_leaves_out_what_is_near_a_checkpoint() -> None:
-    rows = [0, 10, 20, 22, 24, 34, 44]
-    progress = [checkpoint.Progress(100.0 + 0.5 * step, count) for step, count in enumerate(rows)]
-    under_way = {"triggered_ms": 101_100, "duration_ms": 300.0}
-    behind = {"triggered_ms": 101_550, "duration_ms": 0.0}
-    before_it_began = {"triggered_ms": 90_000, "duration_ms": 200.0}
-    calm, whole = checkpoint.calm_and_whole(progress, [before_it_began, under_way, behind])
-    assert calm == pytest.approx(20.0)
-    assert whole == pytest.approx(44 / 3)
-    assert checkpoint.calm_and_whole(progress, [{"triggered_ms": 100_000, "duration_ms": 9000.0}]) == (0.0, 44 / 3)
-    assert checkpoint.calm_and_whole([], []) == (0.0, 0.0)
+def test_the_loss_of_sums_has_an_error_that_grows_with_how_far_pairs_lie_apart() -> None:
+    same = checkpoint.losses_of([(100.0, 90.0)] * 4, "loss")
+    assert (same["loss_percent_of_sums"], same["loss_standard_error"]) == (10.0, 0.0)
+    apart = checkpoint.losses_of([(100.0, 80.0), (100.0, 100.0)] * 2, "loss")
+    assert apart["loss_percent_of_sums"] == 10.0
+    # Of four losses of 0 and 20 percent: their standard deviation (with n - 1) divided by the root of four.
+    assert apart["loss_standard_error"] == pytest.approx(np.std([0, 20, 0, 20], ddof=1) / 2, abs=0.01)
+    assert checkpoint.losses_of([(100.0, 90.0)], "loss")["loss_standard_error"] is None
