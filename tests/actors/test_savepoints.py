@@ -41,14 +41,14 @@ def test_a_drained_job_ends_as_if_its_input_had(tmp_path: Path) -> None:
 
 
 def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path), "rescaled", rows=12_000, rate=800)
+    job, updates = submit(environment(tmp_path), "rescaled", rows=24_000, rate=800)
     for parallelism in (3, 1):
         until_checkpoint(job)
         assert job.rescale(parallelism) < 20
         info = until(job, lambda info: info["status"] == "running")
         assert info["parallelism"] == parallelism
     job.wait()
-    assert_exact(updates, 12_000)
+    assert_exact(updates, 24_000)
 
 
 def test_without_storage_there_is_no_savepoint(tmp_path: Path) -> None:
