@@ -303,6 +303,10 @@ class RayJob(JobHandle):
                 tell(f"waiting for {waiting_for}")
                 told = waiting_for
             time.sleep(_LOOK_SECONDS)
+        while self._report is None:
+            # The manager says that the job has ended before it has taken it down and tells how.
+            time.sleep(_LOOK_SECONDS)
+            status = self.status()
         if status is JobStatus.FAILED and self._error is not None and not isinstance(self._error, ConfigurationError):
             raise self._error
         self.raise_if_ended_badly()

@@ -225,11 +225,11 @@ class Execution:
 
     # Attempts
 
-    async def deploy(self, chosen: Collection[Place], attempt: int, restore: Restore | None) -> None:
-        """Run subtasks: returns when all of them are restored and open.
+    async def deploy(self, chosen: Collection[Place], attempt: int, restore: Restore | None) -> bool:
+        """Run subtasks: returns when all of them are restored and open. False: some are not, which comes as an event.
 
         Raises:
-            WorkerLostError: a process died meanwhile; it is forgotten. Errors of tasks come as events.
+            WorkerLostError: a process died meanwhile; it is forgotten.
         """
         graph = self.graph
         assert graph is not None, "provide comes first"
@@ -245,8 +245,9 @@ class Execution:
         for place in chosen:
             self.attempts[place] = attempt
             self._watches[place] = asyncio.ensure_future(self._watch(place, attempt))
-        await self._all({place: self.actors[place].start.remote(attempt) for place in chosen})
+        opened = await self._all({place: self.actors[place].start.remote(attempt) for place in chosen})
         self._align()
+        return all(opened.values())
 
     async def cancel(self, chosen: Collection[Place]) -> None:
         """End what these subtasks run. Processes that are dead, or do not end it in time, are killed and forgotten."""

@@ -189,7 +189,9 @@ class JobManager:
         # From now on, what is heard of earlier attempts of these subtasks means nothing.
         for place in chosen:
             self._deployed[place] = (self._attempt, restored)
-        await self._execution.deploy(chosen, self._attempt, restore)
+        if not await self._execution.deploy(chosen, self._attempt, restore):
+            # It never ran; why, is heard in a moment.
+            return
         self._move(JobStatus.RUNNING)
         self._policy.on_running(time.monotonic())
         if self._checkpoints is not None:

@@ -99,6 +99,7 @@ class RunningTask:
         self._wakeup = threading.Event()
         self._closing = False
         self._started = False
+        self._is_open = False
         self._stepped = False
         self._over = False
         self._aborted: PenstockError | None = None
@@ -150,11 +151,12 @@ class RunningTask:
 
     # Life
 
-    async def start(self) -> None:
-        """Begin: returns when the task has been restored and opened, or has failed at it, which is then reported."""
+    async def start(self) -> bool:
+        """Begin: returns when the task has been restored and opened; False: it has failed at it, which is reported."""
         self._started = True
         threading.Thread(target=self._run, name="task-loop", daemon=True).start()
         await asyncio.shield(self._opened)
+        return self._is_open
 
     async def close(self) -> None:
         """Stop stepping; returns when the task has been closed."""
@@ -185,6 +187,7 @@ class RunningTask:
         # Whatever a user's function raises, SystemExit too, must end the subtask and not only its thread.
         try:
             self._open()
+            self._is_open = True
             self._loop.call_soon_threadsafe(_resolve, self._opened)
             self._step_to_the_end()
         except BaseException as raised:

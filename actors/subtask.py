@@ -67,10 +67,10 @@ class SubtaskActor:
         if running is not None:
             await running.close()
 
-    async def start(self, attempt: int) -> None:
-        """Restore and open the task, and begin to step it; returns when it is open, or has failed (see `watch`)."""
-        if (running := self._of(attempt)) is not None:
-            await running.start()
+    async def start(self, attempt: int) -> bool:
+        """Restore and open the task, and begin to step it; returns when it is open. False: it is not (see `watch`)."""
+        running = self._of(attempt)
+        return running is not None and await running.start()
 
     async def watch(self, attempt: int, seen: int) -> Sequence[Report]:
         """What the subtask reports, behind the first `seen` reports; waits for some. Nothing once the attempt is over.
