@@ -2,6 +2,9 @@
 # PYTHON names the interpreter for .venv (default: the first usable one of python3, python3.13 ... python3.10).
 # ARGS is handed on to the tool behind the target: make test ARGS="-k watermark", make bench ARGS=window.
 
+# A job has many processes: where Python may not keep what it has compiled, each compiles everything, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?=
 ARGS =
 VENV = .venv
