@@ -15,6 +15,7 @@ from penstock.actors.running_task import Deployment, Report, SubtaskEvent, _pati
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import SubtaskError
+from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 
 
@@ -42,7 +43,7 @@ def with_actor(graph: PhysicalGraph, use: Callable[[SubtaskActor], Awaitable[Any
 
 def test_the_subtask_ends_only_when_the_client_knows_that_it_has_all_rows() -> None:
     async def use(actor: SubtaskActor) -> list[int]:
-        await actor.start(1)
+        assert await actor.start(1) is True
         values: list[int] = []
         received, more = 0, True
         while more:
@@ -66,6 +67,25 @@ def test_a_function_that_exits_ends_the_subtask_with_an_error() -> None:
     (error,) = with_actor(graph_of(lambda stream: stream.map(lambda row: sys.exit(3))), use)
     assert isinstance(error, SubtaskError)
     assert "SystemExit" in str(error)
+
+
+class FailsToOpen(ProcessFunction):
+    """Its model is missing."""
+
+    def open(self, context: RuntimeContext) -> None:
+        raise FileNotFoundError("no such model")
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        yield row
+
+
+def test_a_subtask_that_fails_to_open_has_not_started_and_reports_why() -> None:
+    async def use(actor: SubtaskActor) -> Sequence[Report]:
+        assert await actor.start(1) is False
+        return await actor.watch(1, 0)
+
+    (error,) = with_actor(graph_of(lambda stream: stream.process(FailsToOpen())), use)
+    assert "no such model" in str(error)
 
 
 def test_a_subtask_that_never_started_stops_at_once() -> None:
