@@ -12,8 +12,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -60,6 +60,8 @@ _START_MS: Final = 1_800_000_000_000
 _INTERVALS: Final = (10.0, 5.0, 1.0)
 _SIZES: Final = {"10 MB": 10, "100 MB": 100, "1 GB": 1000}
 _CHURNS: Final = (0.1, 0.01)
+_TURNS: Final = 4
+"""Of each job of a pair."""
 _LEAST_CYCLES: Final = 2
 """A measurement is a whole number of intervals, so that each has its share of checkpoints."""
 _CHECK_KEYS: Final = 200
@@ -186,6 +188,37 @@ def _per_key(key: _Int64s, v: npt.NDArray[np.float64]) -> dict[int, tuple[int, f
 
 
 def _measured(case: Case, options: Options) -> Result:
+    pairs = [_pair(case, options, first=number % 2) for number in range(options.repetitions)]
+    records = [record for pair in pairs for record in pair.checkpoints]
+    if not records:
+        raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
+    result = Result.of(_NAME, case.variant, [pair.on for pair in pairs])
+    figures = {
+        "keys": case.keys.count,
+        "events_per_second_without": summary([_rate(pair.off) for pair in pairs]),
+        **losses_of([(_rate(pair.off), _rate(pair.on)) for pair in pairs], "loss"),
+        **losses_of([(_cpu_rate(pair.off), _cpu_rate(pair.on)) for pair in pairs], "loss_cpu"),
+        **of_records(records),
+    }
+    return DetailedResult(result.name, result.variant, result.ours, result.spread, result.readings, figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A job without checkpoints and one with them, side by side.
+
+    Args:
+        off, on: means over their turns.
+        checkpoints: those that were triggered and completed while they were measured.
+    """
+
+    off: Reading
+    on: Reading
+    checkpoints: Sequence[Info]
+
+
+def _pair(case: Case, options: Options, first: int) -> Pair:
+    """Start both jobs, the one without checkpoints first or (1) second, and let them take turns."""
     seconds = measured_seconds(options.seconds, case.interval)
 
     def turn(job: RayJob) -> tuple[Reading, list[Info]]:
@@ -194,42 +227,32 @@ def _measured(case: Case, options: Options) -> Result:
         sampler, since = Sampler(job, STATE), time.time_ns() // 1_000_000
         before = sampler.sample()
         let_run(job, seconds)
-        # Two jobs stand in memory: what they take says nothing.
-        measured = replace(reading([before, sampler.sample()]), peak_rss_mb=None)
+        measured = reading([before, sampler.sample()])
         return measured, [record for record in completed(job.info()) if record["triggered_ms"] >= since]
 
-    with (
-        _ready(case, options, None) as without,
-        _ready(case, options, case.interval) as job,
-        TurnTaking(without, job) as turns,
-    ):
-        taken = list(turns.pairs(options.repetitions, turn))
-    pairs = [(off, on) for (off, _), (on, _) in taken]
-    records = [record for _, (_, records) in taken for record in records]
-    if not records:
-        raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
-    result = Result.of(_NAME, case.variant, [on for _, on in pairs])
-    figures = {
-        "keys": case.keys.count,
-        "events_per_second_without": summary([_rate(off) for off, _ in pairs]),
-        **losses_of([(_rate(off), _rate(on)) for off, on in pairs], "loss"),
-        **losses_of([(_cpu_rate(off), _cpu_rate(on)) for off, on in pairs], "loss_cpu"),
-        **of_records(records),
-    }
-    return DetailedResult(result.name, result.variant, result.ours, result.spread, result.readings, figures)
+    # Where the memory of two processes lies can make more of a difference than checkpoints, for as long as they live.
+    intervals = [None, case.interval] if first == 0 else [case.interval, None]
+    with ExitStack() as jobs:
+        started = {interval: jobs.enter_context(_ready(case, options, interval)) for interval in intervals}
+        with TurnTaking(started[None], started[case.interval]) as turns:
+            taken = list(turns.pairs(_TURNS, turn))
+    off, on = ([one for one, _ in of_job] for of_job in zip(*taken, strict=True))
+    return Pair(_mean(off), _mean(on), [record for _, (_, records) in taken for record in records])
+
+
+def _mean(turns: Sequence[Reading]) -> Reading:
+    """Two jobs stand in memory, so that what they take says nothing."""
+    return Reading(statistics.fmean(map(_rate, turns)), statistics.fmean(map(_cpu_rate, turns)))
 
 
 def losses_of(pairs: Sequence[tuple[float, float]], name: str) -> dict[str, Any]:
-    """The loss in percent of each pair, and of their sums with its standard error by leaving out one pair at a time."""
-    off, on = sum(one for one, _ in pairs), sum(other for _, other in pairs)
-    if not off:
-        return {f"{name}_percent": summary([])}
-    left_out = [100 * (1 - (on - other) / (off - one)) for one, other in pairs] if len(pairs) > 1 else []
-    error = math.sqrt((len(pairs) - 1) * statistics.pvariance(left_out)) if left_out else None
+    """The loss in percent: of each pair, and their mean with its standard error."""
+    found = losses(pairs)
+    error = statistics.stdev(found) / math.sqrt(len(found)) if len(found) > 1 else None
     return {
-        f"{name}_percent": summary(losses(pairs)),
-        f"{name}_percent_of_sums": round(100 * (1 - on / off), 2),
-        f"{name}_standard_error": None if error is None else round(error, 2),
+        f"{name}_percent": summary(found),
+        f"{name}_percent_mean": round(statistics.fmean(found), 2) if found else None,
+        f"{name}_percent_error": None if error is None else round(error, 2),
     }
 
 

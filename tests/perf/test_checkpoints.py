@@ -171,11 +171,10 @@ def test_figures_are_shown_below_the_table(monkeypatch: pytest.MonkeyPatch, caps
     assert "keys: 7" in shown
 
 
-def test_the_loss_of_sums_has_an_error_that_grows_with_how_far_pairs_lie_apart() -> None:
+def test_the_mean_loss_has_an_error_that_grows_with_how_far_pairs_lie_apart() -> None:
     same = checkpoint.losses_of([(100.0, 90.0)] * 4, "loss")
-    assert (same["loss_percent_of_sums"], same["loss_standard_error"]) == (10.0, 0.0)
-    apart = checkpoint.losses_of([(100.0, 80.0), (100.0, 100.0)] * 2, "loss")
-    assert apart["loss_percent_of_sums"] == 10.0
-    # Of four losses of 0 and 20 percent: their standard deviation (with n - 1) divided by the root of four.
-    assert apart["loss_standard_error"] == pytest.approx(np.std([0, 20, 0, 20], ddof=1) / 2, abs=0.01)
-    assert checkpoint.losses_of([(100.0, 90.0)], "loss")["loss_standard_error"] is None
+    assert (same["loss_percent_mean"], same["loss_percent_error"]) == (10.0, 0.0)
+    apart = checkpoint.losses_of([(100.0, 80.0), (10.0, 10.0)] * 2, "loss")
+    assert apart["loss_percent_mean"] == 10.0
+    assert apart["loss_percent_error"] == pytest.approx(np.std([0, 20, 0, 20], ddof=1) / 2, abs=0.01)
+    assert checkpoint.losses_of([(100.0, 90.0)], "loss")["loss_percent_error"] is None
