@@ -1,0 +1,172 @@
+"""The CSV format: a record is one row of fields, in the order of the columns, without a header.
+
+Connectors call it. Arrow parses whole batches at once, without a Python object for each record; where it refuses a
+batch, the bad records are told apart by the same parser, so that a good one always gives the same row.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from penstock.connectors.files.times import refuse_far_times, timestamp_text
+from penstock.connectors.records.batches import (
+    PARSE_ERRORS,
+    decode_whole,
+    encode_failure,
+    error_text,
+    fit_rows,
+    join_values,
+    utf8_reason,
+)
+from penstock.connectors.records.format import Decoded, RecordFormat
+from penstock.engine.errors import ConfigurationError
+from penstock.engine.schemas import SchemaLike, parse_schema
+
+_FORM: Final = "CSV records"
+_LOCATED: Final = re.compile(r"(?:In CSV column #(\d+): )?(?:CSV parse error: )?(?:Row #\d+: )?(.*)", re.DOTALL)
+_SHOWN_CHARACTERS: Final = 300
+
+
+class CsvFormat(RecordFormat):
+    """One row of delimited fields a record.
+
+    An unquoted empty field is null, and a quoted one is empty text. Newlines at the end of a record are dropped; one
+    within quotes belongs to the field. A record with more or fewer fields than columns, an unclosed quote, a second
+    row, or a field that is no value of the column's type is bad. A null value (a tombstone) is a row of nulls.
+
+    A row whose columns are all null is written as delimiters only, never as a tombstone. A field is quoted where it is
+    empty text or holds the delimiter, the quote, or a line end.
+
+    Args:
+        schema: the columns in the order of the fields, as `{"id": "int64", ...}` or an Arrow schema.
+        delimiter: one character between fields.
+        quote: one character around fields; within them it is doubled.
+
+    Raises:
+        ConfigurationError: no column, one of a type that has no text (bytes, lists, structs), or a delimiter or quote
+            that is not one ASCII character.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> csv = CsvFormat({"id": "int64", "name": "string"})
+        >>> csv.decode(pa.array([b"1,ann"], pa.large_binary())).rows.to_pylist()
+        [{'id': 1, 'name': 'ann'}]
+    """
+
+    def __init__(self, schema: SchemaLike, delimiter: str = ",", quote: str = '"') -> None:
+        self._schema = parse_schema(schema, _FORM)
+        for name, character in (("delimiter", delimiter), ("quote", quote)):
+            if len(character) != 1 or not character.isascii() or character in "\r\n\0":
+                raise ConfigurationError(f"{_FORM}: {name} must be one ASCII character on a line, not {character!r}")
+        if delimiter == quote:
+            raise ConfigurationError(f"{_FORM}: delimiter and quote cannot both be {quote!r}")
+        self._delimiter, self._quote = delimiter, quote
+        self._nulls = delimiter * (len(self._schema) - 1)
+        for field in self._schema:
+            _check_type(field)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def decode(self, values: pa.LargeBinaryArray) -> Decoded:
+        return decode_whole(values, self._schema, self._parse, utf8_reason, self._reason)
+
+    def _parse(self, values: pa.LargeBinaryArray) -> pa.RecordBatch:
+        text = values.cast(pa.large_string())
+        if text.null_count:
+            text = text.fill_null(self._nulls)
+        text = pc.ascii_rtrim(text, characters="\r\n")
+        if len(text) > 1 and pc.any(pc.match_substring_regex(text, r"[\r\n]")).as_py():
+            raise ValueError("a line end within a record: each must be parsed alone to see what belongs to it")
+        if self._nulls and pc.any(pc.equal(text, self._scalar(""))).as_py():
+            raise ValueError("the record is empty")  # which Arrow takes for a row of nulls
+        # A line of nulls stands behind the records, which a quote left open in the last one would swallow. Without a
+        # line end in a record, each gives one row at most, and the number of rows tells whether each gave one. Before
+        # them stands a line that is skipped, because Arrow drops a byte order mark from the first.
+        body = join_values(pa.concat_arrays([pa.array([""], text.type), text, self._last_line()]), "\n")
+        table = self._read(body)
+        if table.num_rows != len(values) + 1:
+            raise ValueError("a quote is left open, or the record has more than one row")
+        columns = [column.combine_chunks() for column in table.slice(0, len(values)).columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _last_line(self) -> pa.Array:
+        return pa.array([f"{self._nulls}\n"], pa.large_string())
+
+    def _read(self, body: pa.Buffer) -> pa.Table:
+        return pv.read_csv(
+            pa.BufferReader(body),
+            read_options=pv.ReadOptions(
+                use_threads=False, column_names=self._schema.names, skip_rows=1, block_size=body.size + 1
+            ),
+            parse_options=pv.ParseOptions(
+                delimiter=self._delimiter, quote_char=self._quote, newlines_in_values=True, ignore_empty_lines=False
+            ),
+            convert_options=pv.ConvertOptions(
+                column_types=self._schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+            ),
+        )
+
+    def _reason(self, value: bytes, error: Exception) -> str:
+        located = _LOCATED.fullmatch(error_text(error))
+        if located is None:
+            return error_text(error)
+        text = located[2] if len(located[2]) <= _SHOWN_CHARACTERS else f"{located[2][:_SHOWN_CHARACTERS]}..."
+        return text if located[1] is None else f"column {self._schema.names[int(located[1])]!r}: {text}"
+
+    def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
+        rows = fit_rows(rows, self._schema, _FORM)
+        try:
+            return self._lines(rows)
+        except PARSE_ERRORS as error:
+            raise encode_failure(rows, self._lines, _FORM, error) from error
+
+    def _lines(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
+        refuse_far_times(rows)
+        fields = [self._quoted(_text(column)) for column in rows.columns]
+        return pc.binary_join_element_wise(*fields, self._scalar(self._delimiter)).cast(pa.large_binary())
+
+    def _quoted(self, text: pa.Array) -> pa.Array:
+        special = "".join(f"\\x{ord(character):02x}" for character in f"{self._delimiter}{self._quote}\r\n")
+        needed = pc.or_(pc.equal(text, self._scalar("")), pc.match_substring_regex(text, f"[{special}]"))
+        quote = self._scalar(self._quote)
+        doubled = pc.replace_substring(text, self._quote, self._quote * 2)
+        quoted = pc.binary_join_element_wise(quote, doubled, quote, self._scalar(""))
+        return pc.if_else(needed, quoted, text).fill_null("")
+
+    def _scalar(self, text: str) -> pa.Scalar:
+        return pa.scalar(text, pa.large_string())
+
+    def describe(self) -> str:
+        return "csv"
+
+
+def _text(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_timestamp(column.type):
+        column = timestamp_text(column)
+    elif pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    return column.cast(pa.large_string())
+
+
+def _check_type(field: pa.Field) -> None:
+    reason = "it has no text"
+    if not pa.types.is_nested(field.type) and "binary" not in str(field.type):
+        try:
+            pv.read_csv(pa.BufferReader(b"x,y\n,\n"), convert_options=pv.ConvertOptions(column_types={"x": field.type}))
+            _text(pa.nulls(1, field.type))
+            return
+        except PARSE_ERRORS as error:
+            reason = str(error)
+    raise ConfigurationError(
+        f"{_FORM}: column {field.name!r} cannot be {field.type} ({reason}); declare 'string' and convert it in the "
+        "program, or use another format"
+    )
