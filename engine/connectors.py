@@ -3,6 +3,9 @@
 The engine calls these; connectors depend on this module and `elements`, `errors`, `clock` alone. Objects of `Source`,
 `Split` and `Sink` describe the work and travel to the cluster, so they must be picklable and hold no open file or
 connection; readers and writers live in one subtask and may hold both.
+
+`docs/connectors.md` writes a source and a sink step by step, and `penstock.testing.connector_suite` tests what is said
+here.
 """
 
 from __future__ import annotations
@@ -83,12 +86,32 @@ class SourceReader(ABC):
     def position(self) -> Position:
         """Where the rows begin that `next_batch` gives next: what `Source.open_at` needs to go on from there.
 
-        Needed where the job takes checkpoints. Called between two batches, and must cost nothing.
+        It counts what `next_batch` has returned, not what was fetched. Needed where the job takes checkpoints. Called
+        between two batches, and must cost nothing.
+
+        Example:
+            >>> reader.position()  # doctest: +SKIP
+            {'row': 7}
         """
         raise NotImplementedError(f"{type(self).__name__} has no position(): its source cannot be checkpointed")
 
     def close(self) -> None:  # noqa: B027 - most readers that hold nothing need not say so
-        """Release files and connections. Called once, also after an error."""
+        """Release files and connections; also after an error. Doing it twice does no harm."""
+
+
+class SplitDiscovery(ABC):
+    """Looks for splits that come while the job runs. Lives in one subtask of a source without end."""
+
+    @abstractmethod
+    def poll(self) -> Sequence[Split]:
+        """Splits that there are, those that were known already among them, as often as they like; must not wait.
+
+        Asked about once a second: what takes time belongs into a thread of its own. A split that is new is read from
+        its first row, by one subtask.
+        """
+
+    def close(self) -> None:  # noqa: B027 - one that holds nothing need not say so
+        """Release resources. Called once, also after an error."""
 
 
 class Source(ABC):
@@ -132,6 +155,21 @@ class Source(ABC):
         Needed where the job takes checkpoints. The earlier reader may have been another version of the program's.
         """
         raise NotImplementedError(f"{type(self).__name__} has no open_at(): it cannot be checkpointed")
+
+    def discover(self, context: ConnectorContext) -> SplitDiscovery | None:
+        """What looks for more splits than were planned; None if there are none. Called in each subtask.
+
+        Only for sources without end. A job that goes on from a checkpoint also takes what its plan finds and the
+        checkpoint does not know for such a split.
+        """
+        return None
+
+    def split(self, split_id: str) -> Split:
+        """The split with this id, which was discovered before the checkpoint that the job goes on from.
+
+        Needed where `discover` gives anything.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no split(): it cannot discover any")
 
     @property
     def rewindable(self) -> bool:
@@ -180,7 +218,7 @@ class LookupTable(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - as for open
-        """Release resources. Called once, also after an error."""
+        """Release resources; also after an error. Doing it twice does no harm."""
 
 
 class SinkWriter(ABC):
@@ -194,7 +232,7 @@ class SinkWriter(ABC):
         """The input ended: make everything written so far visible. Not called after an error."""
 
     def close(self) -> None:  # noqa: B027 - a writer that holds nothing need not say so
-        """Release resources; drop what was not finished. Called once, also after an error."""
+        """Release resources; drop what was not finished. Also after an error, and doing it twice does no harm."""
 
 
 class Sink(ABC):
@@ -246,10 +284,14 @@ class Committable:
     """What a transactional writer has prepared for one checkpoint, and the checkpoint keeps.
 
     Args:
-        writer: names the writer for ever, so that another subtask can commit it after a rescale.
+        writer: names the writer for ever, so that another subtask can commit it after a rescale. No other writer has
+            the name, nor has the next attempt of the same subtask: draw it when the writer opens.
         checkpoint: the checkpoint that it belongs to.
         data: all that it takes to commit: names of files, ids of transactions, or the rows themselves. Every
-            committable of a sink has the same columns.
+            committable of a sink has the same columns, and one row at least.
+
+    Example:
+        >>> Committable(secrets.token_hex(8), 7, pa.table({"file": ["part-1"]}))  # doctest: +SKIP
     """
 
     writer: str
@@ -264,7 +306,8 @@ class TransactionalWriter(SinkWriter):
     def prepare(self, checkpoint: int) -> Sequence[Committable]:
         """Make all rows since the call before ready to be committed; nothing of them may be lost from now on.
 
-        Called at the barrier, between two batches, so it must not wait for long.
+        Called at the barrier, between two batches, so it must not wait for long. Nothing where there are no rows.
+        What one writer gives for one checkpoint is one committable after a restore, with all rows of `data` in order.
         """
 
 
@@ -281,6 +324,9 @@ class TransactionalSink(Sink):
     @abstractmethod
     def commit(self, committables: Sequence[Committable], context: ConnectorContext) -> None:
         """Make the rows visible. Retried until it succeeds, also after a restore: what was committed stays so, once.
+
+        Called in any subtask, at any parallelism, when the writers may be gone; with committables of several
+        checkpoints, some of which may have been committed.
 
         Raises:
             Exception: it could not be done now.

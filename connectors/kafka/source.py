@@ -15,10 +15,12 @@ import pyarrow as pa
 from penstock.connectors.kafka.columnar import HEADERS_TYPE, TIMESTAMP_TYPE, PartitionFetchError, Records
 from penstock.connectors.kafka.connection import KafkaConnection
 from penstock.connectors.kafka.consumer import PartitionConsumer, SharedConsumers, fetch_problem
+from penstock.connectors.kafka.discovery import PartitionDiscovery
 from penstock.connectors.kafka.offsets import Chosen, KafkaOffsets, KafkaSplit, plan_splits
 from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, SplitOrder, Wait
+from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError, RestoreError, nearest
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class KafkaSource(Source):
         bad_records: `"fail"` to fail the job with the record's place; `"keep"` to give a bad record as a row whose
             format's columns are null, with two more columns: `error` (string, null for good rows) and `raw` (binary:
             the record's value, null for good rows). A filter sends them elsewhere.
+        discovery_interval: how often to look for new partitions, and for new topics that match the pattern: read from
+            their oldest record. None not to look. Only without an end, and not where the partitions are given.
         commit_to: a consumer group that is told now and then how far the job is, for monitoring. Nothing is read back.
         options: of aiokafka, such as `security_protocol`, `sasl_mechanism`, `sasl_plain_username`,
             `sasl_plain_password`, `ssl_cafile`, `fetch_max_bytes` or `isolation_level` (`read_committed` by default).
@@ -85,6 +89,7 @@ class KafkaSource(Source):
         until: End | None = None,
         metadata: Sequence[str] | Mapping[str, str] = (),
         bad_records: Literal["fail", "keep"] = "fail",
+        discovery_interval: Duration | None = "5m",
         commit_to: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -100,6 +105,7 @@ class KafkaSource(Source):
             _KeepingLayout(format, _names(metadata)) if bad_records == "keep" else _Layout(format, _names(metadata))
         )
         self._commit_to = commit_to
+        self._discovery_ms = _checked_interval(discovery_interval)
         self._consumers = SharedConsumers()
 
     @property
@@ -117,6 +123,15 @@ class KafkaSource(Source):
 
     def splits(self, parallelism: int) -> Sequence[KafkaSplit]:
         return plan_splits(self._connection, self._chosen, self._start, self._until)
+
+    def split(self, split_id: str) -> KafkaSplit:
+        topic, _, partition = split_id.rpartition("-")
+        return KafkaSplit(topic, int(partition), 0)
+
+    def discover(self, context: ConnectorContext) -> PartitionDiscovery | None:
+        if self._discovery_ms is None or self._chosen.partitions:
+            return None
+        return PartitionDiscovery(self._connection, self._chosen, self._discovery_ms / 1000)
 
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         assert isinstance(split, KafkaSplit)
@@ -363,6 +378,15 @@ def _choose(
     if not given or not all(isinstance(topic, str) and topic for topic in given):
         raise ConfigurationError(f"kafka: topics must be the names of one topic or more, not {topics!r}")
     return Chosen(topics=tuple(dict.fromkeys(given)))
+
+
+def _checked_interval(interval: Duration | None) -> int | None:
+    if interval is None:
+        return None
+    milliseconds = parse_duration(interval, "kafka: discovery_interval")
+    if not milliseconds:
+        raise ConfigurationError("kafka: discovery_interval must not be 0; None looks for no new partitions")
+    return milliseconds
 
 
 def _offsets(given: KafkaOffsets | str, argument: str) -> KafkaOffsets:

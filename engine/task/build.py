@@ -127,11 +127,14 @@ def _source_head(plan: SourcePlan, context: OperatorContext, alignment: Alignmen
     def event_time(out: Collector) -> SourceTime:
         if strategy is None:
             return UntimedSplits(out)
-        return TimedSplits(strategy, len(splits), context, out, alignment)
+        return TimedSplits(strategy, context, out, alignment)
 
     connector = ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
     config = context.config
-    return SourceHead(plan.source, splits, connector, config.max_batch_rows, config.max_batch_bytes, event_time)
+    all_splits = [split.split_id for share in plan.splits for split in share]
+    return SourceHead(
+        plan.source, splits, connector, config.max_batch_rows, config.max_batch_bytes, event_time, all_splits
+    )
 
 
 def _router_edges(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from penstock.engine.operators.base import Collector
 from penstock.engine.state.capture import OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 from penstock.engine.task.source_time import SourceTime, SplitTime, UntimedSplits
+from penstock.engine.task.subtask_splits import SubtaskSplits
 
 _ASSUMED_ROW_BYTES: Final = 1024
 """The size of a row before the first batch has shown it: rather too few rows once than too many."""
@@ -45,15 +46,7 @@ SPLITS_SCHEMA: Final = pa.schema(
         pa.field("finished", pa.bool_(), nullable=False),
     ]
 )
-"""`position` is JSON text, as the reader gave it; null behind the end of the split."""
-
-
-@dataclass(slots=True, eq=False)
-class _Progress:
-    """How far splits are that are not being read: where to go on (JSON text), and the ids of those at the end."""
-
-    positions: dict[str, str] = field(default_factory=dict)
-    finished: set[str] = field(default_factory=set)
+"""`position` is JSON text, as the reader gave it; null behind the end of the split, and before its first row."""
 
 
 class SourceHead:
@@ -66,6 +59,7 @@ class SourceHead:
         max_rows: the most rows of a batch.
         max_bytes: about how many bytes a batch may have, going by the rows of the batch before it; one row at least.
         event_time: makes what follows the splits' event time and emits to the collector that it is given.
+        all_splits: the ids of the splits of all subtasks.
     """
 
     def __init__(
@@ -76,19 +70,20 @@ class SourceHead:
         max_rows: int,
         max_bytes: int,
         event_time: Callable[[Collector], SourceTime] = UntimedSplits,
+        all_splits: Collection[str] = (),
     ) -> None:
         self._source = source
-        self._splits = splits
-        self._pending = deque(splits)
+        known = {*all_splits, *(split.split_id for split in splits)}
+        self._splits = SubtaskSplits(source, splits, known, context)
         self._context = context
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._row_bytes: float = _ASSUMED_ROW_BYTES
-        self._most_open = len(splits) if source.split_order is SplitOrder.INTERLEAVED else 1
+        self._most_open = math.inf if source.split_order is SplitOrder.INTERLEAVED else 1
         self._open: deque[_OpenSplit] = deque()
         self._ready: deque[Element] = deque()
         self._time = event_time(_Queue(self._ready))
-        self._progress = _Progress()
+        self._expect()
         self._newest = 0
         self._suspended_by: int | None = None
         self.deadline = math.inf
@@ -121,26 +116,18 @@ class SourceHead:
         table = None if snapshot is None else snapshot.tables.get(SPLITS_TABLE)
         if table is None:
             return
-        known = {row["split_id"]: row for row in table.data.to_pylist()}
-        mine = [known[split.split_id] for split in self._splits if split.split_id in known]
-        self._progress.positions = {row["split_id"]: row["position"] for row in mine if not row["finished"]}
-        self._progress.finished = {row["split_id"] for row in mine if row["finished"]}
-        if self._progress.positions and not self._source.rewindable:
+        self._splits.restore(table.data.to_pylist())
+        if self._splits.positions and not self._source.rewindable:
             raise RestoreError(
                 f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot go on where "
                 "it was: it has no open_at(); give it one, or start without the checkpoint"
             )
-        for _ in self._progress.finished:
-            # They take part in event time no more.
-            self._time.open_split().end()
-        self._pending = deque(split for split in self._splits if split.split_id not in self._progress.finished)
+        self._expect()
 
     def capture(self) -> OperatorCapture:
         """How far all splits are that have been begun; call it right behind a barrier, and no reader goes on."""
         rows: list[tuple[str, str | None, bool]]
-        rows = [(split.split_id, _position(split.reader), False) for split in self._open]
-        rows += [(split_id, position, False) for split_id, position in self._progress.positions.items()]
-        rows += [(split_id, None, True) for split_id in sorted(self._progress.finished)]
+        rows = [*((split.split_id, _position(split.reader), False) for split in self._open), *self._splits.unopened()]
 
         def table() -> pa.Table:
             columns = zip(*rows, strict=True) if rows else ([], [], [])
@@ -186,11 +173,12 @@ class SourceHead:
         """End all splits here, as if their input had ended; a restore from a capture would go on where that was."""
         for split in list(self._open):
             if self._source.rewindable:
-                self._progress.positions[split.split_id] = _position(split.reader)
+                self._splits.positions[split.split_id] = _position(split.reader)
             self._open.remove(split)
             split.reader.close()
             split.time.end()
-        self._pending.clear()
+        self._splits.end()
+        self._expect()
         if self._last_words and not isinstance(self._last_words[0], Watermark):
             self._last_words.appendleft(Watermark(MAX_TIMESTAMP))
 
@@ -229,11 +217,12 @@ class SourceHead:
         if self._suspended_by is not None:
             return None
         while not self._ready:
-            while self._pending and len(self._open) < self._most_open:
-                self._open_split(self._pending.popleft())
-            if not self._open:
-                break
             now = self._context.clock.monotonic()
+            self._splits.look(now)
+            while self._splits.pending and len(self._open) < self._most_open:
+                self._open_split(self._splits.pending.popleft())
+            if not self._open and not self._splits.may_grow:
+                break
             self._time.tick(now)
             if self._ready:
                 break
@@ -248,8 +237,9 @@ class SourceHead:
         return (0, self._last_words.popleft()) if self._last_words else None
 
     def _open_split(self, split: Split) -> None:
+        self._expect()
         time = self._time.open_split()
-        position = self._progress.positions.pop(split.split_id, None)
+        position = self._splits.positions.pop(split.split_id, None)
         if position is None:
             reader = self._source.open(split, self._context)
         else:
@@ -258,7 +248,7 @@ class SourceHead:
 
     def _wait(self) -> Wait | None:
         readable = (split.asleep_until for split in self._open if not split.time.paused)
-        until = min((self._time.deadline, *readable))
+        until = min((self._time.deadline, self._splits.next_look, *readable))
         return None if until == math.inf else Wait(until)
 
     def _read(self, split: _OpenSplit) -> None:
@@ -266,7 +256,7 @@ class SourceHead:
         answer = split.reader.next_batch(self._rows_to_ask_for())
         self._open.remove(split)
         if answer is None:
-            self._progress.finished.add(split.split_id)
+            self._splits.finished.add(split.split_id)
             split.reader.close()
             split.time.end()
             return
@@ -279,6 +269,9 @@ class SourceHead:
         self._row_bytes = _row_bytes(answer)
         split.time.rows(answer)
 
+    def _expect(self) -> None:
+        self._time.expect(len(self._splits.pending), self._splits.may_grow)
+
     def _rows_to_ask_for(self) -> int:
         return max(1, min(self._max_rows, int(self._max_bytes / max(self._row_bytes, 1))))
 
@@ -290,6 +283,7 @@ class SourceHead:
                 self._open.popleft().reader.close()
             except Exception as error:
                 errors.append(error)
+        self._splits.close()
         if errors:
             raise errors[0]
 

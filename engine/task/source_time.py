@@ -45,6 +45,10 @@ class SplitTime(Protocol):
 class SourceTime(Protocol):
     """Event time of all splits of a subtask."""
 
+    def expect(self, unread: int, may_grow: bool) -> None:
+        """So many splits are still to be opened; and others may come some time."""
+        ...
+
     def open_split(self) -> SplitTime:
         """One more split is read from now on."""
         ...
@@ -67,6 +71,9 @@ class UntimedSplits:
 
     def __init__(self, out: Collector) -> None:
         self._out = out
+
+    def expect(self, unread: int, may_grow: bool) -> None:
+        """None is waited for."""
 
     def open_split(self) -> SplitTime:
         return self
@@ -94,7 +101,6 @@ class TimedSplits:
 
     Args:
         strategy: has timestamps.
-        splits: how many splits will be opened.
         context: of the source.
         out: takes the rows, and what all splits together say about event time.
         alignment: the subtask's part in its group, if there is one.
@@ -103,13 +109,13 @@ class TimedSplits:
     def __init__(
         self,
         strategy: WatermarkStrategy,
-        splits: int,
         context: OperatorContext,
         out: Collector,
         alignment: AlignmentMember | None = None,
     ) -> None:
         self._strategy = strategy
-        self._unread = splits
+        self._unread = 0
+        self._may_grow = False
         # Rows that arrive later are later, by the clock, in whatever split they are.
         self._waits_for_unread = not isinstance(strategy.generation, ByClock)
         self._context = replace(context, clock=MonotonousClock(context.clock))
@@ -123,9 +129,12 @@ class TimedSplits:
         self._idle = False
         self._report([])
 
+    def expect(self, unread: int, may_grow: bool) -> None:
+        self._unread, self._may_grow = unread, may_grow
+        self._report([split.input.watermark for split in self._open if not split.input.idle])
+
     def open_split(self) -> SplitTime:
         split = _TimedSplit(self, TimedInput(self._strategy, self._context))
-        self._unread -= 1
         self._open.append(split)
         if split.input.periodic and self._next_emit == math.inf:
             self._next_emit = self._context.clock.monotonic() + self._interval
@@ -147,7 +156,7 @@ class TimedSplits:
             self._next_emit = now + self._interval
             for split in self._open:
                 split.input.emit_periodically(_NOBODY)
-        if due or emit:
+        if due or emit or not self._open:
             self.update()
 
     @property
@@ -157,7 +166,8 @@ class TimedSplits:
     def update(self) -> None:
         """Emit what all splits together say, where that is new."""
         active = [split.input.watermark for split in self._open if not split.input.idle]
-        idle = not active and bool(self._open)
+        # One without splits may get some, and holds nothing back until then.
+        idle = not active and (bool(self._open) or (self._may_grow and not self._unread))
         status_changes = idle != self._idle
         self._idle = idle
         if status_changes and not idle:

@@ -68,3 +68,34 @@ def test_a_job_that_fails_counts_each_record_once(kafka: Kafka, new_topic: NewTo
     seen = Counter(function.notes.read_bytes().split())
     assert seen[b"0"] == 1
     assert len(seen) == ROWS
+
+
+def test_topics_that_come_while_a_job_runs_are_read_from_their_oldest_record(
+    kafka: Kafka, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    prefix = new_topic()
+    first = new_topic(2, f"{prefix}-x")
+    produce(kafka.bootstrap_servers, first, [b"before the job"])
+    source = KafkaSource(
+        kafka.bootstrap_servers,
+        format=RawFormat("v"),
+        topic_pattern=f"{prefix}-x-.*",
+        start="latest",
+        discovery_interval="100ms",
+    )
+    seen: list[bytes] = []
+    savepoint = None
+    for records, wanted in (([b"1", b"2"], 2), ([b"3"], 4)):
+        env = ps.StreamEnvironment(
+            parallelism=2, runtime="local", checkpoints=checkpoints("100ms", str(tmp_path), savepoints=str(tmp_path))
+        )
+        rows = env.from_source(source).uid("kafka").collect()
+        job = env.submit(savepoint=savepoint)
+        produce(kafka.bootstrap_servers, new_topic(1, f"{prefix}-x"), records)
+        while len(seen) < wanted:
+            assert job.pump(0.1)
+            seen += rows.take().column("v").to_pylist()
+        savepoint = job.stop()
+        # The plan of the next run finds it, and would begin at its newest record.
+        produce(kafka.bootstrap_servers, new_topic(1, f"{prefix}-x"), [b"between"])
+    assert sorted(seen) == [b"1", b"2", b"3", b"between"]

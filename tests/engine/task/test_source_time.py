@@ -57,7 +57,7 @@ class Reading:
             ConnectorContext("source", 0, 1, self.clock),
             100,
             1_000_000,
-            lambda out: TimedSplits(strategy, len(splits), context, out, member),
+            lambda out: TimedSplits(strategy, context, out, member),
         )
 
     def take(self) -> list[Any]:
@@ -221,7 +221,7 @@ def test_the_watermark_is_the_minimum_over_active_splits(
     """Against a model computed from scratch: rows, idleness (i) and ends (e) of splits in any order."""
     out, clock = RecordingCollector(), ManualClock()
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(f"{delay}ms").with_timestamp_assigner("n")
-    times = TimedSplits(strategy.with_idleness("1s"), splits, OperatorContext("source", 0, 1, clock), out)
+    times = TimedSplits(strategy.with_idleness("1s"), OperatorContext("source", 0, 1, clock), out)
     opened = [times.open_split() for _ in range(splits)]
     models = [_SplitModel() for _ in range(splits)]
     emitted, idle = MIN_TIMESTAMP, False
