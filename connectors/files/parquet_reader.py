@@ -11,6 +11,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.files.formats import open_file
+from penstock.connectors.files.object_store import is_url
 from penstock.connectors.files.readers import Chunks, Columns, reading
 from penstock.engine.errors import RecordError
 from penstock.engine.schemas import plain_schema
@@ -25,7 +27,7 @@ def infer_parquet_schema(path: str) -> pa.Schema:
         RecordError: no Parquet file.
     """
     with reading(path):
-        return plain_schema(pq.read_schema(path), f"files: {path}")
+        return plain_schema(pq.read_schema(open_file(path)), f"files: {path}")
 
 
 def count_row_groups(path: str) -> int:
@@ -35,7 +37,18 @@ def count_row_groups(path: str) -> int:
         RecordError: no Parquet file.
     """
     with reading(path):
-        return int(pq.read_metadata(path).num_row_groups)
+        return int(pq.read_metadata(open_file(path)).num_row_groups)
+
+
+def whole_parquet_chunks(path: str, columns: Columns, row: int = 0) -> Chunks:
+    """The rows of all row groups from number `row` (from 0) on; errors as of `parquet_chunks`."""
+    with reading(path):
+        footer = pq.read_metadata(open_file(path))
+    for group in range(footer.num_row_groups):
+        rows = footer.row_group(group).num_rows
+        if row < rows:
+            yield from parquet_chunks(path, group, columns, row)
+        row = max(0, row - rows)
 
 
 def parquet_chunks(path: str, row_group: int, columns: Columns, row: int = 0) -> Chunks:
@@ -44,7 +57,7 @@ def parquet_chunks(path: str, row_group: int, columns: Columns, row: int = 0) ->
     Raises:
         RecordError: unreadable, a column is missing or new, or a value does not fit the source's type.
     """
-    with reading(path), pq.ParquetFile(path, pre_buffer=False) as file:
+    with reading(path), open_file(path) as opened, pq.ParquetFile(opened, pre_buffer=is_url(path)) as file:
         present = file.schema_arrow.names
         columns.check(path, present)
         names = columns.schema.names

@@ -1,32 +1,35 @@
 """The file source: which files, of which format, with which columns.
 
-Programs build one by `FileSource.of`; the engine asks it for splits and opens a reader for each. Everything
-about it is
-fixed when it is built: the list of files, the columns and their types.
+Programs build one by `FileSource.of`; the engine asks it for splits and opens a reader for each. The columns and their
+types are fixed when it is built, and so is the list of files, unless the directory is watched (`watching.py`).
 """
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, overload
 
 import pyarrow as pa
 
-from penstock.connectors.files.csv_reader import check_csv_types, csv_chunks, infer_csv_schema
-from penstock.connectors.files.formats import FileFormat, compression_of, detect_format, parse_format
-from penstock.connectors.files.json_reader import check_json_types, infer_json_schema, json_chunks
-from penstock.connectors.files.parquet_reader import count_row_groups, infer_parquet_schema, parquet_chunks
-from penstock.connectors.files.readers import ChunkedReader, Chunks, Columns
+from penstock.connectors.files.file_reading import FileReading
+from penstock.connectors.files.formats import FileFormat
+from penstock.connectors.files.listing import FilePath, find_paths, is_pattern, places_of
+from penstock.connectors.files.object_store import is_url
+from penstock.connectors.files.parquet_reader import count_row_groups
+from penstock.connectors.files.readers import ChunkedReader
+from penstock.connectors.files.watching import Watch, WatchedFiles
 from penstock.connectors.positions import row_of
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
+from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.schemas import SchemaLike, parse_schema
+from penstock.engine.schemas import SchemaLike
 
-FilePath: TypeAlias = "str | os.PathLike[str]"
+__all__ = ["FilePath", "FileSource", "FileSplit"]
+
+_REMEMBERED: Final = "7d"
+Format = Literal["parquet", "csv", "json", "avro"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,65 +47,97 @@ class FileSplit:
 class FileSource(Source):
     """Reads files that are there when the program is built. Built by `FileSource.of`.
 
-    CSV and JSON lines are read in one split a file, Parquet in one a row group. The paths must mean the same
-    files on every node.
+    CSV, JSON lines and Avro are read in one split a file, Parquet in one a row group. The paths must mean the same
+    files on every node. Objects of a bucket are read as files are; credentials, region and end point come from the
+    environment (`AWS_...`, `GOOGLE_...`, `AZURE_...`) on every node.
     """
 
-    def __init__(
-        self, paths: Sequence[str], file_format: FileFormat, columns: Columns, null_values: tuple[str, ...]
-    ) -> None:
+    def __init__(self, paths: Sequence[str], files: FileReading) -> None:
         self._paths = tuple(paths)
-        self._format = file_format
-        self._columns = columns
-        self._null_values = null_values
+        self._files = files
+
+    @overload
+    @classmethod
+    def of(
+        cls,
+        paths: FilePath | Sequence[FilePath],
+        format: Format | None = None,
+        schema: SchemaLike | None = None,
+        null_values: Sequence[str] = ("",),
+    ) -> FileSource: ...
+
+    @overload
+    @classmethod
+    def of(
+        cls,
+        paths: FilePath | Sequence[FilePath],
+        format: Format | None = None,
+        schema: SchemaLike | None = None,
+        null_values: Sequence[str] = ("",),
+        *,
+        monitor: Duration,
+        readers: int = 1,
+        remember: Duration = _REMEMBERED,
+    ) -> WatchedFiles: ...
 
     @classmethod
     def of(
         cls,
         paths: FilePath | Sequence[FilePath],
-        format: Literal["parquet", "csv", "json"] | None = None,  # noqa: A002 - the word users look for
+        format: Format | None = None,  # noqa: A002 - the word users look for
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
-    ) -> FileSource:
-        """A source of all rows of the files.
+        *,
+        monitor: Duration | None = None,
+        readers: int = 1,
+        remember: Duration = _REMEMBERED,
+    ) -> FileSource | WatchedFiles:
+        """A source of all rows of the files, of those that are there or, with `monitor`, also of those that come.
+
+        With `monitor` the source has no end. Each file is read once, also after a failure and at another parallelism,
+        in the order of their last changes. A file is left alone while its name begins with `.` or `_` (in patterns:
+        with `.`), or while it changes: it is read once two looks have found it the same, so it is best written under a
+        hidden name and renamed. An object in a bucket is whole as soon as it is there. A file that has been read must
+        not be changed; if it is, it is not read again. Files that were changed last more than `remember` before the
+        newest that was read are ignored, so that the list of files that were read, which is in each checkpoint, does
+        not grow for ever.
 
         Args:
             paths: files, directories (their files whose names do not start with `.` or `_`) or glob patterns
-                (`**` for any depth); the files of each are read in the order of their names.
-            format: of all files; None to tell it from their suffixes (`.parquet`, `.csv`, `.json`, `.jsonl`).
+                (`**` for any depth), also as URLs (`s3://bucket/folder/*.csv`, `gs://...`, `az://...`); the files of
+                each are read in the order of their names.
+            format: of all files; None to tell it from their suffixes (`.parquet`, `.csv`, `.json`, `.jsonl`, `.avro`).
                 A second suffix tells the compression of CSV and JSON lines: `.gz`, `.bz2`, `.zst`.
             schema: the columns to read, with their types (as in `penstock.engine.schemas.parse_type`);
-                others are ignored. None to infer them: from the footer of the first Parquet file, or from the
-                first 2 MiB of the first CSV or JSON lines file with rows. After that, a column or value that
+                others are ignored. None to infer them: from the footer or header of the first Parquet or Avro file, or
+                from the first 2 MiB of the first CSV or JSON lines file with rows. After that, a column or value that
                 does not fit is an error.
             null_values: CSV only: the unquoted texts that mean null; other formats have their own.
+            monitor: how often to look for new files; None to read those that are there and end.
+            readers: with `monitor`, how many readers share the files, by hash of their paths; the most subtasks that
+                can take part. Must stay the same when the job goes on from a savepoint. Each has its own watermark:
+                with more than one, give the watermark strategy an idleness, since one may have no files.
+            remember: with `monitor`, how long files that were read are known.
 
         Raises:
             ConfigurationError: no file, formats that differ or cannot be told, a type that the format cannot
-                give, or nothing to infer the schema from.
+                give, nothing to infer the schema from, or a bucket that cannot be read.
             RecordError: the file to infer the schema from cannot be read.
 
         Example:
             >>> FileSource.of("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})
+            >>> FileSource.of("s3://lake/orders", "json", schema={"id": "int64"}, monitor="10s")
         """
-        files = _find_files(paths)
-        file_format = _common_format(files) if format is None else parse_format(format, "files")
-        if file_format is FileFormat.PARQUET:
-            _refuse_compressed_parquet(files)
-        nulls = _check_null_values(null_values)
-        if schema is None:
-            columns = Columns(_infer(files, file_format, nulls), declared=False)
-        else:
-            columns = Columns(parse_schema(schema, "files"), declared=True)
-        if file_format is FileFormat.CSV:
-            check_csv_types(columns.schema)
-        elif file_format is FileFormat.JSON:
-            check_json_types(columns.schema)
-        return cls(files, file_format, columns, nulls)
+        places = places_of(paths)
+        if monitor is None:
+            files = _existing_files(places)
+            return cls(files, FileReading.of(files, format, schema, null_values))
+        watch = _watch_of(places, monitor, readers, remember)
+        return WatchedFiles(watch, FileReading.of(_watched_files(places), format, schema, null_values))
 
     @property
     def schema(self) -> pa.Schema:
-        return self._columns.schema
+        return self._files.columns.schema
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -110,95 +145,58 @@ class FileSource(Source):
         return self._paths
 
     def splits(self, parallelism: int) -> Sequence[FileSplit]:
-        if self._format is not FileFormat.PARQUET:
+        if self._files.format is not FileFormat.PARQUET:
             return [FileSplit(path) for path in self._paths]
         return [FileSplit(path, group) for path in self._paths for group in range(count_row_groups(path))]
 
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         assert isinstance(split, FileSplit)
-        return ChunkedReader(self._chunks(split, 0))
+        return ChunkedReader(self._files.chunks(split.path, 0, split.row_group))
 
     def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
         """Go on at a row: those before it are read again and dropped, without making columns of them where possible."""
         assert isinstance(split, FileSplit)
         row = row_of(position, f"files: split {split.split_id!r}")
-        return ChunkedReader(self._chunks(split, row), row)
+        return ChunkedReader(self._files.chunks(split.path, row, split.row_group), row)
 
     def describe(self) -> str:
         first = os.path.basename(self._paths[0])
         more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
-        return f"files({first}{more}, {self._format.value})"
-
-    def _chunks(self, split: FileSplit, row: int) -> Chunks:
-        if split.row_group is not None:
-            return parquet_chunks(split.path, split.row_group, self._columns, row)
-        if self._format is FileFormat.CSV:
-            return csv_chunks(split.path, self._columns, self._null_values, row)
-        return json_chunks(split.path, self._columns, row)
+        return f"files({first}{more}, {self._files.format.value})"
 
 
-def _find_files(paths: FilePath | Sequence[FilePath]) -> list[str]:
+def _existing_files(places: Mapping[str, str]) -> list[str]:
     """The absolute paths of all files, each once."""
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    if not given:
-        raise ConfigurationError("files: no paths; give at least one file, directory or pattern")
     found: dict[str, None] = {}
-    for path in given:
-        found.update(dict.fromkeys(_expand(path)))
+    for place, given in places.items():
+        files = _listed(place)
+        if not files:
+            raise ConfigurationError(f"files: {given!r} matches no file (it was looked for as {place})")
+        found.update(dict.fromkeys(files))
     return list(found)
 
 
-def _expand(path: FilePath) -> list[str]:
-    if not isinstance(path, (str, os.PathLike)):
-        raise ConfigurationError(f"files: a path must be text or a Path, not {path!r}")
-    text = os.fspath(path)
-    if "://" in text:
-        raise ConfigurationError(f"files: {text} is a URL; give the path of a file that every node can open")
-    absolute = os.path.abspath(os.path.expanduser(text))
-    if os.path.isdir(absolute):
-        files = [str(file) for file in Path(absolute).iterdir() if file.is_file() and file.name[0] not in "._"]
-    elif os.path.isfile(absolute):
-        files = [absolute]
-    else:
-        files = [match for match in glob.glob(absolute, recursive=True) if os.path.isfile(match)]
-    if not files:
-        raise ConfigurationError(f"files: {text!r} matches no file (it was looked for as {absolute})")
-    return sorted(files)
+def _watched_files(places: Iterable[str]) -> list[str]:
+    """The files that are there already, which may be none."""
+    found: list[str] = []
+    for place in places:
+        if not (is_url(place) or is_pattern(place) or os.path.exists(place)):
+            raise ConfigurationError(f"files: {place} is not there to be watched; create the directory before the job")
+        found += _listed(place)
+    return found
 
 
-def _common_format(files: Sequence[str]) -> FileFormat:
-    first = detect_format(files[0])
-    for path in files[1:]:
-        if (other := detect_format(path)) is not first:
-            raise ConfigurationError(
-                f"files: {files[0]} is {first.value} and {path} is {other.value}; read each format as its own source"
-            )
-    return first
+def _listed(place: str) -> list[str]:
+    try:
+        return find_paths(place)
+    except OSError as error:
+        raise ConfigurationError(f"files: {place} cannot be listed: {error}") from error
 
 
-def _refuse_compressed_parquet(files: Sequence[str]) -> None:
-    for path in files:
-        if compression_of(path) is not None:
-            raise ConfigurationError(
-                f"files: {path}: a Parquet file cannot be read through compression; decompress it first"
-            )
-
-
-def _check_null_values(null_values: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
-        raise ConfigurationError(f"files: null_values must be a list of texts, not {null_values!r}")
-    return tuple(null_values)
-
-
-def _infer(files: Sequence[str], file_format: FileFormat, null_values: tuple[str, ...]) -> pa.Schema:
-    if file_format is FileFormat.PARQUET:
-        return infer_parquet_schema(files[0])
-    for path in files:
-        is_csv = file_format is FileFormat.CSV
-        schema = infer_csv_schema(path, null_values) if is_csv else infer_json_schema(path)
-        if schema is not None:
-            return schema
-    raise ConfigurationError(
-        f"files: {files[0]}{' and all others' if len(files) > 1 else ''} have no rows to infer the columns "
-        "from; declare `schema`"
-    )
+def _watch_of(places: Iterable[str], monitor: Duration, readers: int, remember: Duration) -> Watch:
+    every = parse_duration(monitor, "files: monitor")
+    if every < 1:
+        raise ConfigurationError("files: monitor must be at least a millisecond, such as '10s'")
+    if isinstance(readers, bool) or not isinstance(readers, int) or readers < 1:
+        raise ConfigurationError(f"files: readers must be a number of at least 1, not {readers!r}")
+    return Watch(tuple(places), every, readers, parse_duration(remember, "files: remember"))

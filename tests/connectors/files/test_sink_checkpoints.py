@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.connectors.datagen import DataGenSource
 from penstock.connectors.datagen import Sequence as Numbers
+from penstock.connectors.files.rolling import Rolling
 from penstock.connectors.files.sink import FileSink
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
@@ -58,9 +59,9 @@ class Faults:
 
 
 class WatchedSink(TransactionalSink):
-    """A file sink whose commits fail, and whose writers die, as asked; knows which checkpoints each row was in."""
+    """A sink whose commits fail, and whose writers die, as asked; knows which checkpoints each row was in."""
 
-    def __init__(self, sink: FileSink, faults: Faults) -> None:
+    def __init__(self, sink: TransactionalSink, faults: Faults) -> None:
         self.sink, self.faults = sink, faults
         self.epochs: dict[int, set[int]] = {}
 
@@ -96,8 +97,10 @@ class _WatchedWriter(TransactionalWriter):
         return self._writer.prepare(checkpoint)
 
     def close(self) -> None:
-        folder = Path(self._watched.sink.path)
-        left = {path: path.read_bytes() for path in folder.glob(".part-*")} if self._watched.faults.kills else {}
+        left = {}
+        if self._watched.faults.kills:
+            assert isinstance(self._watched.sink, FileSink)
+            left = {path: path.read_bytes() for path in Path(self._watched.sink.path).glob(".part-*")}
         self._writer.close()
         for path, content in left.items():
             path.write_bytes(content)
@@ -157,6 +160,7 @@ def _manager(folder: Path, sink: WatchedSink, parallelism: int, seed: int, mode:
 @settings(max_examples=15, deadline=None)
 @given(
     kind=st.sampled_from(["json", "csv", "parquet"]),
+    max_bytes=st.sampled_from([None, 40]),
     mode=st.sampled_from(["exactly-once", "unaligned"]),
     seed=st.integers(0, 2**20),
     parallelism=st.integers(1, 3),
@@ -167,6 +171,7 @@ def _manager(folder: Path, sink: WatchedSink, parallelism: int, seed: int, mode:
 )
 def test_every_row_is_seen_once_and_only_when_its_checkpoint_is_complete(
     kind: Any,
+    max_bytes: int | None,
     mode: Any,
     seed: int,
     parallelism: int,
@@ -178,7 +183,7 @@ def test_every_row_is_seen_once_and_only_when_its_checkpoint_is_complete(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         out = folder / "out"
-        sink = WatchedSink(FileSink(out, kind), Faults(rows, commits, kills))
+        sink = WatchedSink(FileSink(out, kind, roll=Rolling(max_bytes)), Faults(rows, commits, kills))
         out.mkdir()
         reader = Reader(out, kind)
         manager = _manager(folder, sink, parallelism, seed, mode)

@@ -192,7 +192,7 @@ def test_splits_do_not_depend_on_parallelism(files: dict[str, str]) -> None:
         ("empty", {}, "'empty' matches no file"),
         ([], {}, "no paths"),
         ([5], {}, "a path must be text or a Path"),
-        ("s3://bucket/x.csv", {}, "is a URL"),
+        ("ftp://user:pw@host/x.csv", {}, "ftp://host: no storage is called 'ftp'"),
         ("a.txt", {}, r"a\.txt does not tell its format .*pass format="),
         ("a.*", {}, "is csv and .* is json"),
         ("a.csv", {"format": "xml"}, "no format 'xml'"),

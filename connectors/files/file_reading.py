@@ -1,0 +1,119 @@
+"""How the files of a source are read: format, columns and texts for null, the same for all of them.
+
+`source.py` and `watching.py` hold one `FileReading`, which opens a file at a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.connectors.files.avro_files import avro_chunks, infer_avro_schema
+from penstock.connectors.files.csv_reader import check_csv_types, csv_chunks, infer_csv_schema
+from penstock.connectors.files.formats import FileFormat, compression_of, detect_format, parse_format
+from penstock.connectors.files.json_reader import check_json_types, infer_json_schema, json_chunks
+from penstock.connectors.files.parquet_reader import infer_parquet_schema, parquet_chunks, whole_parquet_chunks
+from penstock.connectors.files.readers import Chunks, Columns
+from penstock.engine.errors import ConfigurationError
+from penstock.engine.schemas import SchemaLike, parse_schema
+
+
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """Reads files of one format and with the same columns.
+
+    Args:
+        format: of all files.
+        columns: what is read of each.
+        null_values: CSV only: unquoted texts that mean null.
+    """
+
+    format: FileFormat
+    columns: Columns
+    null_values: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, files: Sequence[str], file_format: str | None, schema: SchemaLike | None, null_values: Sequence[str]
+    ) -> FileReading:
+        """How to read `files`, whose format and columns are found out where they are not given.
+
+        Raises:
+            ConfigurationError: formats differ or cannot be told, a type that the format cannot give, or nothing to
+                infer the columns from.
+            RecordError: the file to infer the columns from cannot be read.
+        """
+        known = _common_format(files) if file_format is None else parse_format(file_format, "files")
+        if known in (FileFormat.PARQUET, FileFormat.AVRO):
+            _refuse_compressed(files, known)
+        nulls = _check_null_values(null_values)
+        if schema is None:
+            columns = Columns(_infer(files, known, nulls), declared=False)
+        else:
+            columns = Columns(parse_schema(schema, "files"), declared=True)
+        if known is FileFormat.CSV:
+            check_csv_types(columns.schema)
+        elif known is FileFormat.JSON:
+            check_json_types(columns.schema)
+        return cls(known, columns, nulls)
+
+    def chunks(self, path: str, row: int, row_group: int | None = None) -> Chunks:
+        """The rows of a file, or of one row group of a Parquet file, from number `row` (from 0) on."""
+        match self.format:
+            case FileFormat.CSV:
+                return csv_chunks(path, self.columns, self.null_values, row)
+            case FileFormat.JSON:
+                return json_chunks(path, self.columns, row)
+            case FileFormat.AVRO:
+                return avro_chunks(path, self.columns, row)
+            case FileFormat.PARQUET if row_group is not None:
+                return parquet_chunks(path, row_group, self.columns, row)
+            case _:
+                return whole_parquet_chunks(path, self.columns, row)
+
+
+def _common_format(files: Sequence[str]) -> FileFormat:
+    if not files:
+        raise ConfigurationError("files: no file is there that could tell the format; pass `format` and `schema`")
+    first = detect_format(files[0])
+    for path in files[1:]:
+        if (other := detect_format(path)) is not first:
+            raise ConfigurationError(
+                f"files: {files[0]} is {first.value} and {path} is {other.value}; read each format as its own source"
+            )
+    return first
+
+
+def _refuse_compressed(files: Sequence[str], file_format: FileFormat) -> None:
+    name = "a Parquet" if file_format is FileFormat.PARQUET else "an Avro"
+    for path in files:
+        if compression_of(path) is not None:
+            raise ConfigurationError(
+                f"files: {path}: {name} file cannot be read through compression; decompress it first"
+            )
+
+
+def _check_null_values(null_values: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
+        raise ConfigurationError(f"files: null_values must be a list of texts, not {null_values!r}")
+    return tuple(null_values)
+
+
+def _infer(files: Sequence[str], file_format: FileFormat, null_values: tuple[str, ...]) -> pa.Schema:
+    if not files:
+        raise ConfigurationError("files: no file is there to infer the columns from; declare `schema`")
+    if file_format is FileFormat.PARQUET:
+        return infer_parquet_schema(files[0])
+    if file_format is FileFormat.AVRO:
+        return infer_avro_schema(files[0])
+    for path in files:
+        is_csv = file_format is FileFormat.CSV
+        schema = infer_csv_schema(path, null_values) if is_csv else infer_json_schema(path)
+        if schema is not None:
+            return schema
+    raise ConfigurationError(
+        f"files: {files[0]}{' and all others' if len(files) > 1 else ''} have no rows to infer the columns "
+        "from; declare `schema`"
+    )
