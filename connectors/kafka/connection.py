@@ -1,6 +1,7 @@
 """How Kafka is reached: addresses and settings, event loops in threads of their own, and what went wrong in words.
 
-The source's planning and its subtasks use it. No message, `repr` or log line of this module shows a setting's value.
+Planning and the subtasks of source and sink use it. No message, `repr` or log line of this module shows a setting's
+value.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ _CONSUMER: Final = frozenset(
         "max_partition_fetch_bytes",
     }
 )
+_PRODUCER: Final = frozenset({"compression_type", "max_batch_size", "max_request_size"})
 _INSTALL: Final = "install it by `pip install 'penstock[kafka]'`"
 
 
@@ -59,8 +61,9 @@ class KafkaConnection:
     Args:
         servers: `host:port` of some brokers.
         options: aiokafka's arguments by name: `security_protocol`, `sasl_mechanism`, `sasl_plain_username`,
-            `sasl_plain_password`, ..., `fetch_max_bytes`, ...; TLS by `ssl_cafile`, `ssl_capath`, `ssl_cadata`,
-            `ssl_certfile`, `ssl_keyfile` and `ssl_password`, as in `aiokafka.helpers.create_ssl_context`.
+            `sasl_plain_password`, ..., `fetch_max_bytes`, ..., `compression_type`, ...; TLS by `ssl_cafile`,
+            `ssl_capath`, `ssl_cadata`, `ssl_certfile`, `ssl_keyfile` and `ssl_password`, as in
+            `aiokafka.helpers.create_ssl_context`.
 
     Raises:
         ConfigurationError: no address, or an option that there is not.
@@ -72,7 +75,7 @@ class KafkaConnection:
     def __post_init__(self) -> None:
         if not self.servers or not all(isinstance(one, str) and one.strip() for one in self.servers):
             raise ConfigurationError("kafka: bootstrap_servers must be 'host:port' of at least one broker")
-        known = _SSL | _CLIENT | _CONSUMER
+        known = _SSL | _CLIENT | _CONSUMER | _PRODUCER
         for name in self.options:
             if name not in known:
                 raise ConfigurationError(
@@ -104,6 +107,11 @@ class KafkaConnection:
         """Arguments of a consumer; it reads committed records unless `isolation_level` is among the options."""
         chosen = {name: value for name, value in self.options.items() if name in _CONSUMER}
         return {"isolation_level": "read_committed", **self.client_arguments(), **chosen}
+
+    def producer_arguments(self) -> dict[str, Any]:
+        """Arguments of a producer: all replicas acknowledge each record, and no retry stores one twice."""
+        chosen = {name: value for name, value in self.options.items() if name in _PRODUCER}
+        return {"acks": "all", "enable_idempotence": True, **self.client_arguments(), **chosen}
 
     def _tls(self) -> dict[str, Any]:
         given = {name.removeprefix("ssl_"): value for name, value in self.options.items() if name in _SSL}

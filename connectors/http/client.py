@@ -1,0 +1,101 @@
+"""Requests over HTTP, and URLs in messages.
+
+The HTTP source and the Elasticsearch sink call it. No message shows user, password, query or headers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from penstock.engine.errors import ConfigurationError
+
+_SHOWN: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered.
+
+    Args:
+        status: such as 200.
+        headers: by name.
+        body: all of it.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def shown(self) -> str:
+        """The status and the beginning of the body, for messages."""
+        return f"HTTP {self.status}: {' '.join(self.body[:_SHOWN].decode('utf-8', 'replace').split())}"
+
+
+def check_url(url: str, schemes: Sequence[str], where: str) -> None:
+    """Refuse what is no URL with one of the schemes.
+
+    Raises:
+        ConfigurationError: shows nothing of it, as it may hold a password.
+    """
+    help_text = f"{where}: the url cannot be read; give {schemes[0]}://host:port/path, or {schemes[-1]}:// for TLS"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigurationError(help_text) from None
+    if parts.scheme not in schemes or not host or parts.netloc.count("@") > 1:
+        raise ConfigurationError(help_text)
+
+
+def shown_url(url: str) -> str:
+    """The URL without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def ask(url: str, headers: Mapping[str, str], timeout: float, body: bytes | None = None) -> Answer:
+    """The answer to a GET, or to a POST of `body`, whatever its status.
+
+    Args:
+        url: user and password in it become an Authorization header.
+        timeout: seconds for each step of the exchange.
+
+    Raises:
+        ConnectionError: the server cannot be reached, or its answer breaks off.
+    """
+    try:
+        with open_url(url, headers, timeout, body) as response:
+            return Answer(response.status, dict(response.headers), response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, dict(error.headers), error.read())
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        text = " ".join(str(reason).split()) or type(reason).__name__
+        raise ConnectionError(f"{shown_url(url)} cannot be reached: {text}") from None
+
+
+def open_url(url: str, headers: Mapping[str, str], timeout: float, body: bytes | None = None) -> Any:
+    """The answer as a file, to be closed; its body has not been read.
+
+    Raises:
+        urllib.error.HTTPError: a status of 300 or more (304 among them); to be closed.
+        OSError: the server cannot be reached.
+    """
+    parts = urlsplit(url)
+    all_headers = dict(headers)
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        all_headers["Authorization"] = "Basic " + b64encode(pair.encode("utf-8")).decode("ascii")
+    bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+    # `check_url` has let http and https pass alone.
+    request = urllib.request.Request(bare, body, all_headers)  # noqa: S310
+    return urllib.request.urlopen(request, timeout=timeout)  # noqa: S310

@@ -1,0 +1,85 @@
+"""Lets a connector's code die before any of its lines, as a process that is killed there would.
+
+The suites call it around one call of a connector. Only lines of the connector's own package count, so that client
+libraries are not left half way in a process that lives on. The exception is no `Exception`; but `finally` blocks do
+run, which they would not in a process that is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any, Final
+
+_NOBODYS: Final = frozenset({"abc", "builtins", "typing", "penstock.engine.connectors"})
+
+
+class SimulatedCrash(BaseException):
+    """The process dies here."""
+
+
+class LineCounter:
+    """Counts the lines that run in the package of an object, and may die before one of them.
+
+    Args:
+        connector: the object whose package counts.
+        fatal: the number, from 0, of the line before which it dies; None to live.
+
+    Attributes:
+        lines: how many have been begun.
+
+    Example:
+        >>> with LineCounter(sink) as counter:  # doctest: +SKIP
+        ...     sink.commit(committables, context)
+    """
+
+    def __init__(self, connector: object, fatal: int | None = None) -> None:
+        modules = {kind.__module__ for kind in type(connector).__mro__} - _NOBODYS
+        self._prefixes = tuple(sorted({f"{module.rpartition('.')[0] or module}." for module in modules}))
+        self._fatal = fatal
+        self._previous: Any = None
+        self.lines = 0
+
+    def __enter__(self) -> LineCounter:
+        self._previous = sys.gettrace()
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.settrace(self._previous)
+
+    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = f"{frame.f_globals.get('__name__', '')}."
+        return self._on_line if name.startswith(self._prefixes) else None
+
+    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.lines += 1
+            if self._fatal is not None and self.lines == self._fatal + 1:
+                raise SimulatedCrash
+        return self._on_line
+
+
+@contextlib.contextmanager
+def leaving_things_open() -> Iterator[None]:
+    """Let files and connections be left open, as by processes that die: the operating system closes theirs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
+def spread(count: int, most: int) -> Sequence[int]:
+    """At most `most` of the numbers below `count`, evenly spread, the first and the last among them.
+
+    Example:
+        >>> spread(5, 3)
+        [0, 2, 4]
+    """
+    if count <= most:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})

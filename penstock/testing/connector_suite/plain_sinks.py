@@ -1,0 +1,111 @@
+"""The checks of a plain sink: `SinkSuite`, which its author subclasses, or calls method by method.
+
+pytest runs its methods, each on targets of its own; it raises `ConformanceError`, which names the rule that is broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+
+import pyarrow as pa
+
+from penstock.engine.clock import Clock, SystemClock
+from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.elements import Batch
+from penstock.testing.connector_suite.copies import copied
+from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open, spread
+from penstock.testing.connector_suite.rows import Rows, as_table, difference, every, numbered_rows
+from penstock.testing.connector_suite.rules import DESCRIBE, FINISH, PICKLE, WRITER_CLOSE, obeying, require
+
+
+class SinkSuite:
+    """What every plain sink must keep where nothing fails. Subclass it, and give `sink` and `read_back`.
+
+    Example:
+        >>> class TestBulk(SinkSuite):
+        ...     def sink(self):
+        ...         return BulkSink(new_index())
+        ...     def read_back(self, sink):
+        ...         return all_documents(sink.index)
+    """
+
+    def sink(self) -> Sink:
+        """A sink that writes to an empty target, outside of this process's memory; a new target each time."""
+        raise NotImplementedError(f"{type(self).__name__}.sink() must build a sink with a target of its own")
+
+    def read_back(self, sink: Sink) -> Rows:
+        """All rows that a reader of the sink's target can see, as dicts or a table."""
+        raise NotImplementedError(f"{type(self).__name__}.read_back() must read the target")
+
+    def rows(self, first: int, count: int) -> pa.Table:
+        """Rows to write, `count` from number `first` on: no two alike, nor with one key if the sink has keys."""
+        return numbered_rows(first, count)
+
+    def clock(self) -> Clock:
+        """The clock of the jobs."""
+        return SystemClock()
+
+    def test_descriptions_are_picklable(self) -> None:
+        sink = self.sink()
+        require(type(copied(sink)) is type(sink), PICKLE, f"the copy of {type(sink).__name__} is another sink")
+        told = sink.describe()
+        require(isinstance(told, str) and told != "" and "\n" not in told, DESCRIBE, f"describe() gave {told!r}")
+
+    def test_rows_are_seen_when_their_input_has_ended(self) -> None:
+        rows, sink = self.rows(0, 12), self._prepared()
+        writers = [_write(sink, every(rows, index, 3), self.clock()) for index in range(3)]
+        for writer in writers:
+            writer.finish()
+            writer.close()
+        self._expect(sink, rows, "3 writers finished")
+
+    def test_writers_can_be_closed_at_any_time(self) -> None:
+        sink = self._prepared()
+        for count in (0, 9):
+            writer = _write(sink, self.rows(0, count), self.clock())
+            for time in ("first", "second"):
+                with obeying(WRITER_CLOSE, f"the {time} close() behind {count} rows"):
+                    writer.close()
+
+    def test_writers_can_be_closed_after_an_error(self) -> None:
+        rows = self.rows(0, 9)
+        writer = _write(self._prepared(), rows, self.clock())
+        with LineCounter(self.sink()) as counter:
+            writer.finish()
+        writer.close()
+        with leaving_things_open():
+            for fatal in spread(counter.lines, 15):
+                sink = self._prepared()
+                writer = _write(sink, rows, self.clock())
+                with contextlib.suppress(SimulatedCrash), LineCounter(sink, fatal):
+                    writer.finish()
+                with obeying(WRITER_CLOSE, f"close() behind an error in line {fatal} of finish()"):
+                    writer.close()
+
+    def test_a_writer_without_rows_writes_nothing(self) -> None:
+        sink = self._prepared()
+        writer = _write(sink, self.rows(0, 0), self.clock())
+        writer.finish()
+        writer.close()
+        self._expect(sink, self.rows(0, 0), "a writer without rows finished")
+
+    def _prepared(self) -> Sink:
+        sink = self.sink()
+        sink.check(self.rows(0, 0).schema)
+        sink.prepare()
+        return sink
+
+    def _expect(self, sink: Sink, rows: pa.Table, when: str) -> None:
+        with obeying(FINISH, f"bringing read_back() to the columns {rows.column_names}"):
+            seen = as_table(self.read_back(sink), rows.schema)
+        wrong = difference(seen, rows)
+        require(not wrong, FINISH, f"{when}: {wrong}")
+
+
+def _write(sink: Sink, rows: pa.Table, clock: Clock) -> SinkWriter:
+    """A writer of a plain sink that was given the rows."""
+    writer = copied(sink).open(ConnectorContext("sink", 0, 1, clock, f"connector-suite/{secrets.token_hex(8)}"))
+    for batch in rows.combine_chunks().to_batches():
+        writer.write(Batch(batch))
+    return writer

@@ -1,0 +1,131 @@
+"""Records over HTTP: answers that are asked for again, and one that never ends."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+import penstock as ps
+from penstock.connectors.http import HttpSource
+from penstock.connectors.records import JsonFormat, RawFormat
+from penstock.engine.errors import ConfigurationError, RecordError
+from tests.connectors.http.servers import answer, serve
+from tests.connectors.sockets.reading import open_reader, read
+
+FORMAT = JsonFormat({"n": "decimal128(38, 20)"})
+TEXT = RawFormat("line", "string")
+
+
+def test_a_job_reads_json_lines_as_they_come() -> None:
+    seen = threading.Event()
+
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(b"to be\r\n\nor ")
+        request.wfile.flush()
+        assert seen.wait(10)
+        request.wfile.write(b"not to be")
+
+    def note(row: dict[str, str]) -> dict[str, str]:
+        seen.set()
+        return row
+
+    with serve(respond) as url:
+        env = ps.StreamEnvironment(runtime="local", parallelism=2, buffer_timeout="0")
+        rows = env.from_source(HttpSource(url, format=TEXT)).map(note, returns={"line": "string"}).collect()
+        assert [row["line"] for row in rows] == ["to be", "or not to be"]
+
+
+def test_a_silent_answer_can_be_closed() -> None:
+    done = threading.Event()
+
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(b"one\n")
+        request.wfile.flush()
+        done.wait(10)
+
+    with serve(respond) as url:
+        reader = open_reader(HttpSource(url, format=TEXT))
+        assert read(reader, most=1) == [{"line": "one"}]
+        reader.close()
+        done.set()
+
+
+def test_polls_give_elements_digit_for_digit_and_nothing_where_nothing_changed() -> None:
+    asked: list[str | None] = []
+    bodies = [
+        b' [ {"n": 0.12345678901234567890}, {"n": 2}\n,{"n":3} ] ',
+        b'{"n": 4}\n\n{"n": 5}\n',
+        b"[]",
+        b'[{"n": 6}]',
+    ]
+
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        tag, place = request.headers["If-None-Match"], len(asked)
+        asked.append(tag)
+        assert request.headers["Authorization"] == "Basic YXBwOnMzY3JldA=="
+        body = bodies[min(place // 2, 3)]
+        if place % 2:
+            answer(request, b"", 304)
+        else:
+            answer(request, body, ETag=f"tag-{place}")
+
+    with serve(respond) as url:
+        source = HttpSource(url.replace("//", "//app:s3cret@") + "/events?key=s3cret", format=FORMAT, poll="1ms")
+        reader = open_reader(source)
+        found = [str(row["n"].normalize()) for row in read(reader, most=6)]
+        reader.close()
+        assert source.describe() == f"http({url}/events)"
+    assert found[:6] == ["0.1234567890123456789", "2", "3", "4", "5", "6"]
+    assert asked[:5] == [None, "tag-0", "tag-0", "tag-2", "tag-2"]
+
+
+def test_a_poll_that_fails_is_tried_again_and_not_for_ever() -> None:
+    statuses = [200, 503, 502, 200, 500, 500, 500, 500]
+    asked: list[int] = []
+
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        asked.append(len(asked))
+        answer(request, b"line %d" % asked[-1], statuses[asked[-1]])
+
+    with serve(respond) as url:
+        reader = open_reader(HttpSource(url, format=TEXT, poll="1ms"))
+        assert read(reader, most=2) == [{"line": "line 0"}, {"line": "line 3"}]
+        with pytest.raises(ConnectionError, match="broke behind record 2: HTTP 500: line 7"):
+            read(reader)
+        reader.close()
+    assert len(asked) == len(statuses)
+
+
+@pytest.mark.parametrize("poll", [None, "1ms"])
+def test_what_cannot_be_reached_is_said_without_secrets(poll: str | None) -> None:
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        answer(request, b"who are you?", 401)
+
+    with pytest.raises(ConnectionError, match=r"http http://127.0.0.1:1/x: no connection: .*refused") as caught:
+        open_reader(HttpSource("http://app:s3cret@127.0.0.1:1/x?key=s3cret", format=TEXT, poll=poll))
+    assert "s3cret" not in str(caught.value)
+    with serve(respond) as url, pytest.raises(ConnectionError, match=r"no connection: HTTP 401: who are you\?"):
+        open_reader(HttpSource(url, format=TEXT, poll=poll))
+
+
+def test_a_bad_record_has_its_number() -> None:
+    with serve(lambda request: answer(request, b'{"n": 1}\n[')) as url:
+        reader = open_reader(HttpSource(url, format=FORMAT))
+        with pytest.raises(RecordError, match="record 1 of the connection: no valid JSON"):
+            read(reader)
+        reader.close()
+
+
+def test_arguments_that_cannot_be_used() -> None:
+    for url in ("file:///etc/passwd", "ftp://h/x", "http://", "h", "http://a:s3cret@b@h"):
+        with pytest.raises(ConfigurationError, match="the url cannot be read; give http://") as caught:
+            HttpSource(url, format=TEXT)
+        assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="poll must be"):
+        HttpSource("http://h", format=TEXT, poll="0ms")
