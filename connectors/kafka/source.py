@@ -198,6 +198,7 @@ class KafkaReader(SourceReader):
         self._records: Records | None = None
         self._row = 0
         self._wait = _FIRST_WAIT
+        self._closed = False
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
         while self._stop is None or self._next < self._stop:
@@ -253,6 +254,9 @@ class KafkaReader(SourceReader):
         return {"offset": self._next}
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._consumer.remove(self._partition)
         self._consumers.release(self._consumer)
 
