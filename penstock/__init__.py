@@ -7,6 +7,8 @@ connectors and the savepoints.
 from __future__ import annotations
 
 from penstock.connectors.datagen import Choice, DataGenSource, EventTime, RandomFloat, RandomInt, Sequence, Zipf
+from penstock.connectors.files.buckets import by_time
+from penstock.connectors.files.rolling import Rolling
 from penstock.connectors.files.sink import FileSink
 from penstock.connectors.files.source import FileSource
 from penstock.engine.aggregates import (
@@ -148,6 +150,7 @@ __all__ = [
     "RandomFloat",
     "RandomInt",
     "ReducingStateDescriptor",
+    "Rolling",
     "Sequence",
     "StaleSynchronous",
     "StateError",
@@ -170,6 +173,7 @@ __all__ = [
     "Zipf",
     "all_horizontal",
     "any_horizontal",
+    "by_time",
     "checkpoints",
     "coalesce",
     "col",

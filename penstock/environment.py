@@ -247,17 +247,20 @@ class StreamEnvironment:
     def from_files(
         self,
         paths: FilePath | Sequence[FilePath],
-        format: Literal["parquet", "csv", "json"] | None = None,  # noqa: A002 - the word users look for
+        format: Literal["parquet", "csv", "json", "avro"] | None = None,  # noqa: A002 - the word users look for
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
+        monitor: Duration | None = None,
     ) -> DataStream:
-        """A stream of the rows of files: Parquet, CSV or JSON lines, compressed or not.
+        """A stream of the rows of files: Parquet, CSV, JSON lines or Avro, compressed or not.
 
         Args:
-            paths: files, folders or glob patterns.
+            paths: files, folders or glob patterns, also as URLs of buckets (`s3://bucket/folder/*.csv`).
             format: None tells it from the suffixes, such as `.csv.gz`.
             schema: names and types of the columns to read; None infers them from the beginning.
             null_values: CSV only: the texts that mean null.
+            monitor: how often to look for new files, which makes a stream without end; None reads those that are
+                there. `FileSource.of` has more to choose.
 
         Raises:
             ConfigurationError: no such file, or no way to tell the format.
@@ -265,7 +268,9 @@ class StreamEnvironment:
         Example:
             >>> env.from_files("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})
         """
-        return self.from_source(FileSource.of(paths, format, schema, null_values))
+        if monitor is None:
+            return self.from_source(FileSource.of(paths, format, schema, null_values))
+        return self.from_source(FileSource.of(paths, format, schema, null_values, monitor=monitor))
 
     # Running
 

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[2]
 CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "pyflink"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", *(f"docs/concepts/{name}.md" for name in CONCEPTS)])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/guide.md", "docs/sources-and-sinks.md", *(f"docs/concepts/{name}.md" for name in CONCEPTS)],
+)
 def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text()

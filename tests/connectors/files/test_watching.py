@@ -301,3 +301,10 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path, paths: str, options: 
     (tmp_path / "in").mkdir()
     with pytest.raises(ConfigurationError, match=message):
         FileSource.of(tmp_path / paths, **({"monitor": "1s"} | options))
+
+
+def test_from_files_watches_a_folder_too(tmp_path: Path) -> None:
+    _put(tmp_path, "a.json", 1)
+    env = ps.StreamEnvironment(runtime="local")
+    env.from_files(tmp_path, monitor="1s").print()
+    assert "watched" in env.explain()
