@@ -60,7 +60,7 @@ def produce(env: ps.StreamEnvironment, servers: str, rows: pa.Table) -> None:
 
 def build(env: ps.StreamEnvironment, servers: str) -> None:
     """The program: from clicks to visits. Without `until` it would go on for ever."""
-    # Each partition has its own watermark: they are read at their own speed, and only each by itself is nearly in order.
+    # A watermark for each partition: they are read at their own speed, and only each by itself is nearly in order.
     in_order = ps.WatermarkStrategy.for_bounded_out_of_orderness(OUT_OF_ORDERNESS).with_timestamp_assigner("at")
     visits = (
         env.from_source(KafkaSource(servers, CLICKS, format=CLICK, until="latest"), "clicks", in_order)
@@ -98,7 +98,10 @@ def main() -> None:
     options = parser.parse_args()
 
     rows = clicks(options.clicks)
-    with tempfile.TemporaryDirectory(prefix="clickstream-") as folder, brokers(options.kafka, CLICKS, VISITS) as servers:
+    with (
+        tempfile.TemporaryDirectory(prefix="clickstream-") as folder,
+        brokers(options.kafka, CLICKS, VISITS) as servers,
+    ):
         local = ps.StreamEnvironment(runtime="local", parallelism=1)
         produce(local, servers, rows)
         env = ps.StreamEnvironment(

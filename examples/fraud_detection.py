@@ -87,6 +87,7 @@ def build(env: ps.StreamEnvironment, model: str, payments: int, rate: float | No
     return (
         env.from_source(source, "payments", in_order)
         .uid("payments")
+        .set_parallelism(1)  # one reader gives each card's payments in their order
         .key_by("card")
         .process(MODELS[model], returns=alert)
         .uid("velocity")
@@ -100,6 +101,7 @@ def first_half(env: ps.StreamEnvironment, payments: int) -> tuple[pa.Table, str]
     while job.metrics().operators[0].rows_out < payments // 2:
         job.pump(0.1)
     savepoint = job.stop()
+    job.wait()
     return alerts.take(), savepoint
 
 
@@ -141,7 +143,9 @@ def main() -> None:
         )
         before, savepoint = first_half(env, options.payments)
         state = ps.savepoints.read(savepoint).operator("velocity").state("times")
-        print(f"stopped behind {savepoint.rsplit('/', 1)[-1]}: {state.to_arrow().num_rows} cards paid in the last minute")
+        print(
+            f"stopped behind {savepoint.rsplit('/', 1)[-1]}: {state.to_arrow().num_rows} cards paid in the last minute"
+        )
         halves = {model: second_half(env, model, options.payments, savepoint) for model in MODELS}
     show(halves)
     print(
