@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PROGRAMS: Final = ("grep", "keyed", "window", "process", "latency", "startup", "checkpoint", "recovery", "rescale")
+PROGRAMS: Final = (
+    "grep", "keyed", "window", "process", "latency", "startup", "checkpoint", "recovery", "rescale", "end_to_end"
+)  # fmt: skip
 
 if __name__ == "__main__":
     # The programs are the package `perf` here and in Ray's workers, wherever the checkout is and however installed.
