@@ -162,8 +162,8 @@ class _Run:
 
     def _strike(self, manager: LocalManager) -> LocalManager:
         """What happens before the next step: the manager that goes on."""
-        # One at a time, and none beside the last, which the manager takes by itself.
-        is_due = self._asked in (None, *manager.outcomes) and not manager.attempt.all_finished
+        # One at a time, as the coordinator takes them.
+        is_due = self._asked in (None, *manager.outcomes)
         if is_due and self._chosen.random() < _CHECKPOINT:
             self._asked = manager.request(SnapshotKind.CHECKPOINT)
         if self._luck.strikes(_KILL, "a subtask was killed"):
