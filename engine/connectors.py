@@ -284,8 +284,9 @@ class Committable:
     """What a transactional writer has prepared for one checkpoint, and the checkpoint keeps.
 
     Args:
-        writer: names the writer for ever, so that another subtask can commit it after a rescale. No other writer has
-            the name, nor has the next attempt of the same subtask: draw it when the writer opens.
+        writer: names the writer for ever, so that another subtask can commit it after a rescale. No writer of another
+            subtask or job has the name: draw it when the writer opens. The next attempt of the same subtask may have
+            it again, for the numbers of a job's checkpoints ascend over all attempts.
         checkpoint: the checkpoint that it belongs to.
         data: all that it takes to commit: names of files, ids of transactions, or the rows themselves. Every
             committable of a sink has the same columns, and one row at least.

@@ -123,7 +123,9 @@ class RecordProducer:
         return self._thread.run(self._transact(records, facts, marker), most)
 
     def close(self) -> None:
-        """Abort what is open and end; what was not flushed may be lost."""
+        """Abort what is open and end; what was not flushed may be lost. May be called again."""
+        if self._thread.loop.is_closed():
+            return
         try:
             self._thread.run(self._stop(), 4 * _STOP_SECONDS)
         except TimeoutError:

@@ -6,6 +6,7 @@ pytest. Each failure names the rule of `penstock.engine.connectors` that is brok
 
 from penstock.testing.connector_suite.lookups import LookupTableSuite
 from penstock.testing.connector_suite.plain_sinks import SinkSuite
+from penstock.testing.connector_suite.repeating_sinks import AtLeastOnceSinkSuite
 from penstock.testing.connector_suite.rows import Rows
 from penstock.testing.connector_suite.rules import ConformanceError, Rule
 from penstock.testing.connector_suite.running import violations
@@ -13,6 +14,7 @@ from penstock.testing.connector_suite.sinks import TransactionalSinkSuite
 from penstock.testing.connector_suite.sources import SourceSuite
 
 __all__ = [
+    "AtLeastOnceSinkSuite",
     "ConformanceError",
     "LookupTableSuite",
     "Rows",

@@ -69,6 +69,7 @@ def leaving_things_open() -> Iterator[None]:
     """Let files and connections be left open, as by processes that die: the operating system closes theirs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         yield
         gc.collect()
 

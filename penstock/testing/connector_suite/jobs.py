@@ -14,7 +14,14 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
-from penstock.engine.connectors import Committable, ConnectorContext, Source, TransactionalSink, TransactionalWriter
+from penstock.engine.connectors import (
+    Committable,
+    ConnectorContext,
+    Sink,
+    Source,
+    TransactionalSink,
+    TransactionalWriter,
+)
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.physical import JobProgram
@@ -24,8 +31,8 @@ from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
 from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open
-from penstock.testing.connector_suite.rows import Rows, as_table, difference
-from penstock.testing.connector_suite.rules import JOB, require
+from penstock.testing.connector_suite.rows import Rows, as_table, difference, set_difference
+from penstock.testing.connector_suite.rules import AT_LEAST_ONCE, JOB, require
 
 _BATCH_ROWS: Final = 4
 _CRASHES: Final = 5
@@ -80,6 +87,24 @@ def check_sink_job(
     run.to_its_end(f"seed {seed}", None)
     wrong = difference(as_table(read_back(), rows.schema), rows)
     require(not wrong, JOB, f"seed {seed}: {wrong}after {run.told}")
+
+
+def check_repeating_sink_job(
+    sink: Sink, read_back: Callable[[], Rows], rows: pa.Table, clock: Clock, seed: int
+) -> None:
+    """Write the rows by a job that crashes; each must be visible once or more often, and no others.
+
+    Args:
+        sink, read_back, rows, clock, seed: as of `check_sink_job`; the sink is of any kind.
+
+    Raises:
+        ConformanceError: rows are missing or of nobody, or the job fails.
+    """
+    chosen = random.Random(seed)
+    run = _Run(lambda env: env.from_collection(rows).rebalance().sink_to(sink), clock, chosen, _Luck(chosen))
+    run.to_its_end(f"seed {seed}", None)
+    wrong = set_difference(as_table(read_back(), rows.schema), rows)
+    require(not wrong, AT_LEAST_ONCE, f"seed {seed}: {wrong}after {run.told}")
 
 
 class _Luck:

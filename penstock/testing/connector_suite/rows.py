@@ -52,6 +52,12 @@ def difference(found: pa.Table, expected: pa.Table) -> str:
     return _told(want - have, "missing") + _told(have - want, "too many")
 
 
+def set_difference(found: pa.Table, expected: pa.Table) -> str:
+    """What is wrong with `found` where rows may come again; empty if nothing is."""
+    have, want = Counter(set(texts(found))), Counter(set(texts(expected)))
+    return _told(want - have, "missing") + _told(have - want, "that nobody wrote")
+
+
 def order_difference(found: pa.Table, expected: pa.Table) -> str:
     """What is wrong with `found`, order included; empty if nothing is."""
     have, want = texts(found), texts(expected)

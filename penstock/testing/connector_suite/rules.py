@@ -158,8 +158,9 @@ COMMITTABLE: Final = Rule(
     "build data with one schema, pa.Table.from_pylist(rows, SCHEMA), and give [] where there is nothing to commit",
 )
 WRITER_NAME: Final = Rule(
-    "Committable.writer names one writer for ever: two writers with one name would take each other's commits for done",
-    "draw the name when the writer opens: secrets.token_hex(8)",
+    "Committable.writer names the writers of one subtask of one job for ever: others with that name would take each "
+    "other's commits for done",
+    "draw the name when the writer opens: secrets.token_hex(8); or make it of context.identity and context.subtask",
 )
 WRITER_CLOSE: Final = Rule(
     "close() releases what a writer holds at any time, also after an error or twice, and publishes nothing",
@@ -177,6 +178,11 @@ RESUMED: Final = Rule(
 FINISH: Final = Rule(
     "a plain sink's rows are visible when finish() returned, each once",
     "flush, and publish everything in finish(); close() drops what was not finished",
+)
+AT_LEAST_ONCE: Final = Rule(
+    "rows that were written before a checkpoint is complete are there whatever fails behind it; they may come again, "
+    "but no others",
+    "let prepare() of a transactional writer, or write() of a plain one, return when the target has the rows",
 )
 LOOKUP: Final = Rule(
     "lookup(keys) gives all rows that have one of the keys and no others, with the declared columns, those of one key "

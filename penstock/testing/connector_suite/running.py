@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from penstock.testing.connector_suite.lookups import LookupTableSuite
 from penstock.testing.connector_suite.plain_sinks import SinkSuite
+from penstock.testing.connector_suite.repeating_sinks import AtLeastOnceSinkSuite
 from penstock.testing.connector_suite.sinks import TransactionalSinkSuite
 from penstock.testing.connector_suite.sources import SourceSuite
 
 
 def violations(
-    suite: SourceSuite | TransactionalSinkSuite | SinkSuite | LookupTableSuite, checks: Sequence[str] | None = None
+    suite: SourceSuite | TransactionalSinkSuite | AtLeastOnceSinkSuite | SinkSuite | LookupTableSuite,
+    checks: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """What is wrong, by the name of the check; empty if nothing is.
 

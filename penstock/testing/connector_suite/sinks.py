@@ -6,6 +6,7 @@ pytest runs its methods, each on targets of its own; it raises `ConformanceError
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -170,15 +171,14 @@ class TransactionalSinkSuite:
 
     def test_writers_have_names_of_their_own(self) -> None:
         names: list[set[str]] = []
-        with self._job() as job:
-            for attempt in range(2):
-                for index in range(3):
-                    subtask = job.subtask(None, index, 3)
-                    subtask.write(self.rows(10 * (3 * attempt + index), 4))
-                    names.append(writers_of(subtask.prepare(attempt + 1)))
+        with self._job() as job, self._other(job) as other:
+            for number, index in itertools.product(range(2), range(3)):
+                subtask = (job, other)[number].subtask(None, index, 3)
+                subtask.write(self.rows(10 * (3 * number + index), 4))
+                names.append(writers_of(subtask.prepare(1)))
         found = sorted(name for some in names for name in some)
         alike = sorted({name for name in found if found.count(name) > 1})
-        require(not alike, WRITER_NAME, f"two writers, or two attempts of one, are called {alike}")
+        require(not alike, WRITER_NAME, f"two subtasks, or those of two jobs, have writers that are called {alike}")
 
     def test_a_writer_without_rows_commits_nothing(self) -> None:
         with self._job() as job:

@@ -100,7 +100,7 @@ class SinkSubtask:
         """Write the rows, in two batches where there are two."""
         for part in (rows.slice(0, rows.num_rows // 2), rows.slice(rows.num_rows // 2)):
             for batch in part.combine_chunks().to_batches():
-                self.operator.process_batch(Batch(batch), 0, _NOWHERE)
+                self.operator.process_batch(Batch(batch), 0, NOWHERE)
 
     def prepare(self, checkpoint: int) -> pa.Table | None:
         """What a checkpoint holds of the subtask: all that is prepared and not committed; None for nothing."""
@@ -116,7 +116,7 @@ class SinkSubtask:
 
     def finish(self) -> None:
         """The input has ended."""
-        self.operator.finish(_NOWHERE)
+        self.operator.finish(NOWHERE)
 
     def close(self) -> None:
         """Close the writer."""
@@ -159,7 +159,7 @@ class _Nowhere:
         raise AssertionError("sinks emit nothing")
 
 
-_NOWHERE: Final = _Nowhere()
+NOWHERE: Final = _Nowhere()
 
 
 class _Watched(TransactionalSink):

@@ -33,16 +33,6 @@ FORMATS = ["parquet", "csv", "json", "avro"]
 
 
 @pytest.fixture
-def bucket(s3: S3, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a new bucket, which the environment gives access to."""
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    name = f"files-{secrets.token_hex(6)}"
-    s3.create_bucket(name)
-    return f"s3://{name}"
-
-
-@pytest.fixture
 def guarded(s3: S3, bucket: str) -> Iterator[Callable[[str], None]]:
     """Calling it makes the server check credentials from then on, so that `bucket` may only be read, by that user."""
     client = boto3.client("iam", endpoint_url=s3.endpoint, region_name=s3.region)

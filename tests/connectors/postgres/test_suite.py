@@ -16,17 +16,18 @@ COUNT = 40
 
 
 class TestPostgresSink(TransactionalSinkSuite):
-    # Appended: what is committed twice is there twice.
+    """Appended, what is committed twice is there twice."""
+
     seeds = (1, 2)
     most_crashes = 8
 
-    @pytest.fixture(autouse=True)
-    def _server(self, database: Database) -> None:
-        self.database = database
+    @pytest.fixture(autouse=True, params=["append", "upsert"])
+    def _server(self, request: pytest.FixtureRequest, database: Database) -> None:
+        self.database, self.mode = database, request.param
 
     def sink(self) -> TransactionalSink:
-        table = self.database.create("id bigint, name text")
-        return PostgresSink(self.database.dsn, table, mode="append", markers=self.database.new_name("m"))
+        table = self.database.create("id bigint, name text" + ", primary key (id)" * (self.mode == "upsert"))
+        return PostgresSink(self.database.dsn, table, mode=self.mode, markers=self.database.new_name("m"))
 
     def read_back(self, sink: TransactionalSink) -> list[dict[str, Any]]:
         assert isinstance(sink, PostgresSink)

@@ -11,8 +11,14 @@ import redis as redis_py
 
 from penstock.connectors.redis import RedisLookup, RedisSink
 from penstock.engine.connectors import LookupTable, Sink
-from penstock.testing.connector_suite import LookupTableSuite, SinkSuite
+from penstock.testing.connector_suite import AtLeastOnceSinkSuite, LookupTableSuite, SinkSuite
 from penstock.testing.services import Redis
+
+
+def _stored(client: redis_py.Redis, sink: Sink) -> list[dict[str, Any]]:
+    assert isinstance(sink, RedisSink)
+    keys: list[str] = client.keys(f"{sink.prefix}*")  # type: ignore[assignment]
+    return [{"id": int(key.removeprefix(sink.prefix)), "name": client.hget(key, "name")} for key in keys]
 
 
 class TestRedisSink(SinkSuite):
@@ -26,9 +32,23 @@ class TestRedisSink(SinkSuite):
         return RedisSink(self.url, keys="id", prefix=f"{uuid.uuid4().hex}:")
 
     def read_back(self, sink: Sink) -> list[dict[str, Any]]:
-        assert isinstance(sink, RedisSink)
-        keys: list[str] = self.client.keys(f"{sink.prefix}*")  # type: ignore[assignment]
-        return [{"id": int(key.removeprefix(sink.prefix)), "name": self.client.hget(key, "name")} for key in keys]
+        return _stored(self.client, sink)
+
+
+class TestRedisSinkOverFailures(AtLeastOnceSinkSuite):
+    """Written again, a row replaces itself."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, redis: Redis) -> Iterator[None]:
+        self.url = redis.url
+        with redis_py.Redis.from_url(redis.url, decode_responses=True) as self.client:
+            yield
+
+    def sink(self) -> Sink:
+        return RedisSink(self.url, keys="id", prefix=f"{uuid.uuid4().hex}:")
+
+    def read_back(self, sink: Sink) -> list[dict[str, Any]]:
+        return _stored(self.client, sink)
 
 
 class TestRedisLookup(LookupTableSuite):
