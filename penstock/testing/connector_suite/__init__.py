@@ -4,6 +4,7 @@ Authors of connectors subclass a suite and say what to test; pytest runs its che
 pytest. Each failure names the rule of `penstock.engine.connectors` that is broken, and what to do about it.
 """
 
+from penstock.testing.connector_suite.live_sources import LiveSourceSuite
 from penstock.testing.connector_suite.lookups import LookupTableSuite
 from penstock.testing.connector_suite.plain_sinks import SinkSuite
 from penstock.testing.connector_suite.repeating_sinks import AtLeastOnceSinkSuite
@@ -16,6 +17,7 @@ from penstock.testing.connector_suite.sources import SourceSuite
 __all__ = [
     "AtLeastOnceSinkSuite",
     "ConformanceError",
+    "LiveSourceSuite",
     "LookupTableSuite",
     "Rows",
     "Rule",

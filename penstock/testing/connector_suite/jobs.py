@@ -31,8 +31,8 @@ from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
 from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open
-from penstock.testing.connector_suite.rows import Rows, as_table, difference, set_difference
-from penstock.testing.connector_suite.rules import AT_LEAST_ONCE, JOB, require
+from penstock.testing.connector_suite.rows import Rows, as_table, difference, set_difference, surplus
+from penstock.testing.connector_suite.rules import AT_LEAST_ONCE, AT_MOST_ONCE, JOB, require
 
 _BATCH_ROWS: Final = 4
 _CRASHES: Final = 5
@@ -63,6 +63,30 @@ def check_source_job(source: Source, expected: pa.Table, clock: Clock, seed: int
     run.to_its_end(f"seed {seed}", enough)
     wrong = difference(sink.table, expected)
     require(not wrong, JOB, f"seed {seed}: {wrong}after {run.told}")
+
+
+def check_live_source_job(source: Source, sent: pa.Table, clock: Clock, seed: int) -> None:
+    """Read a source that cannot be rewound in a job that crashes: rows may be missing, but none may be made up.
+
+    Args:
+        source: one whose server sends the rows to each connection, and then ends it.
+        sent: what it sends.
+        clock: what readers wait by.
+        seed: chooses what happens and when.
+
+    Raises:
+        ConformanceError: there are rows that the connections cannot have given, or those of the last one are missing,
+            or the job fails.
+    """
+    sink = _TrustedSink(source.schema)
+    chosen = random.Random(seed)
+    luck = _Luck(chosen)
+    run = _Run(lambda env: env.from_source(source).rebalance().sink_to(sink), clock, chosen, luck)
+    run.to_its_end(f"seed {seed}", None)
+    connections = len(luck.crashes) + 1
+    wrong = surplus(sink.table, pa.concat_tables([sent] * connections))
+    wrong += surplus(sent, sink.table).replace("too many", "missing")
+    require(not wrong, AT_MOST_ONCE, f"seed {seed}, at most {connections} connections: {wrong}after {run.told}")
 
 
 def check_sink_job(

@@ -179,6 +179,11 @@ FINISH: Final = Rule(
     "a plain sink's rows are visible when finish() returned, each once",
     "flush, and publish everything in finish(); close() drops what was not finished",
 )
+AT_MOST_ONCE: Final = Rule(
+    "a source that cannot be rewound may lose rows over a failure, but gives what the server sends to the new "
+    "connection, and no row more often than it was sent",
+    "let open_at() connect anew, whatever the position, and keep no row of the connection before",
+)
 AT_LEAST_ONCE: Final = Rule(
     "rows that were written before a checkpoint is complete are there whatever fails behind it; they may come again, "
     "but no others",

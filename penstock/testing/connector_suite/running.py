@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.testing.connector_suite.live_sources import LiveSourceSuite
 from penstock.testing.connector_suite.lookups import LookupTableSuite
 from penstock.testing.connector_suite.plain_sinks import SinkSuite
 from penstock.testing.connector_suite.repeating_sinks import AtLeastOnceSinkSuite
@@ -12,7 +13,7 @@ from penstock.testing.connector_suite.sources import SourceSuite
 
 
 def violations(
-    suite: SourceSuite | TransactionalSinkSuite | AtLeastOnceSinkSuite | SinkSuite | LookupTableSuite,
+    suite: SourceSuite | LiveSourceSuite | TransactionalSinkSuite | AtLeastOnceSinkSuite | SinkSuite | LookupTableSuite,
     checks: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """What is wrong, by the name of the check; empty if nothing is.
