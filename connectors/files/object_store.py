@@ -9,20 +9,24 @@ from __future__ import annotations
 import functools
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from penstock.engine.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:  # this name exists for type checkers only
-    from obstore.store import ObjectStore, RetryConfig
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 SCHEMES: Final = ("s3", "gs", "az")
 REMEDY: Final = "check the bucket's name, and the credentials, region and end point in the environment"
+_ANSWER_SECONDS: Final = 8
+_REQUEST_SECONDS: Final = 30
 _SECRET_NAME: Final = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|SAS", re.IGNORECASE)
 _OPTION: Final = re.compile(r"\?[\w.-]+=")
 """The beginning of a query; a `?` alone is part of a pattern."""
 _SHORTEST_SECRET: Final = 6
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _BODY_PARTS: Final = re.compile(r"<(Code|Message)>(.*?)</\1>", re.DOTALL)
 
 
@@ -70,6 +74,7 @@ def locate(url: str) -> tuple[ObjectStore, str]:
 
     Raises:
         ConfigurationError: the environment does not make a client.
+        TimeoutError: the storage does not answer within 8 s.
     """
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
@@ -78,20 +83,41 @@ def locate(url: str) -> tuple[ObjectStore, str]:
 
 @functools.cache
 def _connect(scheme: str, bucket: str) -> ObjectStore:
-    """The client of a bucket, which holds connections and credentials: one a process."""
+    """The client of a bucket, which holds connections and credentials: one a process.
+
+    Raises:
+        ConfigurationError: as of `locate`.
+        TimeoutError: the storage does not answer within 8 s.
+    """
+    import obstore
+    from obstore.exceptions import BaseError
+
+    began = time.monotonic()
+    try:
+        # Uploads may take long, and are tried again; whether anybody is there is known sooner.
+        obstore.head(_client(scheme, bucket, _ANSWER_SECONDS, retries=0), ".penstock")
+    except (BaseError, OSError, ValueError):
+        # What is wrong otherwise is said by the request that needs it.
+        if time.monotonic() - began >= _ANSWER_SECONDS:
+            raise TimeoutError(f"{scheme}://{bucket}: no answer within {_ANSWER_SECONDS} s") from None
+    return _client(scheme, bucket, _REQUEST_SECONDS, retries=2)
+
+
+def _client(scheme: str, bucket: str, seconds: int, retries: int) -> ObjectStore:
     from obstore.exceptions import BaseError
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    retries: RetryConfig = {"max_retries": 2}
+    retrying: RetryConfig = {"max_retries": retries}
+    options: ClientConfig = {"timeout": f"{seconds}s"}
     try:
         match scheme:
             case "gs":
-                return GCSStore(bucket, retry_config=retries)
+                return GCSStore(bucket, client_options=options, retry_config=retrying)
             case "az":
-                return AzureStore(bucket, retry_config=retries)
+                return AzureStore(bucket, client_options=options, retry_config=retrying)
             case _:
-                plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-                return S3Store(bucket, client_options={"allow_http": plain}, retry_config=retries)
+                options["allow_http"] = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+                return S3Store(bucket, client_options=options, retry_config=retrying)
     except (BaseError, ValueError) as error:
         raise ConfigurationError(f"{scheme}://{bucket} cannot be opened: {reason(error)}; {REMEDY}") from None
 
@@ -121,7 +147,7 @@ def remove_object(url: str) -> None:
 
 def reason(error: BaseException) -> str:
     """What a client says went wrong, without the request, the server's long answer, or any secret."""
-    text = str(error).split("\n\n", 1)[0]
+    text = _COLOUR.sub("", str(error)).split("\n\n", 1)[0]
     head, body, answer = text.partition("<?xml")
     if body:
         head += " ".join(part[1] for part in _BODY_PARTS.findall(answer))

@@ -20,7 +20,7 @@ import tenacity
 from penstock.connectors.files.bucket_folder import UploadStream
 from penstock.connectors.files.bucket_reader import find_object
 from penstock.connectors.files.folders import sync_directory
-from penstock.connectors.files.object_store import is_url, normalise_url, reason, remove_object
+from penstock.connectors.files.object_store import is_url, locate, normalise_url, reason, remove_object
 from penstock.connectors.lakes.data_files import DataFileWriter, check_columns, files_of, newest_by_writer
 from penstock.connectors.records.batches import load_library
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
@@ -149,8 +149,11 @@ class DeltaSink(TransactionalSink):
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
+        path = os.fspath(self.table)
         try:
-            return DeltaTable(os.fspath(self.table))
+            if is_url(path):
+                locate(path)  # which does not wait for minutes where nobody answers
+            return DeltaTable(path)
         except TableNotFoundError:
             raise ConfigurationError(f"{self._name}: there is no such table; create it before the job") from None
         except (DeltaError, OSError, ValueError) as error:

@@ -7,6 +7,8 @@ in its summary, in the same atomic change of the table, so that a commit that is
 from __future__ import annotations
 
 import contextlib
+import functools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
@@ -17,6 +19,7 @@ import pyarrow.compute as pc
 import tenacity
 
 from penstock.connectors.files.object_store import reason
+from penstock.connectors.http.client import ask, shown_url
 from penstock.connectors.lakes.data_files import DataFileWriter, check_columns, files_of, newest_by_writer
 from penstock.connectors.records.batches import load_library
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
@@ -28,6 +31,7 @@ if TYPE_CHECKING:  # these names exist for type checkers only
 
 _MARKER: Final = "penstock.checkpoint."
 """Begins the keys of snapshot summaries that say up to which checkpoint a writer's rows are in the table."""
+_ANSWER_SECONDS: Final = 8.0
 _ATTEMPTS: Final = 20
 _TIME_TRANSFORMS: Final = ("year", "month", "day", "hour")
 _HOUR_US: Final = 3_600_000_000
@@ -110,8 +114,11 @@ class IcebergSink(TransactionalSink):
         load_library("pyiceberg", "iceberg", "the Iceberg sink")
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.utils.config import Config
 
         try:
+            configured = Config().get_catalog_config(self.catalog) or {}
+            _await_answer(str(self.properties.get("uri") or configured.get("uri") or ""))
             catalog = load_catalog(self.catalog, **dict(self.properties))
         except Exception as error:  # each kind of catalog raises its own
             raise ConfigurationError(
@@ -135,6 +142,23 @@ def _check_transforms(table: Table) -> None:
                 f"Iceberg sink: the table is partitioned by {part.transform} of field {part.name!r}, which cannot be "
                 "written; use identity, truncate, year, month, day or hour"
             )
+
+
+@functools.cache
+def _await_answer(uri: str) -> None:
+    """See that somebody is at the URI of a REST catalog, once a process: pyiceberg would wait for ever.
+
+    Raises:
+        TimeoutError: no answer within 8 s.
+    """
+    began = time.monotonic()
+    try:
+        if uri.startswith(("http://", "https://")):
+            ask(uri.rstrip("/") + "/v1/config", {}, _ANSWER_SECONDS)
+    except ConnectionError:
+        # What is wrong otherwise is said by pyiceberg, which has certificates and proxies of its own.
+        if time.monotonic() - began >= _ANSWER_SECONDS:
+            raise TimeoutError(f"{shown_url(uri)}: no answer within {_ANSWER_SECONDS:g} s") from None
 
 
 def _commit(table: Table, committables: Sequence[Committable], where: str) -> None:

@@ -77,16 +77,20 @@ class _Lines:
         self._connection, self._delimiter = connection, delimiter
 
     def __iter__(self) -> Iterator[bytes]:
-        rest = b""
+        rest = bytearray()
         while data := self._connection.recv(_CHUNK):
-            # A delimiter may come in two parts.
-            *records, rest = (rest + data).split(self._delimiter)
-            for record in records:
-                yield self._without_return(record)
+            # A delimiter may come in two parts; what is before that was looked through when it came.
+            unseen = max(0, len(rest) - len(self._delimiter) + 1)
+            rest += data
+            if rest.find(self._delimiter, unseen) >= 0:
+                *records, last = bytes(rest).split(self._delimiter)
+                rest = bytearray(last)
+                for record in records:
+                    yield self._without_return(record)
             if len(rest) > _MOST_BYTES:
                 raise ConnectionError(f"a record has more than {_MOST_BYTES} bytes; check the delimiter")
         if rest:
-            yield self._without_return(rest)
+            yield self._without_return(bytes(rest))
 
     def _without_return(self, record: bytes) -> bytes:
         return record.removesuffix(b"\r") if self._delimiter == b"\n" else record
