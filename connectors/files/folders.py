@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol
 
@@ -19,6 +19,7 @@ from penstock.engine.errors import CheckpointCorruptError, ConfigurationError
 
 UNFINISHED: Final = ".inprogress"
 PREPARED: Final = ".prepared"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
@@ -126,6 +127,18 @@ def damaged(path: str, finding: str, length: int, where: str) -> CheckpointCorru
         f"{where}: {path} {finding}; its checkpoint says that it has {length} bytes of finished rows. "
         "Put the file back, or start from a savepoint taken after it was removed or changed"
     )
+
+
+@contextlib.contextmanager
+def writing(path: str, where: str) -> Iterator[None]:
+    """An `OSError` in here, such as of a full disk, says which file of which subtask could not be written."""
+    try:
+        yield
+    except OSError as error:
+        text = f"{where}: {path} cannot be written: {error.strerror or error}"
+        if error.errno in _FULL:
+            text += "; free space there, and the job goes on from its last checkpoint"
+        raise (OSError(text) if error.errno is None else OSError(error.errno, text)) from error
 
 
 class LocalFolder:

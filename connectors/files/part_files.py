@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.connectors.files.encoders import ENCODERS, Encoding
-from penstock.connectors.files.folders import PREPARED, UNFINISHED, Folder, ShownFile, open_folder
+from penstock.connectors.files.folders import PREPARED, UNFINISHED, Folder, ShownFile, open_folder, writing
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.errors import CheckpointCorruptError
 
@@ -76,6 +76,7 @@ class PartFiles:
         self._lineage = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else secrets.token_hex(8)
         self.folder, self._naming, self._encoding, self._subtask = folder, naming, encoding, context.subtask
         self._parallelism = context.parallelism
+        self._where = f"operator {context.operator!r}, subtask {context.subtask}: file sink"
         self.writer = secrets.token_hex(8)
         self._count = 0
         folder.remove_unfinished(self._is_left)
@@ -90,7 +91,9 @@ class PartFiles:
         self._count += 1
         stem = f"{_HIDDEN_PREFIX}{self._subtask}.{self._lineage}.{name}"
         visible = f"{self._naming.prefix}-{self._subtask:05d}-{name}{self._naming.suffix}"
-        return PartFile(self.folder, stem, f"{bucket}/{visible}" if bucket else visible, self._encoding, schema)
+        path = f"{bucket}/{visible}" if bucket else visible
+        with writing(f"{self.folder.path}/{stem}", self._where):
+            return PartFile(self.folder, stem, path, self._encoding, schema, self._where)
 
 
 class PartFile:
@@ -100,10 +103,13 @@ class PartFile:
         folder: where.
         stem, visible: how its name begins now, and its path within the folder once it is shown.
         encoding, schema: of what is written.
+        where: operator and subtask, for messages.
     """
 
-    def __init__(self, folder: Folder, stem: str, visible: str, encoding: Encoding, schema: pa.Schema) -> None:
-        self._directory, self._visible = folder.path, visible
+    def __init__(
+        self, folder: Folder, stem: str, visible: str, encoding: Encoding, schema: pa.Schema, where: str
+    ) -> None:
+        self._directory, self._visible, self._where = folder.path, visible, where
         self._file = folder.create(stem)
         self.path = self._file.path
         self._length = 0
@@ -124,17 +130,20 @@ class PartFile:
         return self._file.stream.tell() + self.held_bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows; errors as of `Encoder.write`."""
-        self._encoder.write(rows)
+        """Add rows; errors as of `Encoder.write`, and OSError with the file's name."""
+        with writing(self.path, self._where):
+            self._encoder.write(rows)
 
     def flush(self) -> None:
         """Keep no rows in memory."""
-        self._encoder.flush()
+        with writing(self.path, self._where):
+            self._encoder.flush()
 
     def finish(self) -> None:
         """Bring it to the disk or bucket, whole; nothing is written behind it."""
-        self._encoder.close()
-        self._length = self._file.finish()
+        with writing(self.path, self._where):
+            self._encoder.close()
+            self._length = self._file.finish()
 
     def prepare(self) -> dict[str, str | int]:
         """Let it wait for its checkpoint, finished; what `show` needs: a row of `FILES`."""

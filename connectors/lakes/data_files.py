@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.files.encoders import ENCODERS, Encoder, Encoding
+from penstock.connectors.files.folders import writing
 from penstock.connectors.files.formats import FileFormat
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalWriter
 from penstock.engine.elements import Batch, table_to_record_batch
@@ -206,7 +207,8 @@ class DataFileWriter(TransactionalWriter):
     def _write(self, partition: Partition, rows: pa.RecordBatch) -> None:
         file = self._open.pop(partition, None) or self._begin(partition)
         self._open[partition] = file
-        file.encoder.write(pa.RecordBatch.from_arrays(rows.columns, schema=self._table.stored))
+        with writing(file.path, self._where):
+            file.encoder.write(pa.RecordBatch.from_arrays(rows.columns, schema=self._table.stored))
         file.rows += rows.num_rows
         if file.size >= self._table.largest_bytes:
             self._finish(partition)
@@ -225,8 +227,9 @@ class DataFileWriter(TransactionalWriter):
 
     def _finish(self, partition: Partition) -> None:
         file = self._open[partition]
-        file.encoder.close()
-        file.stream.end()
+        with writing(file.path, self._where):
+            file.encoder.close()
+            file.stream.end()
         self._finished.append(self._open.pop(partition))
 
     def prepare(self, checkpoint: int) -> Sequence[Committable]:
