@@ -27,6 +27,7 @@ _BULK_SECONDS: Final = 60.0
 _MOST_BYTES: Final = 5 * 1024**2
 _ATTEMPTS: Final = 6
 _OVERLOADED: Final = (429, 502, 503, 504)
+_FORBIDDEN: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _UPDATE_BEFORE: Final = 1
 _DELETE: Final = 3
@@ -82,7 +83,7 @@ class ElasticsearchSink(Sink):
             answer = ask(self.url, self.headers, _SECONDS)
         except ConnectionError as error:
             raise ConfigurationError(f"{_WHERE}: {error}; check the url, and that the server runs") from None
-        if answer.status in (401, 403):
+        if answer.status in _FORBIDDEN:
             raise ConfigurationError(
                 f"{_WHERE}: {shown_url(self.url)} refuses the user: {answer.shown}; check user and password, or headers"
             )
@@ -231,6 +232,8 @@ class _Bulk:
             raise ConnectionError(f"{self._where}: {error}; check that the server runs") from None
         if answer.status in _OVERLOADED:
             return list(actions)
+        if answer.status in _FORBIDDEN:
+            raise ConfigurationError(f"{self._where}: {shown_url(self._url)} refuses the user: {answer.shown}")
         if answer.status != 200:
             raise RecordError(f"{self._where}: {shown_url(self._url)} refuses the documents: {answer.shown}")
         return [
@@ -255,6 +258,11 @@ class _Bulk:
         if status >= 300 and not (action.document is None and status == _NOT_FOUND):
             error = item.get("error") or {}
             reason = f"{error.get('type')}: {error.get('reason')}" if isinstance(error, dict) else str(error)
+            if status in _FORBIDDEN:
+                raise ConfigurationError(
+                    f"{self._where}: {shown_url(self._url)} takes no documents (status {status}): {reason}; grant the "
+                    "user the right to write, or lift the index's block: it is set where disks are full"
+                )
             raise RecordError(
                 f"{self._where}: the document with id {action.id!r} is refused (status {status}): {reason}; correct "
                 "the row before the sink, or the index's mapping"

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from redis.client import Pipeline
 
 _WHERE: Final = "redis sink"
+_NO_ROOM: Final = ("OOM", "command not allowed when used memory", "MISCONF", "READONLY", "read only replica")
+"""What is said where memory or disk is full, or the server is a replica; the client leaves some codes out."""
+_SHOWN: Final = 300
 _UPDATE_BEFORE: Final = 1
 _DELETE: Final = 3
 
@@ -106,10 +109,24 @@ class _RedisWriter(SinkWriter):
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 raise ConnectionError(f"{self._where}: {failure(self._url, error)}") from None
             except redis.ResponseError as error:
-                raise RecordError(
-                    f"{self._where}: Redis refused a row: {' '.join(str(error).split())[:300]}; a key may hold another "
-                    "type of value: give the sink a prefix of its own"
-                ) from None
+                raise self._refusal(" ".join(str(error).split())[:_SHOWN]) from None
+
+    def _refusal(self, text: str) -> Exception:
+        """The error for what the server says of a command."""
+        if any(code in text for code in _NO_ROOM):
+            return ConnectionError(
+                f"{self._where}: {shown_url(self._url)} takes no writes now: {text}; give it memory or disk, or the "
+                "url of the primary"
+            )
+        if "NOPERM" in text or "no permissions" in text.lower():
+            return ConfigurationError(
+                f"{self._where}: the user of {shown_url(self._url)} may not write: {text}; grant it HSET, HDEL, DEL "
+                "and PEXPIRE on the prefix"
+            )
+        return RecordError(
+            f"{self._where}: Redis refused a row: {text}; a key may hold another type of value: give the sink a prefix "
+            "of its own"
+        )
 
     def _fill(self, pipeline: Pipeline, batch: Batch) -> None:
         names = self._layout.fields(batch.data.schema)

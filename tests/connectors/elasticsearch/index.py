@@ -18,6 +18,7 @@ class Index:
         documents: by id.
         busy: how many of the next actions it has no room for.
         sizes: of the requests, in bytes.
+        is_blocked: whether it may be read only, as where its disk is full.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class Index:
         self.busy_requests = 0
         self.sizes: list[int] = []
         self.token: str | None = None
+        self.is_blocked = False
         self._lock = threading.Lock()
 
     def respond(self, request: BaseHTTPRequestHandler) -> None:
@@ -59,6 +61,9 @@ class Index:
         if self.busy:
             self.busy -= 1
             return {"status": 429, "error": {"type": "es_rejected_execution_exception", "reason": "full"}}
+        if self.is_blocked:
+            blocked = "index [clicks] blocked by: [FORBIDDEN/12/index read-only / allow delete (api)];"
+            return {"status": 403, "error": {"type": "cluster_block_exception", "reason": blocked}}
         if document is None:
             return {"status": 200 if self.documents.pop(name, None) is not None else 404}
         if document.get("v") == "refuse me":

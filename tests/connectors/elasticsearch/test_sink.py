@@ -168,3 +168,20 @@ def test_arguments_that_cannot_be_used() -> None:
             ElasticsearchSink(*arguments, id="k")
     with pytest.raises(ConfigurationError, match="at least one column for the id"):
         ElasticsearchSink("http://h", "i", id=())
+
+
+def test_an_index_that_is_full_and_a_user_who_may_not_write(cluster: tuple[str, Index]) -> None:
+    url, index = cluster
+    sink = ElasticsearchSink(url, "clicks", id="k")
+    index.is_blocked = True
+    with pytest.raises(ConfigurationError, match=r"takes no documents \(status 403\): cluster_block.*disks are full"):
+        _write(sink, {"k": [1]})
+    index.token = "t0ken"
+    with pytest.raises(ConfigurationError, match=r"'test', subtask 0: .* refuses the user: HTTP 401"):
+        _write(sink, {"k": [1]})
+
+
+def test_a_document_of_fifty_megabytes(cluster: tuple[str, Index]) -> None:
+    url, index = cluster
+    _write(ElasticsearchSink(url, "clicks", id="k"), {"k": [1, 2], "v": ["x" * (50 << 20), "y"]})
+    assert [len(document["v"]) for document in index.documents.values()] == [50 << 20, 1]

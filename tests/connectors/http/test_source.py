@@ -129,3 +129,11 @@ def test_arguments_that_cannot_be_used() -> None:
         assert "s3cret" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="poll must be"):
         HttpSource("http://h", format=TEXT, poll="0ms")
+
+
+@pytest.mark.parametrize("poll", [None, "1h"])
+def test_a_record_of_fifty_megabytes(poll: str | None) -> None:
+    with serve(lambda request: answer(request, b"x" * (50 << 20) + b"\nend")) as url:
+        reader = open_reader(HttpSource(url, format=TEXT, poll=poll))
+        assert [len(row["line"]) for row in read(reader, most=2)] == [50 << 20, 3]
+        reader.close()

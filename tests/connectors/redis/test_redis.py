@@ -261,3 +261,34 @@ def test_records_that_cannot_be_written_or_read(redis: Redis, client: redis_py.R
 def test_importing_the_connector_is_light() -> None:
     code = "import sys, penstock.connectors.redis; print('redis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.fixture
+def full(client: redis_py.Redis) -> Iterator[None]:
+    """Until the test ends, the server has no room for more."""
+    before = client.config_get("maxmemory")["maxmemory"]  # type: ignore[index]
+    client.config_set("maxmemory", 1)
+    yield
+    client.config_set("maxmemory", before)
+
+
+def test_a_server_without_room(redis: Redis, full: None) -> None:
+    with pytest.raises(ConnectionError, match=r"'test', subtask 0: .*takes no writes now: .*memory.*give it memory"):
+        _write(RedisSink(redis.url, keys="k", prefix=_prefix()), {"k": [1], "v": [1]})
+
+
+def test_a_user_who_may_only_read(redis: Redis, client: redis_py.Redis) -> None:
+    user = f"guest-{uuid.uuid4().hex}"
+    client.execute_command("ACL", "SETUSER", user, "on", f">{SECRET}", "~*", "+@read", "+ping", "+client")
+    url = redis.url.replace(f":{redis.password}@", f"{user}:{SECRET}@")
+    with pytest.raises(ConfigurationError, match=r"'test', subtask 0: .*may not write: .*grant it HSET") as caught:
+        _write(RedisSink(url, keys="k", prefix=_prefix()), {"k": [1], "v": [1]})
+    assert SECRET not in str(caught.value)
+    client.execute_command("ACL", "DELUSER", user)
+
+
+def test_a_value_of_fifty_megabytes(redis: Redis, client: redis_py.Redis) -> None:
+    sink = RedisSink(redis.url, keys="k", prefix=_prefix())
+    _write(sink, {"k": [1, 2], "v": ["x" * (50 << 20), "y"]})
+    assert [client.hstrlen(f"{sink.prefix}{key}", "v") for key in (1, 2)] == [50 << 20, 1]
+    client.delete(f"{sink.prefix}1")
