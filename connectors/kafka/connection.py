@@ -148,6 +148,8 @@ async def connected(start: Coroutine[Any, Any, None], connection: KafkaConnectio
     """
     from aiokafka.errors import KafkaError
 
+    # Asked for details, aiokafka logs requests whole, and one has the password.
+    logging.getLogger("aiokafka.conn").addFilter(_has_no_password)
     heard = _LastWords()
     logger = logging.getLogger("aiokafka")
     logger.addHandler(heard)
@@ -161,6 +163,10 @@ async def connected(start: Coroutine[Any, Any, None], connection: KafkaConnectio
         ) from None
     finally:
         logger.removeHandler(heard)
+
+
+def _has_no_password(record: logging.LogRecord) -> bool:
+    return "SaslAuthenticateRequest" not in record.getMessage()
 
 
 class _LastWords(logging.Handler):

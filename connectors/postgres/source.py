@@ -200,7 +200,7 @@ class PostgresSource(Source):
 
     def _reader(self, split: PostgresSplit, after: tuple[str, ...] | None, context: ConnectorContext) -> SourceReader:
         where = f"operator {context.operator!r}, subtask {context.subtask}: {_WHERE}: {self._shown}"
-        pages = _Pages(self._all(), self._order, split, self._lag)
+        pages = _Pages(self._all(), tuple(self._schema.names), self._order, split, self._lag)
         return _PostgresReader(
             pages, self._schema, Session(self._dsn, where, context.clock), after, self._poll, context
         )
@@ -226,6 +226,7 @@ class _Pages:
     """Writes the query for the rows behind a place in the order."""
 
     rows: sql.Composed
+    columns: tuple[str, ...]
     order: _Order
     split: PostgresSplit
     lag: str | int | None
@@ -246,8 +247,10 @@ class _Pages:
             conditions.append(sql.SQL("{} <= {}").format(column, _typed(self.split.high, self.order.types[0])))
         if self.lag is not None:
             conditions.append(sql.SQL("{} <= {}").format(column, self._newest(column)))
-        return sql.SQL("SELECT * FROM ({}) AS rows WHERE {} ORDER BY {} LIMIT {}").format(
-            self.rows, sql.SQL(" AND ").join(conditions), names, sql.Literal(most)
+        # By name: a column that the table gets, loses or moves while the job runs must not take another's place.
+        columns = sql.SQL(", ").join(map(sql.Identifier, self.columns))
+        return sql.SQL("SELECT {} FROM ({}) AS rows WHERE {} ORDER BY {} LIMIT {}").format(
+            columns, self.rows, sql.SQL(" AND ").join(conditions), names, sql.Literal(most)
         )
 
     def _newest(self, column: sql.Identifier) -> sql.Composed:

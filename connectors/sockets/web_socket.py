@@ -5,6 +5,7 @@ Programs build a `WebSocketSource`; one subtask connects and reads. The library 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -75,6 +76,7 @@ class WebSocketSource(LiveSource):
                         close_timeout=_CLOSE_SECONDS,
                         additional_headers=self._headers,
                         max_size=None,
+                        logger=_quiet_logger(),
                     )
                 )
                 for message in self._subscribe:
@@ -85,6 +87,13 @@ class WebSocketSource(LiveSource):
 
     def describe(self) -> str:
         return f"websocket({shown_url(self._url)})"
+
+
+def _quiet_logger() -> logging.Logger:
+    """One that tells no details, for the library's are the request with its headers and query."""
+    logger = logging.getLogger("websockets.client.penstock")
+    logger.setLevel(logging.INFO)
+    return logger
 
 
 class _Messages:

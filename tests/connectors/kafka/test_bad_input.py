@@ -1,0 +1,55 @@
+"""Records of fifty megabytes, and records whose columns change while a job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from penstock.connectors.kafka import KafkaSink, KafkaSource
+from penstock.connectors.records import JsonFormat
+from penstock.connectors.records.raw import RawFormat
+from penstock.engine.elements import Batch
+from penstock.engine.errors import PenstockError, RecordError
+from penstock.testing.services.kafka import Kafka
+from tests.connectors.kafka.topics import produce, read
+from tests.connectors.kafka.written import context as write_context
+
+NewTopic = Callable[..., str]
+LARGE = 50 << 20
+FORMAT = JsonFormat({"n": "int64"})
+
+
+@pytest.mark.parametrize("way", ["columnar", "documented"])
+def test_a_record_of_fifty_megabytes_is_read(
+    kafka: Kafka, new_topic: NewTopic, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "documented":
+        monkeypatch.setattr("penstock.connectors.kafka.consumer.library_version", lambda: "0.15.1")
+    topic = f"{new_topic()}-large"
+    kafka.create_topic(topic, settings={"max.message.bytes": str(LARGE + 10_000)})
+    produce(kafka.bootstrap_servers, topic, [b"a", b"x" * LARGE, b"b"], max_request_size=LARGE + 10_000)
+    found = read(KafkaSource(kafka.bootstrap_servers, topic, format=RawFormat("v"), until="latest"))
+    assert [len(row["v"]) for row in found] == [1, LARGE, 1]
+
+
+def test_columns_that_change_in_the_topic(kafka: Kafka, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    produce(kafka.bootstrap_servers, topic, [b'{"n": 1}', b'{"n": 2, "new": true}', b"{}", b'{"n": "three"}'])
+    source = KafkaSource(kafka.bootstrap_servers, topic, format=FORMAT, until="latest")
+    with pytest.raises(RecordError, match=rf"topic '{topic}', partition 0, offset 3: field 'n'"):
+        read(source)
+    source = KafkaSource(kafka.bootstrap_servers, topic, format=FORMAT, until="latest", bad_records="keep")
+    assert [row["n"] for row in read(source)][:3] == [1, 2, None]
+
+
+def test_columns_that_change_before_the_sink(kafka: Kafka, new_topic: NewTopic) -> None:
+    sink = KafkaSink(kafka.bootstrap_servers, new_topic(), format=FORMAT)
+    sink.prepare()
+    writer = sink.open(write_context())
+    writer.write(Batch(pa.record_batch({"n": [1]})))
+    for columns in ({"m": [1]}, {"n": ["two"]}):
+        with pytest.raises(PenstockError, match=r"'write', subtask 0: .*column 'n'"):
+            writer.write(Batch(pa.record_batch(columns)))
+    writer.close()
