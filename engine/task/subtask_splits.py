@@ -93,7 +93,7 @@ class SubtaskSplits:
                     self.pending.append(split)
 
     def unopened(self) -> list[tuple[str, str | None, bool]]:
-        """Rows of a capture: of splits that are at their end, and of those that were begun or found but are not open."""
+        """Rows of a capture: of splits at their end, and of those that were begun or found but are not open."""
         rows: list[tuple[str, str | None, bool]]
         rows = [(split_id, position, False) for split_id, position in self.positions.items()]
         if self.may_grow:
