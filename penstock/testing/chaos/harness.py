@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.actors.client import RayJob
 from penstock.actors.registry import JobControl, find_job
@@ -29,12 +29,16 @@ from penstock.testing.chaos.schedule import (
     Fault,
     KillManager,
     KillNode,
+    KillServer,
     KillStandby,
     KillSubtask,
     Moment,
     PauseManager,
+    PauseServer,
     PauseSubtask,
     Rescale,
+    RestartServer,
+    ServerFault,
     TakeSavepoint,
 )
 
@@ -51,6 +55,25 @@ _NOTICED_SECONDS: Final = 1.0
 """How long after a process went on again the job may still find that it had been stuck."""
 
 
+class ChaosServer(Protocol):
+    """A server that a job uses, as far as chaos goes; those of `penstock.testing.services` are such."""
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+
+    def start(self) -> None:
+        """Start it again behind `kill`, with its data; returns when it serves."""
+
+    def restart(self) -> None:
+        """End it in good order and start it; returns when it serves."""
+
+    def pause(self) -> None:
+        """Stop it where it is: connections stay, nothing is answered."""
+
+    def resume(self) -> None:
+        """Have it go on behind `pause`."""
+
+
 class ChaosHarness:
     """Runs one schedule against one job.
 
@@ -59,6 +82,7 @@ class ChaosHarness:
             client of a handle are taken meanwhile.
         schedule: what goes wrong when.
         cluster: where the nodes are that may be killed.
+        servers: those that may be killed, restarted and stopped, by the names that the schedule has for them.
         patience: how long a recovery may take.
         observe: called a few times a second, such as to `take` rows of a `collect()`.
         tell: hears of each fault that has been fired.
@@ -81,6 +105,7 @@ class ChaosHarness:
         patience: Duration = "60s",
         observe: Callable[[], None] = lambda: None,
         tell: Callable[[FaultRecord], None] = lambda record: None,
+        servers: Mapping[str, ChaosServer] | None = None,
     ) -> None:
         if isinstance(job, JobHandle) and not isinstance(job, RayJob):
             raise ClusterError(f"job {job.name!r} runs in this process; chaos needs one with runtime='ray'")
@@ -91,10 +116,12 @@ class ChaosHarness:
         self._patience = parse_duration(patience, "patience") / 1000
         self._observe = observe
         self._tell = tell
+        self._servers = servers or {}
+        self._one_at_a_time = threading.Lock()
         self._run = ChaosRun(self._control.name, schedule)
         self._recoveries = Recoveries()
         self._asking: list[threading.Thread] = []
-        self._stopped: list[threading.Timer] = []
+        self._stopped: list[threading.Thread] = []
         self._info: Mapping[str, Any] | None = None
         self._started = 0.0
         self._last_fault = 0.0
@@ -223,6 +250,8 @@ class ChaosHarness:
                 self._ask(lambda: f"stood still for {self._control.rescale(parallelism):.2f} s", record)
             case TakeSavepoint(directory):
                 self._ask(lambda: self._control.savepoint(directory), record)
+            case KillServer() | RestartServer() | PauseServer():
+                self._disturb(fault, record)
 
     def _mark(self, record: FaultRecord, target: str) -> None:
         record.fired, record.fired_ms = time.monotonic(), time.time() * 1000
@@ -276,6 +305,26 @@ class ChaosHarness:
         asking.start()
         self._asking.append(asking)
 
+    def _disturb(self, fault: ServerFault, record: FaultRecord) -> None:
+        """Do it to a server while the job goes on, and while the next faults fire."""
+        server = self._servers.get(fault.server)
+        if server is None:
+            raise _NothingThereError(f"there is no server {fault.server!r}; give servers={{...}}")
+        self._mark(record, fault.server)
+        record.outcome = HARMLESS
+
+        def disturbed() -> None:
+            try:
+                with self._one_at_a_time:
+                    _disturb(server, fault)
+            except PenstockError as error:
+                self._run.problems.append(f"{record.fault}: {error}")
+            record.until = time.monotonic() + _NOTICED_SECONDS
+
+        disturbing = threading.Thread(target=disturbed, name="chaos-server", daemon=True)
+        disturbing.start()
+        self._stopped.append(disturbing)
+
     # The end
 
     def _settle(self) -> None:
@@ -286,7 +335,7 @@ class ChaosHarness:
             self._wait_for(self._has_output, _OUTPUT_SECONDS)
 
     def _is_quiet(self) -> bool:
-        if any(asking.is_alive() for asking in self._asking) or any(timer.is_alive() for timer in self._stopped):
+        if any(asking.is_alive() for asking in self._asking) or any(work.is_alive() for work in self._stopped):
             return False
         self._recoveries.explain(self._run.faults)
         for record in self._run.fired:
@@ -320,6 +369,21 @@ class ChaosHarness:
         run.status = status.value if status is not None else "unknown"
         if status in (JobStatus.FAILED, JobStatus.CANCELLED):
             run.problems.append(f"the job {run.status}: {self._info['error'] if self._info else ''}")
+
+
+def _disturb(server: ChaosServer, fault: ServerFault) -> None:
+    """Do what the fault says; returns when the server serves again."""
+    match fault:
+        case KillServer():
+            server.kill()
+            time.sleep(fault.seconds)
+            server.start()
+        case RestartServer():
+            server.restart()
+        case PauseServer():
+            server.pause()
+            time.sleep(fault.seconds)
+            server.resume()
 
 
 class _NothingThereError(Exception):

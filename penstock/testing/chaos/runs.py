@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Final
 
@@ -19,10 +19,11 @@ from penstock.engine.errors import JobCancelledError, JobFailedError
 from penstock.engine.job import CollectResult, JobHandle
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay
-from penstock.testing.chaos.harness import ChaosHarness
+from penstock.testing.chaos.harness import ChaosHarness, ChaosServer
 from penstock.testing.chaos.jobs import KEYS, ChaosJob
 from penstock.testing.chaos.report import ChaosRun
 from penstock.testing.chaos.schedule import ChaosSchedule
+from penstock.testing.chaos.server_jobs import ServerJob
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -31,6 +32,8 @@ RESTARTS: Final = 100
 """More than any schedule causes; a job that fails again and again by itself comes to its end."""
 RATE: Final = 2000.0
 """Rows a second that go into a job: what a process function does with ease while the job restarts again and again."""
+SERVER_RATE: Final = 1000.0
+"""The same where servers on the same machine take their part of it."""
 
 
 @contextmanager
@@ -95,14 +98,30 @@ def run_chaos_job(
         rate: rows a second.
         cluster: where the nodes are that may be killed.
     """
-    rows = math.ceil(rate * parse_duration(duration, "duration") / 1000 / KEYS) * KEYS
+    rows = _rows(duration, rate)
     collected = job.build(env, rows, rate).collect()
     epochs = _Epochs(collected)
-    name = f"chaos {job.name}" if schedule.seed is None else f"chaos {job.name} {schedule.seed}"
-    handle = env.submit(name)
+    handle = env.submit(_name(job.name, schedule))
     run = _shake(handle, schedule, cluster, epochs.take)
     if not run.problems:
         run.verdicts.extend(job.check([*epochs.taken, collected.take()], rows))
+    return run
+
+
+def run_server_job(
+    job: ServerJob,
+    schedule: ChaosSchedule,
+    env: StreamEnvironment,
+    duration: Duration = "10s",
+    rate: float = SERVER_RATE,
+) -> ChaosRun:
+    """One schedule against a job whose rows go through servers; arguments as of `run_chaos_job`."""
+    rows = _rows(duration, rate)
+    with job.begin(env, rows, rate) as check:
+        handle = env.submit(_name(job.name, schedule))
+        run = _shake(handle, schedule, None, lambda: None, job.servers)
+        if not run.problems:
+            run.verdicts.extend(check())
     return run
 
 
@@ -128,11 +147,23 @@ def run_chaos_flow(
         handle.cancel()
 
 
+def _rows(duration: Duration, rate: float) -> int:
+    return math.ceil(rate * parse_duration(duration, "duration") / 1000 / KEYS) * KEYS
+
+
+def _name(job: str, schedule: ChaosSchedule) -> str:
+    return f"chaos {job}" if schedule.seed is None else f"chaos {job} {schedule.seed}"
+
+
 def _shake(
-    handle: JobHandle, schedule: ChaosSchedule, cluster: Cluster | None, observe: Callable[[], None]
+    handle: JobHandle,
+    schedule: ChaosSchedule,
+    cluster: Cluster | None,
+    observe: Callable[[], None],
+    servers: Mapping[str, ChaosServer] | None = None,
 ) -> ChaosRun:
     try:
-        run = ChaosHarness(handle, schedule, cluster, observe=observe).run()
+        run = ChaosHarness(handle, schedule, cluster, observe=observe, servers=servers).run()
         while not run.problems and handle.pump(0.05):
             observe()
         handle.raise_if_ended_badly()

@@ -16,7 +16,6 @@ from penstock.engine.errors import ConfigurationError, nearest
 
 _DRAWS: Final = 2**31
 _SHORTEST_PAUSE_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +160,54 @@ class TakeSavepoint:
         return "take a savepoint"
 
 
+@dataclass(frozen=True, slots=True)
+class KillServer:
+    """`kill -9` of a server that the job uses, which is started again with its data so many seconds later.
+
+    Args:
+        server: the name that the harness knows it by.
+        seconds: how long it is away, beside the time that it takes to start.
+    """
+
+    server: str
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"kill {self.server}, and start it {self.seconds:.2f} s later"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartServer:
+    """A server is shut down in good order, and started again."""
+
+    server: str
+
+    def __str__(self) -> str:
+        return f"restart {self.server}"
+
+
+@dataclass(frozen=True, slots=True)
+class PauseServer:
+    """SIGSTOP to a server, and SIGCONT so many seconds later: to its clients, a network that carries nothing."""
+
+    server: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"stop {self.server} for {self.seconds:.2f} s"
+
+
+ServerFault: TypeAlias = KillServer | RestartServer | PauseServer
 Fault: TypeAlias = (
-    KillSubtask | PauseSubtask | KillManager | PauseManager | KillStandby | KillNode | Rescale | TakeSavepoint
+    KillSubtask
+    | PauseSubtask
+    | KillManager
+    | PauseManager
+    | KillStandby
+    | KillNode
+    | Rescale
+    | TakeSavepoint
+    | ServerFault
 )
 
 
@@ -179,7 +224,8 @@ class ScheduledFault:
 
 DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {"subtask": 6, "two": 1, "manager": 1, "pause": 1, "standby": 1}
 """How likely each kind of fault is in a random schedule: mostly what happens most."""
-KINDS: Final = (*DEFAULT_WEIGHTS, "pause-manager", "rescale", "savepoint", "node")
+SERVER_KINDS: Final = ("kill-server", "restart-server", "pause-server")
+KINDS: Final = (*DEFAULT_WEIGHTS, "pause-manager", "rescale", "savepoint", "node", *SERVER_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +254,8 @@ class ChaosSchedule:
         faults: int = 3,
         weights: Mapping[str, float] = DEFAULT_WEIGHTS,
         parallelisms: Sequence[int] = (1, 2, 3),
+        servers: Sequence[str] = (),
+        longest_pause: Duration = "2s",
     ) -> ChaosSchedule:
         """A schedule that the seed decides.
 
@@ -216,20 +264,24 @@ class ChaosSchedule:
             duration: the faults fire between 0.5 s and this time, some of them while the job still recovers.
             faults: how many.
             weights: how likely each kind is: `subtask` (kill one), `two` (at once), `manager`, `pause` and
-                `pause-manager` (SIGSTOP, then SIGCONT), `standby`, `rescale`, `savepoint`, `node`.
+                `pause-manager` (SIGSTOP, then SIGCONT), `standby`, `rescale`, `savepoint`, `node`; `kill-server`,
+                `restart-server` and `pause-server`.
             parallelisms: what `rescale` chooses from.
+            servers: names of those that the last three kinds choose from.
+            longest_pause: of what is stopped, and of a server that was killed.
 
         Raises:
-            ConfigurationError: no such kind, no faults, or a duration that is none.
+            ConfigurationError: no such kind, no faults, no server for the kinds, or a duration that is none.
         """
-        _check(faults, weights)
+        _check(faults, weights, servers)
+        longest = parse_duration(longest_pause, "longest_pause") / 1000
         seconds = max(0.6, parse_duration(duration, "duration") / 1000)
         rng = random.Random(f"chaos {seed}")
         kinds = rng.choices(list(weights), list(weights.values()), k=faults)
         moments = sorted(round(rng.uniform(0.5, seconds), 2) for _ in kinds)
         return cls(
             tuple(
-                ScheduledFault(AfterSeconds(moment), _draw(rng, kind, parallelisms))
+                ScheduledFault(AfterSeconds(moment), _draw(rng, kind, parallelisms, servers or ("",), longest))
                 for moment, kind in zip(moments, kinds, strict=True)
             ),
             seed,
@@ -239,7 +291,7 @@ class ChaosSchedule:
         return "\n".join(map(str, self.faults))
 
 
-def _check(faults: int, weights: Mapping[str, float]) -> None:
+def _check(faults: int, weights: Mapping[str, float], servers: Sequence[str]) -> None:
     for kind in weights:
         if kind not in KINDS:
             raise ConfigurationError(
@@ -247,13 +299,18 @@ def _check(faults: int, weights: Mapping[str, float]) -> None:
             )
     if faults < 1 or not any(weight > 0 for weight in weights.values()) or min(weights.values()) < 0:
         raise ConfigurationError("chaos: a schedule has at least one fault, and one kind with a weight over 0")
+    if not servers and (wanted := [kind for kind in SERVER_KINDS if weights.get(kind)]):
+        raise ConfigurationError(f"chaos: {', '.join(wanted)} needs a server: give servers=[...]")
 
 
-def _draw(rng: random.Random, kind: str, parallelisms: Sequence[int]) -> Fault:
+def _draw(
+    rng: random.Random, kind: str, parallelisms: Sequence[int], servers: Sequence[str], longest_pause: float
+) -> Fault:
     # Every kind takes the same numbers, so that one fault more or less likely leaves the others as they are.
     first, second = rng.randrange(_DRAWS), rng.randrange(_DRAWS)
-    pause = round(rng.uniform(_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S), 2)
+    pause = round(rng.uniform(_SHORTEST_PAUSE_S, longest_pause), 2)
     parallelism = rng.choice(parallelisms)
+    server = servers[first % len(servers)]
     made: Mapping[str, Fault] = {
         "subtask": KillSubtask((SubtaskChoice(draw=first),)),
         "two": KillSubtask((SubtaskChoice(draw=first), SubtaskChoice(draw=second))),
@@ -264,5 +321,8 @@ def _draw(rng: random.Random, kind: str, parallelisms: Sequence[int]) -> Fault:
         "rescale": Rescale(parallelism),
         "savepoint": TakeSavepoint(),
         "node": KillNode(first),
+        "kill-server": KillServer(server, pause),
+        "restart-server": RestartServer(server),
+        "pause-server": PauseServer(server, pause),
     }
     return made[kind]

@@ -1,0 +1,92 @@
+"""Jobs whose rows go through real servers: what they compute, and what their output must be.
+
+`penstock chaos run --job kafka|s3|postgres` and our tests run them, each with its `ServerJob` from `kafka_job` or
+`store_jobs`. Input and output are known beforehand, and are read back by the client of the server alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Protocol, TypeAlias
+
+from penstock.engine.api.streams import DataStream
+from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
+from penstock.engine.state.backend import ValueState
+from penstock.engine.state.descriptors import ValueStateDescriptor
+from penstock.environment import StreamEnvironment
+from penstock.testing.chaos.checkers import OracleChecker, SequenceChecker, Verdict
+from penstock.testing.chaos.harness import ChaosServer
+from penstock.testing.chaos.jobs import KEYS
+
+EVENTS: Final[Mapping[str, str]] = {"user": "string", "number": "int64"}
+COUNTED: Final[Mapping[str, str]] = {**EVENTS, "count": "int64"}
+
+Check: TypeAlias = Callable[[], Sequence[Verdict]]
+"""Reads what the job has put out, when it has ended, and judges it."""
+
+
+class ServerJob(Protocol):
+    """A program between servers, and what its output must be.
+
+    Attributes:
+        name: what it is called.
+        servers: those that may be disturbed, by name.
+        weights: how likely each kind of fault is in a random schedule.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def servers(self) -> Mapping[str, ChaosServer]: ...
+
+    @property
+    def weights(self) -> Mapping[str, float]: ...
+
+    def begin(self, env: StreamEnvironment, rows: int, rate: float) -> AbstractContextManager[Check]:
+        """Write the program into `env`, for new input and output; the input comes while the context lasts.
+
+        Args:
+            env: where the program goes; the caller submits it.
+            rows: how many in all, a multiple of KEYS.
+            rate: rows a second.
+        """
+        ...
+
+
+class _Counting(KeyedProcessFunction):
+    """Counts the events of each user."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self._count: ValueState = context.get_state(ValueStateDescriptor("count", "int64", default=0))
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        count = self._count.value() + 1
+        self._count.update(count)
+        return [{**row, "count": count}]
+
+
+def count_events(events: DataStream) -> DataStream:
+    """The events, each with how many there were of its user until then: its number and one, if none counts twice."""
+    return events.key_by("user").process(_Counting, returns=COUNTED).name("count").uid("count")
+
+
+def user_name(user: int) -> str:
+    """What a user is called in the events."""
+    return f"user-{user:03}"
+
+
+def check_counted(found: Sequence[Row], rows: int) -> Sequence[Verdict]:
+    """Judge the output, each user's events in the order in which a reader sees them."""
+    users = [user_name(user) for user in range(KEYS)]
+    return [
+        SequenceChecker("user", "number", last=rows // KEYS - 1, keys=users).check(found),
+        OracleChecker(lambda: _expected(rows)).check(found),
+    ]
+
+
+def _expected(rows: int) -> Iterator[Row]:
+    for user in range(KEYS):
+        for number in range(rows // KEYS):
+            yield {"user": user_name(user), "number": number, "count": number + 1}
