@@ -25,7 +25,7 @@ from penstock.environment import StreamEnvironment
 from penstock.testing.chaos.checkers import OracleChecker, Verdict
 from penstock.testing.chaos.harness import ChaosServer
 from penstock.testing.chaos.jobs import KEYS
-from penstock.testing.chaos.server_jobs import COUNTED, EVENTS, Check, check_counted, count_events, user_name
+from penstock.testing.chaos.server_jobs import COUNTED, EVENTS, Trial, check_counted, count_events, user_name
 from penstock.testing.services import Kafka
 
 if TYPE_CHECKING:
@@ -77,17 +77,13 @@ class KafkaJob:
             transaction_timeout=self.transaction_timeout,
         )
 
-    @contextmanager
-    def begin(self, env: StreamEnvironment, rows: int, rate: float) -> Iterator[Check]:
+    def begin(self, env: StreamEnvironment, rows: int, rate: float) -> Trial:
         topics = Topics.make(self.kafka)
         self.build(env, topics, rows)
-        with feeding(self.kafka.bootstrap_servers, topics.incoming, rows, rate) as feeder:
-
-            def check() -> Sequence[Verdict]:
-                feeder.join()
-                return self.check(topics, rows)
-
-            yield check
+        return Trial(
+            lambda: feeding(self.kafka.bootstrap_servers, topics.incoming, rows, rate),
+            lambda: self.check(topics, rows),
+        )
 
     def build(self, env: StreamEnvironment, topics: Topics, rows: int) -> None:
         """Write the program into an environment; it ends when it has read all rows."""

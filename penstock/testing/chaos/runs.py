@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.actors.cluster import connect
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import JobCancelledError, JobFailedError
-from penstock.engine.job import CollectResult, JobHandle
+from penstock.engine.job import CollectResult, JobHandle, JobStatus
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.testing.chaos.harness import ChaosHarness, ChaosServer
@@ -32,6 +32,7 @@ RESTARTS: Final = 100
 """More than any schedule causes; a job that fails again and again by itself comes to its end."""
 RATE: Final = 2000.0
 """Rows a second that go into a job: what a process function does with ease while the job restarts again and again."""
+_COMING: Final = (JobStatus.CREATED, JobStatus.DEPLOYING)
 SERVER_RATE: Final = 1000.0
 """The same where servers on the same machine take their part of it."""
 
@@ -117,11 +118,14 @@ def run_server_job(
 ) -> ChaosRun:
     """One schedule against a job whose rows go through servers; arguments as of `run_chaos_job`."""
     rows = _rows(duration, rate)
-    with job.begin(env, rows, rate) as check:
-        handle = env.submit(_name(job.name, schedule))
+    trial = job.begin(env, rows, rate)
+    handle = env.submit(_name(job.name, schedule))
+    while handle.status() in _COMING:
+        handle.pump(0.05)
+    with trial.feed():
         run = _shake(handle, schedule, None, lambda: None, job.servers)
-        if not run.problems:
-            run.verdicts.extend(check())
+    if not run.problems:
+        run.verdicts.extend(trial.check())
     return run
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from penstock.engine.api.streams import DataStream
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
@@ -22,8 +23,17 @@ from penstock.testing.chaos.jobs import KEYS
 EVENTS: Final[Mapping[str, str]] = {"user": "string", "number": "int64"}
 COUNTED: Final[Mapping[str, str]] = {**EVENTS, "count": "int64"}
 
-Check: TypeAlias = Callable[[], Sequence[Verdict]]
-"""Reads what the job has put out, when it has ended, and judges it."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of a job, over input and output of its own.
+
+    Args:
+        feed: the input comes while its context lasts, from when the job runs.
+        check: reads what the job has put out, when it has ended, and judges it.
+    """
+
+    feed: Callable[[], AbstractContextManager[object]]
+    check: Callable[[], Sequence[Verdict]]
 
 
 class ServerJob(Protocol):
@@ -44,8 +54,8 @@ class ServerJob(Protocol):
     @property
     def weights(self) -> Mapping[str, float]: ...
 
-    def begin(self, env: StreamEnvironment, rows: int, rate: float) -> AbstractContextManager[Check]:
-        """Write the program into `env`, for new input and output; the input comes while the context lasts.
+    def begin(self, env: StreamEnvironment, rows: int, rate: float) -> Trial:
+        """Write the program into `env`, for new input and output.
 
         Args:
             env: where the program goes; the caller submits it.
