@@ -6,10 +6,10 @@ processes, the cluster and the storage that one really has keep what it promises
 """
 
 from penstock.testing.chaos.checkers import BankChecker, EventRuleChecker, OracleChecker, SequenceChecker, Verdict
-from penstock.testing.chaos.harness import ChaosHarness
+from penstock.testing.chaos.harness import ChaosHarness, ChaosServer
 from penstock.testing.chaos.jobs import JOBS, ChaosJob
 from penstock.testing.chaos.report import ChaosReport, ChaosRun, FaultRecord
-from penstock.testing.chaos.runs import chaos_environment, quiet_cluster, run_chaos_flow, run_chaos_job
+from penstock.testing.chaos.runs import chaos_environment, quiet_cluster, run_chaos_flow, run_chaos_job, run_server_job
 from penstock.testing.chaos.schedule import (
     AfterCheckpoints,
     AfterFault,
@@ -17,15 +17,19 @@ from penstock.testing.chaos.schedule import (
     ChaosSchedule,
     KillManager,
     KillNode,
+    KillServer,
     KillStandby,
     KillSubtask,
     PauseManager,
+    PauseServer,
     PauseSubtask,
     Rescale,
+    RestartServer,
     ScheduledFault,
     SubtaskChoice,
     TakeSavepoint,
 )
+from penstock.testing.chaos.server_jobs import ServerJob, Trial
 
 __all__ = [
     "JOBS",
@@ -38,23 +42,30 @@ __all__ = [
     "ChaosReport",
     "ChaosRun",
     "ChaosSchedule",
+    "ChaosServer",
     "EventRuleChecker",
     "FaultRecord",
     "KillManager",
     "KillNode",
+    "KillServer",
     "KillStandby",
     "KillSubtask",
     "OracleChecker",
     "PauseManager",
+    "PauseServer",
     "PauseSubtask",
     "Rescale",
+    "RestartServer",
     "ScheduledFault",
     "SequenceChecker",
+    "ServerJob",
     "SubtaskChoice",
     "TakeSavepoint",
+    "Trial",
     "Verdict",
     "chaos_environment",
     "quiet_cluster",
     "run_chaos_flow",
     "run_chaos_job",
+    "run_server_job",
 ]

@@ -40,7 +40,7 @@ _MARKER_SECONDS: Final = 1.0
 """How long the brokers may take to end a transaction for its readers behind its commit: less than its time-out."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KafkaJob:
     """Numbered events of users from a topic, counted, into another topic.
 
@@ -124,7 +124,9 @@ class Topics:
 
 
 def _renamed(verdict: Verdict, checker: str) -> Verdict:
-    return Verdict(checker, verdict.rows, Counter({f"{checker}: {k}": n for k, n in verdict.counts.items()}), verdict.violations)
+    return Verdict(
+        checker, verdict.rows, Counter({f"{checker}: {k}": n for k, n in verdict.counts.items()}), verdict.violations
+    )
 
 
 # Input

@@ -23,6 +23,7 @@ from penstock.testing.chaos.jobs import KEYS
 EVENTS: Final[Mapping[str, str]] = {"user": "string", "number": "int64"}
 COUNTED: Final[Mapping[str, str]] = {**EVENTS, "count": "int64"}
 
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One run of a job, over input and output of its own.
