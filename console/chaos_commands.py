@@ -6,7 +6,9 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,7 +21,6 @@ from penstock.environment import StreamEnvironment
 if TYPE_CHECKING:
     from penstock.testing.chaos import ChaosRun, ChaosSchedule
 
-_Shake: TypeAlias = "Callable[[ChaosSchedule], ChaosRun]"
 _SEEDS: Final = 1_000_000
 _FAILED: Final = 1
 _SLOTS: Final = 4
@@ -36,7 +37,11 @@ def chaos_run_command(
     faults: Annotated[int, typer.Option(metavar="N", min=1, help="How many a schedule has.")] = 3,
     job: Annotated[
         str,
-        typer.Option(metavar="JOB", help="sequence, bank, module:flow, file.py:flow, or the name of a running job."),
+        typer.Option(
+            metavar="JOB",
+            help="sequence, bank; kafka, s3, postgres (each starts its server); module:flow, file.py:flow; or the name "
+            "of a running job.",
+        ),
     ] = "sequence",
     parallelism: Annotated[int, typer.Option("-p", "--parallelism", metavar="N", min=1, help="Of the job.")] = 2,
     address: Address = None,
@@ -46,48 +51,78 @@ def chaos_run_command(
     """Kill and stop processes of a job by seeded schedules; exit code 1 if anything was lost or repeated."""
     output = output_of(context)
     parse_duration(duration, "--duration")
-    from penstock.testing.chaos import ChaosReport, ChaosSchedule
+    from penstock.testing.chaos import ChaosReport
 
     first = random.randrange(_SEEDS) if seed is None else seed
-    plans = [ChaosSchedule.random(number, duration, faults) for number in range(first, first + schedules)]
     runs = []
-    with _target(job, duration, parallelism, address) as shake:
+    with _target(job, duration, parallelism, address) as target:
+        plans = [target.draw(number, duration, faults) for number in range(first, first + schedules)]
         for done, plan in enumerate(plans):
             with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
-                runs.append(shake(plan))
+                runs.append(target.shake(plan))
     report = ChaosReport(runs)
     output.result(report.to_dict(), report)
     if report.violations:
         raise typer.Exit(_FAILED)
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is shaken.
+
+    Args:
+        draw: the schedule of a seed, for so long, with so many faults.
+        shake: carries one out.
+    """
+
+    draw: Callable[[int, Duration, int], ChaosSchedule]
+    shake: Callable[[ChaosSchedule], ChaosRun]
+
+
 @contextmanager
-def _target(job: str, duration: Duration, parallelism: int, address: str | None) -> Iterator[_Shake]:
-    """What carries a schedule out: against a job that runs, or against a new one for each schedule."""
+def _target(job: str, duration: Duration, parallelism: int, address: str | None) -> Iterator[_Target]:
+    """A job that runs, or a new one for each schedule."""
     from penstock.testing.chaos import (
         JOBS,
         ChaosHarness,
-        chaos_environment,
-        quiet_cluster,
+        ChaosSchedule,
         run_chaos_flow,
         run_chaos_job,
+        run_server_job,
+        server_schedule,
     )
+    from penstock.testing.chaos.own_servers import SERVER_JOBS
 
-    if job not in JOBS and ":" not in job:
+    if job in JOBS:
+        with _environments(parallelism, address) as new:
+            yield _Target(ChaosSchedule.random, lambda plan: run_chaos_job(JOBS[job], plan, new(), duration))
+    elif job in SERVER_JOBS:
+        with SERVER_JOBS[job]() as served, _environments(parallelism, address) as new:
+            draw = partial(server_schedule, served)
+            yield _Target(draw, lambda plan: run_server_job(served, plan, new(), duration))
+    elif ":" in job:
+        flow = load_flow(job)
+        target = flow.target
+        if isinstance(target, StreamEnvironment):
+            raise typer.BadParameter(
+                f"{job} is an environment; chaos starts it anew for each schedule: name a function"
+            )
+        with _environments(parallelism, address) as new:
+
+            def shake(plan: ChaosSchedule) -> ChaosRun:
+                return run_chaos_flow(lambda filled: build(target, filled, job), flow.name, plan, new())
+
+            yield _Target(ChaosSchedule.random, shake)
+    else:
         connect_to_running(address)
-        yield lambda plan: ChaosHarness(job, plan).run()
-        return
-    flow = load_flow(job) if job not in JOBS else None
-    target = flow.target if flow is not None else None
-    if isinstance(target, StreamEnvironment):
-        raise typer.BadParameter(f"{job} is an environment; chaos starts it anew for each schedule: name a function")
+        yield _Target(ChaosSchedule.random, lambda plan: ChaosHarness(job, plan).run())
+
+
+@contextmanager
+def _environments(parallelism: int, address: str | None) -> Iterator[Callable[[], StreamEnvironment]]:
+    """Makes environments, as often as it is called, on one cluster."""
+    from penstock.testing.chaos import chaos_environment, quiet_cluster
+
     quiet = quiet_cluster(address, max(parallelism, _SLOTS))
     with quiet, tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder:
-
-        def shake(plan: ChaosSchedule) -> ChaosRun:
-            env = chaos_environment(folder, parallelism)
-            if flow is None or target is None:
-                return run_chaos_job(JOBS[job], plan, env, duration)
-            return run_chaos_flow(lambda filled: build(target, filled, job), flow.name, plan, env)
-
-        yield shake
+        yield lambda: chaos_environment(folder, parallelism)

@@ -16,6 +16,7 @@ from penstock.testing.chaos import (
     ScheduledFault,
     chaos_environment,
     run_server_job,
+    server_schedule,
 )
 from penstock.testing.chaos.kafka_job import KafkaJob
 from penstock.testing.services import Kafka
@@ -39,8 +40,8 @@ WATCH = ChaosSchedule([ScheduledFault(AfterSeconds(600), KillStandby())])
 @pytest.mark.parametrize("seed", [4, 12])
 def test_each_row_is_seen_once_and_in_order(seed: int, kafka: Kafka, tmp_path: Path) -> None:
     job = KafkaJob(kafka)
-    schedule = ChaosSchedule.random(seed, "4s", 3, job.weights, servers=["kafka"], longest_pause="4s")
-    run = run_server_job(job, schedule, chaos_environment(str(tmp_path)), "4s")
+    schedule = server_schedule(job, seed, "3s")
+    run = run_server_job(job, schedule, chaos_environment(str(tmp_path)), "3s")
     assert not run.violations
     assert run.status == "finished"
     assert run.fired

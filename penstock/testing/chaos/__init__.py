@@ -29,7 +29,7 @@ from penstock.testing.chaos.schedule import (
     SubtaskChoice,
     TakeSavepoint,
 )
-from penstock.testing.chaos.server_jobs import ServerJob, Trial
+from penstock.testing.chaos.server_jobs import ServerJob, Trial, server_schedule
 
 __all__ = [
     "JOBS",
@@ -68,4 +68,5 @@ __all__ = [
     "run_chaos_flow",
     "run_chaos_job",
     "run_server_job",
+    "server_schedule",
 ]

@@ -9,16 +9,17 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from penstock.actors.client import RayJob
 from penstock.actors.cluster import connect
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import JobCancelledError, JobFailedError
 from penstock.engine.job import CollectResult, JobHandle, JobStatus
 from penstock.environment import StreamEnvironment
-from penstock.recovery import checkpoints, fixed_delay
+from penstock.recovery import checkpoints, exponential_delay
 from penstock.testing.chaos.harness import ChaosHarness, ChaosServer
 from penstock.testing.chaos.jobs import KEYS, ChaosJob
 from penstock.testing.chaos.report import ChaosRun
@@ -32,9 +33,12 @@ RESTARTS: Final = 100
 """More than any schedule causes; a job that fails again and again by itself comes to its end."""
 RATE: Final = 2000.0
 """Rows a second that go into a job: what a process function does with ease while the job restarts again and again."""
-_COMING: Final = (JobStatus.CREATED, JobStatus.DEPLOYING)
 SERVER_RATE: Final = 1000.0
 """The same where servers on the same machine take their part of it."""
+WARM_UP: Final = "3s"
+"""For how long there are rows before the first fault, or behind the last."""
+_FIRST_CHECKPOINTS: Final = 2
+_TICK_SECONDS: Final = 0.05
 
 
 @contextmanager
@@ -63,7 +67,7 @@ def quiet_cluster(address: str | None = None, cpus: int = 4) -> Iterator[None]:
 def chaos_environment(
     storage: str, parallelism: int = 2, address: str | None = None, interval: Duration = "250ms"
 ) -> StreamEnvironment:
-    """An environment whose jobs take checkpoints often, and restart at once.
+    """An environment whose jobs take checkpoints often, and restart at once, unless that is to no avail.
 
     Args:
         storage: URL of the folder for the checkpoints.
@@ -74,7 +78,8 @@ def chaos_environment(
     env = StreamEnvironment(
         parallelism=parallelism,
         checkpoints=checkpoints(interval, storage, savepoints=f"{storage.rstrip('/')}/savepoints"),
-        restart=fixed_delay(attempts=RESTARTS, delay="10ms"),
+        # A server that is away for seconds must not use the attempts up.
+        restart=exponential_delay("10ms", largest="1s", reset_after="10s", attempts=RESTARTS),
         address=address,
     )
     env.configure({"heartbeat.timeout": "1s"})
@@ -116,17 +121,27 @@ def run_server_job(
     duration: Duration = "10s",
     rate: float = SERVER_RATE,
 ) -> ChaosRun:
-    """One schedule against a job whose rows go through servers; arguments as of `run_chaos_job`."""
-    rows = _rows(duration, rate)
+    """One schedule against a job whose rows go through servers; arguments as of `run_chaos_job`.
+
+    The schedule begins when the job has taken its first checkpoints: what it opens at first takes a while.
+    """
+    rows = _rows(duration, rate) + _rows(WARM_UP, rate)
     trial = job.begin(env, rows, rate)
     handle = env.submit(_name(job.name, schedule))
-    while handle.status() in _COMING:
-        handle.pump(0.05)
+    _await(handle, lambda info: info["status"] == JobStatus.RUNNING.value)
     with trial.feed():
+        _await(handle, lambda info: info["checkpoints"]["completed"] >= _FIRST_CHECKPOINTS)
         run = _shake(handle, schedule, None, lambda: None, job.servers)
     if not run.problems:
         run.verdicts.extend(trial.check())
     return run
+
+
+def _await(handle: JobHandle, condition: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Let the job go on until its `info` is as wanted, or it has ended."""
+    assert isinstance(handle, RayJob)
+    while handle.pump(_TICK_SECONDS) and not condition(handle.info()):
+        pass
 
 
 def run_chaos_flow(

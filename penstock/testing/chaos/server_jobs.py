@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from penstock.engine.api.streams import DataStream
+from penstock.engine.durations import Duration
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.state.backend import ValueState
 from penstock.engine.state.descriptors import ValueStateDescriptor
@@ -19,9 +20,12 @@ from penstock.environment import StreamEnvironment
 from penstock.testing.chaos.checkers import OracleChecker, SequenceChecker, Verdict
 from penstock.testing.chaos.harness import ChaosServer
 from penstock.testing.chaos.jobs import KEYS
+from penstock.testing.chaos.schedule import ChaosSchedule
 
 EVENTS: Final[Mapping[str, str]] = {"user": "string", "number": "int64"}
 COUNTED: Final[Mapping[str, str]] = {**EVENTS, "count": "int64"}
+_LONGEST_PAUSE: Final = "4s"
+"""Longer than the time-out of heartbeats, and than that of the transactions in `kafka_job`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,12 @@ class ServerJob(Protocol):
             rate: rows a second.
         """
         ...
+
+
+def server_schedule(job: ServerJob, seed: int, duration: Duration = "10s", faults: int = 3) -> ChaosSchedule:
+    """A schedule for the job that the seed decides: of its processes and of its servers; as `ChaosSchedule.random`."""
+    servers = list(job.servers)
+    return ChaosSchedule.random(seed, duration, faults, job.weights, servers=servers, longest_pause=_LONGEST_PAUSE)
 
 
 class _Counting(KeyedProcessFunction):
