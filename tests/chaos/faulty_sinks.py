@@ -69,7 +69,9 @@ class Around(TransactionalSink):
         self.sink.prepare()
 
     def resumed(self) -> Sink:
-        return replace(self, sink=self.sink.resumed())
+        sink = self.sink.resumed()
+        assert isinstance(sink, TransactionalSink)
+        return replace(self, sink=sink)
 
     def open(self, context: ConnectorContext) -> TransactionalWriter:
         return self.sink.open(context)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.engine.connectors import TransactionalSink
 from penstock.testing.chaos import (
-    AfterSeconds,
+    AfterCheckpoints,
     ChaosRun,
     ChaosSchedule,
     KillStandby,
@@ -33,8 +33,8 @@ from tests.chaos.faulty_sinks import (
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-WATCH = ChaosSchedule([ScheduledFault(AfterSeconds(600), KillStandby())])
-"""Nothing, as no job here takes that long; until its end it is watched."""
+WATCH = ChaosSchedule([ScheduledFault(AfterCheckpoints(6), KillStandby())])
+"""Next to nothing; until then the job is watched, and what is to happen to it has happened."""
 
 
 @pytest.mark.parametrize("seed", [4, 12])

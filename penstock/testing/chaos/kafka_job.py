@@ -12,13 +12,14 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.connectors.kafka import KafkaOffsets, KafkaSink, KafkaSource
 from penstock.connectors.records import JsonFormat
+from penstock.engine.api.streams import DataStream
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.durations import Duration
 from penstock.environment import StreamEnvironment
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 TRANSACTION_TIMEOUT: Final = "2s"
 _PARTITIONS: Final = {"in": 3, "out": 4}
 _PIECE_SECONDS: Final = 0.02
+_SLOWER: Final = 20
 _OUTAGE_MS: Final = 120_000
 """For how long the feeder tries to write a record."""
 _MARKER_SECONDS: Final = 1.0
@@ -66,6 +68,10 @@ class KafkaJob:
         subtasks = {"subtask": 5.0, "two": 1.0, "manager": 1.0, "pause": 2.0}
         return {**subtasks, "kill-server": 1.0, "restart-server": 1.0, "pause-server": 1.0}
 
+    def program(self, events: DataStream) -> DataStream:
+        """What is between the topics."""
+        return count_events(events)
+
     def sink(self, topic: str, markers: str) -> TransactionalSink:
         """Where the counts go."""
         return KafkaSink(
@@ -91,7 +97,7 @@ class KafkaJob:
         source = KafkaSource(
             self.kafka.bootstrap_servers, topics.incoming, format=JsonFormat(EVENTS), until=KafkaOffsets.of(ends)
         )
-        counted = count_events(env.from_source(source, "events").uid("events"))
+        counted = self.program(env.from_source(source, "events").uid("events"))
         counted.sink_to(self.sink(topics.outgoing, topics.markers)).uid("out")
 
     def check(self, topics: Topics, rows: int) -> Sequence[Verdict]:
@@ -139,31 +145,52 @@ def _counts(rows: int) -> Sequence[int]:
 
 
 @contextmanager
-def feeding(servers: str, topic: str, rows: int, rate: float) -> Iterator[threading.Thread]:
-    """Numbered events come into the topic while the context lasts, each once, by a thread that ends with the last."""
-    stopped = threading.Event()
-    feeder = threading.Thread(target=lambda: asyncio.run(_feed(servers, topic, rows, rate, stopped)), name="chaos-feed")
-    feeder.start()
+def feeding(servers: str, topic: str, rows: int, rate: float) -> Iterator[Callable[[], None]]:
+    """Numbered events come into the topic while the context lasts, each once, by a thread that ends with the last.
+
+    A third of them comes slowly until the function that this gives is called: so the job is not at its end before.
+    """
+    feeder = _Feeder(servers, topic, rows, rate)
+    thread = threading.Thread(target=lambda: asyncio.run(feeder.run()), name="chaos-feed")
+    thread.start()
     try:
-        yield feeder
+        yield feeder.released.set
     finally:
-        stopped.set()
-        feeder.join()
+        feeder.stopped.set()
+        thread.join()
 
 
-async def _feed(servers: str, topic: str, rows: int, rate: float, stopped: threading.Event) -> None:
-    from aiokafka import AIOKafkaProducer
+@dataclass(frozen=True, slots=True, eq=False)
+class _Feeder:
+    """Fills a topic; arguments as of `feeding`."""
 
-    producer = AIOKafkaProducer(bootstrap_servers=servers, enable_idempotence=True, request_timeout_ms=_OUTAGE_MS)
-    began, sent = time.monotonic(), 0
-    async with producer:
-        while sent < rows and not stopped.is_set():
-            due = min(rows, int((time.monotonic() - began) * rate))
-            for row in range(sent, due):
-                await _send(producer, topic, row)
-            sent = max(sent, due)
-            await asyncio.sleep(_PIECE_SECONDS)
-        await producer.flush()
+    servers: str
+    topic: str
+    rows: int
+    rate: float
+    released: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    async def run(self) -> None:
+        """Send all events, unless stopped."""
+        from aiokafka import AIOKafkaProducer
+
+        last, due, sent = time.monotonic(), 0.0, 0
+        async with AIOKafkaProducer(
+            bootstrap_servers=self.servers, enable_idempotence=True, request_timeout_ms=_OUTAGE_MS
+        ) as producer:
+            while sent < self.rows and not self.stopped.is_set():
+                now = time.monotonic()
+                due, last = min(self.rows, due + (now - last) * self._rate_now(sent)), now
+                for row in range(sent, int(due)):
+                    await _send(producer, self.topic, row)
+                sent = int(due)
+                await asyncio.sleep(_PIECE_SECONDS)
+            await producer.flush()
+
+    def _rate_now(self, sent: int) -> float:
+        quick = self.released.is_set() or sent < self.rows * 2 // 3
+        return self.rate if quick else self.rate / _SLOWER
 
 
 async def _send(producer: AIOKafkaProducer, topic: str, row: int) -> None:

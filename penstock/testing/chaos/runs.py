@@ -129,9 +129,9 @@ def run_server_job(
     trial = job.begin(env, rows, rate)
     handle = env.submit(_name(job.name, schedule))
     _await(handle, lambda info: info["status"] == JobStatus.RUNNING.value)
-    with trial.feed():
+    with trial.feed() as finish:
         _await(handle, lambda info: info["checkpoints"]["completed"] >= _FIRST_CHECKPOINTS)
-        run = _shake(handle, schedule, None, lambda: None, job.servers)
+        run = _shake(handle, schedule, None, servers=job.servers, behind=finish)
     if not run.problems:
         run.verdicts.extend(trial.check())
     return run
@@ -178,11 +178,14 @@ def _shake(
     handle: JobHandle,
     schedule: ChaosSchedule,
     cluster: Cluster | None,
-    observe: Callable[[], None],
+    observe: Callable[[], None] = lambda: None,
     servers: Mapping[str, ChaosServer] | None = None,
+    behind: Callable[[], None] = lambda: None,
 ) -> ChaosRun:
+    """Carry the schedule out, call `behind`, and wait for the end of the job."""
     try:
         run = ChaosHarness(handle, schedule, cluster, observe=observe, servers=servers).run()
+        behind()
         while not run.problems and handle.pump(0.05):
             observe()
         handle.raise_if_ended_badly()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.engine.api.streams import DataStream
 from penstock.engine.durations import Duration
@@ -33,11 +33,12 @@ class Trial:
     """One run of a job, over input and output of its own.
 
     Args:
-        feed: the input comes while its context lasts, from when the job runs.
+        feed: the input comes while its context lasts, from when the job runs; the last of it when the function that it
+            gives is called, so that the job does not end before.
         check: reads what the job has put out, when it has ended, and judges it.
     """
 
-    feed: Callable[[], AbstractContextManager[object]]
+    feed: Callable[[], AbstractContextManager[Callable[[], None]]]
     check: Callable[[], Sequence[Verdict]]
 
 
@@ -98,7 +99,7 @@ def user_name(user: int) -> str:
     return f"user-{user:03}"
 
 
-def check_counted(found: Sequence[Row], rows: int) -> Sequence[Verdict]:
+def check_counted(found: Sequence[Mapping[str, Any]], rows: int) -> Sequence[Verdict]:
     """Judge the output, each user's events in the order in which a reader sees them."""
     users = [user_name(user) for user in range(KEYS)]
     return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -31,6 +31,11 @@ from penstock.testing.services import S3, Postgres
 
 _SUBTASKS: Final[Mapping[str, float]] = {"subtask": 5, "two": 1, "manager": 1, "pause": 2}
 _BUCKET: Final = "chaos"
+
+
+def _fed() -> nullcontext[Callable[[], None]]:
+    """The generator gives the rows by itself."""
+    return nullcontext(lambda: None)
 
 
 def _events(env: StreamEnvironment, rows: int, rate: float) -> DataStream:
@@ -76,7 +81,7 @@ class S3Job:
         folder = f"run-{secrets.token_hex(4)}"
         sink = WithEnvironment(FileSink(f"s3://{_BUCKET}/{folder}", "json"), self.s3.environment)
         _events(env, rows, rate).sink_to(sink).uid("out")
-        return Trial(nullcontext, lambda: check_counted(self._read(folder), rows))
+        return Trial(_fed, lambda: check_counted(self._read(folder), rows))
 
     def _read(self, folder: str) -> Sequence[dict[str, Any]]:
         """The rows of all visible files. A reader sees no order among files, so each user's are put into theirs."""
@@ -167,7 +172,7 @@ class PostgresJob:
         query = f'SELECT "user", number, count FROM {table} ORDER BY place'  # noqa: S608 - the name is ours
         names = ("user", "number", "count")
         return Trial(
-            nullcontext, lambda: check_counted([dict(zip(names, row, strict=True)) for row in self._ask(query)], rows)
+            _fed, lambda: check_counted([dict(zip(names, row, strict=True)) for row in self._ask(query)], rows)
         )
 
     def _ask(self, statement: str) -> Sequence[tuple[Any, ...]]:
