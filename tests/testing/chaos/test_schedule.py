@@ -13,9 +13,12 @@ from penstock.testing.chaos import (
     AfterSeconds,
     ChaosSchedule,
     KillManager,
+    KillServer,
     KillSubtask,
+    PauseServer,
     PauseSubtask,
     Rescale,
+    RestartServer,
     ScheduledFault,
     SubtaskChoice,
 )
@@ -39,7 +42,7 @@ def test_other_seeds_give_other_schedules() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_alone_is_drawn_alone(kind: str) -> None:
-    schedule = ChaosSchedule.random(1, faults=5, weights={kind: 1})
+    schedule = ChaosSchedule.random(1, faults=5, weights={kind: 1}, servers=["kafka"])
     assert len({type(fault.fault) for fault in schedule.faults}) == 1
 
 
@@ -50,6 +53,9 @@ def test_a_schedule_reads_as_what_will_happen() -> None:
             ScheduledFault(AfterFault(0.1), KillManager()),
             ScheduledFault(AfterSeconds(5), PauseSubtask(1.5)),
             ScheduledFault(AfterSeconds(6), Rescale(3)),
+            ScheduledFault(AfterSeconds(7), KillServer("kafka", 0.5)),
+            ScheduledFault(AfterSeconds(9), RestartServer("kafka")),
+            ScheduledFault(AfterFault(1), PauseServer("kafka", 2)),
         ]
     )
     assert str(schedule).splitlines() == [
@@ -57,6 +63,9 @@ def test_a_schedule_reads_as_what_will_happen() -> None:
         "0.10 s later: kill the job manager",
         "at 5.00 s: stop a subtask for 1.50 s",
         "at 6.00 s: rescale to 3",
+        "at 7.00 s: kill kafka, and start it 0.50 s later",
+        "at 9.00 s: restart kafka",
+        "1.00 s later: stop kafka for 2.00 s",
     ]
 
 
@@ -66,6 +75,7 @@ def test_a_schedule_reads_as_what_will_happen() -> None:
         ({"weights": {"subtsk": 1}}, "no kind of fault 'subtsk'.*did you mean 'subtask'"),
         ({"weights": {"subtask": 0}}, "one kind with a weight over 0"),
         ({"faults": 0}, "at least one fault"),
+        ({"weights": {"kill-server": 1}}, "kill-server needs a server"),
         ({"duration": "fast"}, "'fast' is no duration"),
     ],
 )
