@@ -111,7 +111,7 @@ class SplitDiscovery(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - one that holds nothing need not say so
-        """Release resources. Called once, also after an error."""
+        """Release resources; also after an error. Doing it twice does no harm."""
 
 
 class Source(ABC):

@@ -99,7 +99,8 @@ def first_half(env: ps.StreamEnvironment, payments: int) -> tuple[pa.Table, str]
     alerts = build(env, "1", payments, rate=payments / 2 / FIRST_HALF_SECONDS).collect()
     job = env.submit("fraud detection, model 1")
     while job.metrics().operators[0].rows_out < payments // 2:
-        job.pump(0.1)
+        if not job.pump(0.1):
+            job.raise_if_ended_badly()
     savepoint = job.stop()
     job.wait()
     return alerts.take(), savepoint

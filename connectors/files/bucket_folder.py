@@ -89,7 +89,10 @@ class BucketFolder:
         _, old = locate(self._url(file.hidden))
         try:
             if (found := _length(store, new)) is None:
-                if (found := _length(store, old)) is None:
+                # Somebody else who is about it may have copied and removed it between these looks.
+                if (found := _length(store, old)) is None and _length(store, new) == file.length:
+                    return
+                if found is None:
                     finding = f"is not there, nor is it under its hidden name {file.hidden}"
                     raise damaged(url, finding, file.length, where)
                 if found != file.length:

@@ -209,6 +209,7 @@ class _Watcher(SourceReader):
             # One that was changed after it was read must be known for longer, or it would be taken for a new one.
             if path in found:
                 progress.done[path] = max(progress.done[path], found[path].modified)
-        newest = max(progress.done.values(), default=_NO_FLOOR)
+        # A file of the future, by a wrong clock, must not make all others old.
+        newest = min(max(progress.done.values(), default=_NO_FLOOR), self._clock.now_ms() * 1_000_000)
         progress.floor = max(progress.floor, newest - self._watch.remember_ms * 1_000_000)
         progress.done = {path: when for path, when in progress.done.items() if when >= progress.floor}

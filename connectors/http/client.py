@@ -72,11 +72,12 @@ def ask(url: str, headers: Mapping[str, str], timeout: float, body: bytes | None
         ConnectionError: the server cannot be reached, or its answer breaks off.
     """
     try:
-        with open_url(url, headers, timeout, body) as response:
+        try:
+            response = open_url(url, headers, timeout, body)
+        except urllib.error.HTTPError as error:
+            response = error
+        with response:
             return Answer(response.status, dict(response.headers), response.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return Answer(error.code, dict(error.headers), error.read())
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         text = " ".join(str(reason).split()) or type(reason).__name__
@@ -87,7 +88,7 @@ def open_url(url: str, headers: Mapping[str, str], timeout: float, body: bytes |
     """The answer as a file, to be closed; its body has not been read.
 
     Raises:
-        urllib.error.HTTPError: a status of 300 or more (304 among them); to be closed.
+        urllib.error.HTTPError: a status of 400 or more, or 304; to be closed.
         OSError: the server cannot be reached.
     """
     parts = urlsplit(url)
@@ -97,5 +98,8 @@ def open_url(url: str, headers: Mapping[str, str], timeout: float, body: bytes |
         all_headers["Authorization"] = "Basic " + b64encode(pair.encode("utf-8")).decode("ascii")
     bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
     # `check_url` has let http and https pass alone.
-    request = urllib.request.Request(bare, body, all_headers)  # noqa: S310
+    request = urllib.request.Request(bare, body)  # noqa: S310
+    for name, value in all_headers.items():
+        # They may hold credentials, which another server that this one names must not get.
+        request.add_unredirected_header(name, value)
     return urllib.request.urlopen(request, timeout=timeout)  # noqa: S310

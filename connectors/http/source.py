@@ -6,6 +6,7 @@ Programs build an `HttpSource`; one subtask asks.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -95,6 +96,9 @@ class _Lines:
             for line in self._response:
                 if record := line.rstrip(b"\r\n"):
                     yield record
+            if self._response.length:
+                # Lines are read to the end of the connection, which is not that of the answer.
+                raise http.client.IncompleteRead(b"", self._response.length)
 
     def close(self) -> None:
         # Closing the response would wait for the thread that reads it.

@@ -97,6 +97,9 @@ class PartitionConsumer:
             return fetched
         if self._error is not None:
             raise self._error
+        if assigned is not None and assigned.paused:
+            # It may have been paused just behind the look above, when its last records had been taken.
+            self._thread.loop.call_soon_threadsafe(self._resume, partition)
         return None
 
     def have_read(self, partition: TopicPartition, offset: int) -> None:

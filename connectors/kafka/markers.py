@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition
     from aiokafka.admin import AIOKafkaAdminClient
 
+_LOG = logging.getLogger(__name__)
 _PARTITIONS: Final = 16
 _REPLICAS: Final = 3
 _SETTINGS: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
@@ -66,7 +68,15 @@ async def _prepare(connection: KafkaConnection, topic: str) -> None:
     try:
         if topic not in await existing_partitions(admin):
             await _create(admin, topic)
-        policy = (await topic_settings(admin, [topic])).get(topic, _SETTINGS)["cleanup.policy"]
+        settings = (await topic_settings(admin, [topic])).get(topic)
+        if settings is None:
+            _LOG.warning(
+                "kafka sink: nobody knows whether the marker topic %r is compacted, as it must be: the user may not "
+                "see its settings (DESCRIBE_CONFIGS)",
+                topic,
+            )
+            return
+        policy = settings["cleanup.policy"]
         if policy != "compact":
             raise ConfigurationError(
                 f"kafka sink: the marker topic {topic!r} has cleanup.policy={policy}, so markers would be lost and "
@@ -162,7 +172,7 @@ def newest_markers(connection: KafkaConnection, places: Mapping[str, MarkerPlace
         ConnectionError: no broker can be used, or another writer's transaction stayed open.
         ConfigurationError: the topic is not the one that it was.
     """
-    return ask(_newest(connection, places, patience))
+    return ask(_newest(connection, places, patience), patience)
 
 
 async def _newest(connection: KafkaConnection, places: Mapping[str, MarkerPlace], patience: float) -> dict[str, int]:

@@ -25,7 +25,6 @@ from penstock.engine.errors import ConfigurationError, nearest
 
 Guarantee: TypeAlias = Literal["exactly-once", "at-least-once"]
 _GUARANTEES: Final = ("exactly-once", "at-least-once")
-_NO_CHECKPOINT: Final = 0
 
 
 class KafkaSink(TransactionalSink):

@@ -44,8 +44,11 @@ class TopicFacts:
     max_ahead_ms: int | None = None
 
 
-def ask(work: Coroutine[Any, Any, _T]) -> _T:
+def ask(work: Coroutine[Any, Any, _T], patience: float = 0.0) -> _T:
     """What the coroutine gives, in an event loop of its own.
+
+    Args:
+        patience: seconds that it may wait for something else than the brokers.
 
     Raises:
         ConnectionError: no broker can be used, or they do not answer in time.
@@ -58,7 +61,7 @@ def ask(work: Coroutine[Any, Any, _T]) -> _T:
         raise
     try:
         with EventLoopThread("kafka-ask") as loop:
-            return loop.run(work, _ALL_SECONDS)
+            return loop.run(work, _ALL_SECONDS + patience)
     except TimeoutError as error:
         raise ConnectionError(f"kafka: {error}") from None
 

@@ -118,17 +118,23 @@ def error_line(error: Exception) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def lost_errors() -> tuple[type[Exception], ...]:
+    """What psycopg raises where the server is not there any more for a session, whatever the reason."""
+    import psycopg
+
+    return psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout
+
+
 def retried(work: Callable[[], _T], clock: Clock) -> _T:
     """What `work` gives, tried again where the connection was lost or the server rolled back: it must bear that.
 
     Raises:
         Exception: what the last of four attempts raised.
     """
-    import psycopg
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
     retrying = Retrying(
-        retry=retry_if_exception_type((psycopg.OperationalError, ConnectionError)),
+        retry=retry_if_exception_type((*lost_errors(), ConnectionError)),
         stop=stop_after_attempt(_ATTEMPTS),
         wait=wait_exponential(_FIRST_WAIT),
         sleep=lambda seconds: clock.wait_until(clock.monotonic() + seconds),

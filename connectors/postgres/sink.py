@@ -22,6 +22,7 @@ from penstock.connectors.postgres.connection import (
     ask,
     connect,
     error_line,
+    lost_errors,
     parse_dsn,
     retried,
     shown_dsn,
@@ -136,7 +137,7 @@ class PostgresSink(TransactionalSink):
             of_writer = list(group)
             try:
                 retried(partial(self._apply, of_writer, _place(context)), context.clock)
-            except psycopg.OperationalError as error:
+            except lost_errors() as error:
                 raise ConnectionError(f"{_place(context)}: {shown_dsn(self.dsn)}: {error_line(error)}") from None
             except psycopg.Error as error:
                 raise RecordError(

@@ -54,7 +54,9 @@ class ConfluentSchemaRegistry:
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
         if not url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"schema registry: the URL must start with http:// or https://, not {url!r}")
+            raise ConfigurationError("schema registry: the URL must start with http:// or https://")
+        if "@" in url:
+            raise ConfigurationError("schema registry: give user and password as arguments, not in the URL")
         if (user is None) != (password is None):
             raise ConfigurationError("schema registry: give both user and password, or neither")
         self._url, self._user, self._password = url, user, password
@@ -90,7 +92,7 @@ class ConfluentSchemaRegistry:
             raise self._failure(error) from None
 
     def _library(self) -> Any:
-        return load_library("confluent_kafka.schema_registry", "schema-registry", _FORM)
+        return load_library("confluent_kafka.schema_registry", "registry", _FORM)
 
     def _connected(self, library: Any) -> Any:
         if self._client is None:
@@ -155,8 +157,13 @@ class RegistryAvroFormat(RecordFormat):
 
     def _load(self, schema_id: int, unknown: dict[int, str]) -> None:
         try:
-            self._writers[schema_id] = AvroCodec(self._registry.schema(schema_id))
-        except (RecordError, ConfigurationError) as error:
+            schema = self._registry.schema(schema_id)
+        except RecordError as error:
+            unknown[schema_id] = error_text(error)
+            return
+        try:
+            self._writers[schema_id] = AvroCodec(schema)
+        except ConfigurationError as error:
             unknown[schema_id] = error_text(error)
 
     def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:

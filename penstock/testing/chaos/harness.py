@@ -317,7 +317,7 @@ class ChaosHarness:
             try:
                 with self._one_at_a_time:
                     _disturb(server, fault)
-            except PenstockError as error:
+            except Exception as error:
                 self._run.problems.append(f"{record.fault}: {error}")
             record.until = time.monotonic() + _NOTICED_SECONDS
 

@@ -114,7 +114,7 @@ def test_a_file_that_is_written_again_is_not_read_again(tmp_path: Path) -> None:
 
 
 def test_what_is_known_of_the_files_does_not_grow_for_ever(tmp_path: Path) -> None:
-    reading = _Reading(_source(tmp_path, remember="2d"), ManualClock())
+    reading = _Reading(_source(tmp_path, remember="2d"), ManualClock(start_ms=100 * 86_400_000))
     for day in range(1, 30):
         _put(tmp_path, f"{day}.json", day, at=day * DAY_NS)
         reading.look()
@@ -308,3 +308,11 @@ def test_from_files_watches_a_folder_too(tmp_path: Path) -> None:
     env = ps.StreamEnvironment(runtime="local")
     env.from_files(tmp_path, monitor="1s").print()
     assert "watched" in env.explain()
+
+
+def test_a_file_of_the_future_does_not_make_the_others_old(tmp_path: Path) -> None:
+    reading = _Reading(_source(tmp_path, remember="2d"), ManualClock(start_ms=100 * 86_400_000))
+    for number, day in enumerate([4000, 100, 101]):
+        _put(tmp_path, f"{number}.json", number, at=day * DAY_NS)
+        reading.look()
+        assert reading.look() == [number]
