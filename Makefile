@@ -26,9 +26,10 @@ demo: $(STAMP) ## run the flight delays example
 demo-chaos: $(STAMP) ## run it twice, the second time while its processes are killed
 	@$(BIN)/python examples/flight_delays.py --chaos $(ARGS)
 
+# Those that need the cluster wait most of the time: one process runs them, and another one the rest.
 test: $(STAMP) ## run the tests
 	@scripts/install-services
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json")
 	@scripts/install-services

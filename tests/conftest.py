@@ -14,6 +14,14 @@ from penstock.testing.services import S3, Kafka, Postgres, Redis, ServiceNotInst
 _Service = TypeVar("_Service", Kafka, Postgres, Redis, S3)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes (`make test`), what needs a cluster stays in one of them."""
+    for item in items:
+        if item.get_closest_marker("ray"):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A Ray cluster on this machine, shared by all tests that run jobs on it."""
