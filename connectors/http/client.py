@@ -6,17 +6,21 @@ The HTTP source and the Elasticsearch sink call it. No message shows user, passw
 from __future__ import annotations
 
 import http.client
+import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from penstock.engine.errors import ConfigurationError
 
+ANSWER_SECONDS: Final = 60.0
+"""How long an answer may take from its first byte to its last."""
 _SHOWN: Final = 300
+_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,22 @@ def shown_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def ask(url: str, headers: Mapping[str, str], timeout: float, body: bytes | None = None) -> Answer:
+def ask(
+    url: str,
+    headers: Mapping[str, str],
+    timeout: float,
+    body: bytes | None = None,
+    is_closed: Callable[[], bool] = lambda: False,
+) -> Answer:
     """The answer to a GET, or to a POST of `body`, whatever its status.
 
     Args:
         url: user and password in it become an Authorization header.
         timeout: seconds for each step of the exchange.
+        is_closed: asked now and then: whether nobody waits for the answer any more.
 
     Raises:
-        ConnectionError: the server cannot be reached, or its answer breaks off.
+        ConnectionError: the server cannot be reached, or its answer breaks off or has not ended within a minute.
     """
     try:
         try:
@@ -77,11 +88,25 @@ def ask(url: str, headers: Mapping[str, str], timeout: float, body: bytes | None
         except urllib.error.HTTPError as error:
             response = error
         with response:
-            return Answer(response.status, dict(response.headers), response.read())
+            return Answer(response.status, dict(response.headers), _whole(response, is_closed))
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         text = " ".join(str(reason).split()) or type(reason).__name__
         raise ConnectionError(f"{shown_url(url)} cannot be reached: {text}") from None
+
+
+def _whole(response: Any, is_closed: Callable[[], bool]) -> bytes:
+    """The body of an answer, which may never end."""
+    end, parts = time.monotonic() + ANSWER_SECONDS, []
+    while part := response.read1(_CHUNK):
+        parts.append(part)
+        if is_closed():
+            raise ConnectionError("it was closed")
+        if time.monotonic() > end:
+            raise ConnectionError(f"its answer has not ended after {ANSWER_SECONDS:g} s")
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return b"".join(parts)
 
 
 def open_url(url: str, headers: Mapping[str, str], timeout: float, body: bytes | None = None) -> Any:

@@ -31,8 +31,8 @@ class HttpSource(LiveSource):
     With `poll`, the URL is asked again and again. Each answer is a JSON array (an element is a record), or lines (a
     line is a record; a JSON object over several lines must stand in an array); all its records are given, also those
     that were in the answer before, unless the server says that nothing has changed (it is asked with the ETag of the
-    last answer). A poll that fails is tried four times. Without `poll`, one answer is read line by line while it
-    comes, such as JSON lines that never end; the source ends when it does.
+    last answer). A poll that fails, or has not ended after a minute, is tried four times. Without `poll`, one answer is
+    read line by line while it comes, such as JSON lines that never end; the source ends when it does.
 
     Guarantee: none over a failure, because what the server has sent cannot be asked for again. So a job with
     checkpoints refuses it, unless `restore="skip"` says that records may be lost then (at most once). One subtask
@@ -125,11 +125,17 @@ class _Polls:
             answer = self._ask_patiently()
 
     def _ask_patiently(self) -> Answer:
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+        from tenacity import (
+            Retrying,
+            retry_if_exception_type,
+            stop_after_attempt,
+            stop_when_event_set,
+            wait_exponential,
+        )
 
         retrying = Retrying(
             retry=retry_if_exception_type(ConnectionError),
-            stop=stop_after_attempt(_ATTEMPTS),
+            stop=stop_after_attempt(_ATTEMPTS) | stop_when_event_set(self._closed),
             wait=wait_exponential(0.1),
             sleep=self._wait,
             reraise=True,
@@ -140,7 +146,7 @@ class _Polls:
         self._closed.wait(seconds)
 
     def _ask(self) -> Answer:
-        answer = ask(self._url, self._headers, CONNECT_SECONDS)
+        answer = ask(self._url, self._headers, CONNECT_SECONDS, is_closed=self._closed.is_set)
         if answer.status not in (200, _NOT_MODIFIED):
             raise ConnectionError(answer.shown)
         if etag := {name.lower(): value for name, value in answer.headers.items()}.get("etag"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 import penstock as ps
-from penstock.connectors.http import HttpSource
+from penstock.connectors.http import HttpSource, client
 from penstock.connectors.records import JsonFormat, RawFormat
 from penstock.engine.errors import ConfigurationError, RecordError
 from tests.connectors.http.servers import answer, serve
@@ -100,6 +101,36 @@ def test_a_poll_that_fails_is_tried_again_and_not_for_ever() -> None:
             read(reader)
         reader.close()
     assert len(asked) == len(statuses)
+
+
+def endless(request: BaseHTTPRequestHandler) -> None:
+    """An answer that ends when nobody reads it any more."""
+    request.send_response(200)
+    request.end_headers()
+    with contextlib.suppress(OSError):
+        while True:
+            request.wfile.write(b"and on\n")
+
+
+def test_a_poll_whose_answer_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.05)
+    with serve(endless) as url, pytest.raises(ConnectionError, match=r"its answer has not ended after 0\.05 s"):
+        open_reader(HttpSource(url, format=TEXT, poll="1ms"))
+
+
+def test_a_poll_whose_answer_does_not_end_can_be_closed() -> None:
+    asked = threading.Event()
+
+    def respond(request: BaseHTTPRequestHandler) -> None:
+        if asked.is_set():
+            endless(request)
+        asked.set()
+        answer(request, b"once")
+
+    with serve(respond) as url:
+        reader = open_reader(HttpSource(url, format=TEXT, poll="1ms"))
+        assert read(reader, most=1) == [{"line": "once"}]
+        reader.close()
 
 
 @pytest.mark.parametrize("poll", [None, "1ms"])
