@@ -231,6 +231,8 @@ class PartitionConsumer:
         try:
             if committer.assignment() != set(read):
                 committer.assign(list(read))
+                # Else it would fetch all records once more.
+                committer.pause(*read)
             await asyncio.wait_for(committer.commit(read), _STOP_SECONDS)
         except (KafkaError, asyncio.TimeoutError) as error:
             _LOG.warning("group %r is not told how far its topics are read: %s", group, error)
