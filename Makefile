@@ -29,7 +29,7 @@ demo-chaos: $(STAMP) ## run it twice, the second time while its processes are ki
 # Those that need the cluster wait most of the time: one process runs them, and another one the rest.
 test: $(STAMP) ## run the tests
 	@scripts/install-services
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
 
 services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json")
 	@scripts/install-services

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,12 +16,25 @@ from penstock.testing.services import S3, Kafka, Postgres, Redis, ServiceNotInst
 _Service = TypeVar("_Service", Kafka, Postgres, Redis, S3)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes (`make test`), what needs a cluster stays in one of them."""
-    for item in items:
-        if item.get_closest_marker("ray"):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several processes (`make test`), one runs all files that need the cluster, which wait most of the time.
+
+    By files, since the process that shares out has nothing but names; `--dist loadgroup` does not know pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneCluster(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "cluster" if _needs_cluster(config.rootpath / file) else file
+
+    return OneCluster(config, log)
+
+
+@functools.cache
+def _needs_cluster(file: Path) -> bool:
+    return "pytest.mark.ray" in file.read_text("utf-8")
 
 
 @pytest.fixture(scope="session")
