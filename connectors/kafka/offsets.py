@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _PLAN_SECONDS: Final = 30.0
 _REQUEST_SECONDS: Final = 8.0
+_ENDING_SECONDS: Final = 2.0
+"""How long transactions that have been committed may take to be seen: who commits is told before readers see it."""
+_LOOK_SECONDS: Final = 0.05
 
 Fallback: TypeAlias = Literal["earliest", "latest"]
 
@@ -50,7 +54,10 @@ class KafkaOffsets:
 
     @classmethod
     def latest(cls) -> KafkaOffsets:
-        """Behind the newest record; before the first open transaction where committed records are read."""
+        """Behind the newest record; before the first open transaction where committed records are read.
+
+        As an end it waits, up to two seconds, for transactions that are just being committed.
+        """
         return cls("latest")
 
     @classmethod
@@ -200,7 +207,7 @@ async def _plan(
         await connected(admin.start(), connection)
         await connected(consumer.start(), connection)
         partitions = [TopicPartition(*one) for one in chosen.among(await _existing(admin))]
-        brokers = _Brokers(admin, consumer)
+        brokers = _Brokers(connection, admin, consumer)
         starts = await brokers.find(start, partitions)
         stops = {} if until is None else await brokers.find_ends(until, partitions)
         return [KafkaSplit(one.topic, one.partition, starts[one], stops.get(one)) for one in partitions]
@@ -228,6 +235,7 @@ async def _existing(admin: AIOKafkaAdminClient) -> dict[str, list[int]]:
 class _Brokers:
     """Finds offsets."""
 
+    connection: KafkaConnection
     admin: AIOKafkaAdminClient
     consumer: AIOKafkaConsumer
 
@@ -260,7 +268,33 @@ class _Brokers:
                 f"kafka: until has no offset for topic {unlisted[0].topic!r}, partition {unlisted[0].partition}: "
                 "list every partition that is read"
             )
-        return await self.find(wanted, partitions)
+        return await (self._settled(partitions) if wanted.kind == "latest" else self.find(wanted, partitions))
+
+    async def _settled(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The latest places, behind transactions that have just been committed; before one that stays open."""
+        arguments = self.connection.consumer_arguments()
+        ends = await self._edge("latest", partitions)
+        if arguments["isolation_level"] != "read_committed":
+            return ends
+        newest = await self._newest({**arguments, "isolation_level": "read_uncommitted"}, partitions)
+        give_up = time.monotonic() + _ENDING_SECONDS
+        while any(ends[one] < newest[one] for one in partitions) and time.monotonic() < give_up:
+            await asyncio.sleep(_LOOK_SECONDS)
+            ends = await self._edge("latest", partitions)
+        return ends
+
+    async def _newest(
+        self, arguments: Mapping[str, Any], partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Behind the newest records, committed or not."""
+        from aiokafka import AIOKafkaConsumer
+
+        consumer = AIOKafkaConsumer(**arguments)
+        try:
+            await connected(consumer.start(), self.connection)
+            return dict(await asyncio.wait_for(consumer.end_offsets(list(partitions)), _REQUEST_SECONDS))
+        finally:
+            await consumer.stop()
 
     async def _edge(self, kind: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         ask = self.consumer.beginning_offsets if kind == "earliest" else self.consumer.end_offsets

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import datetime
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from aiokafka import codec
+from aiokafka import AIOKafkaProducer, codec
 
-from penstock.connectors.kafka import KafkaOffsets, KafkaSource
+from penstock.connectors.kafka import KafkaOffsets, KafkaSource, offsets
 from penstock.connectors.kafka.columnar import PlainFetch
 from penstock.connectors.records.json_format import JsonFormat
 from penstock.connectors.records.raw import RawFormat
@@ -292,3 +294,33 @@ def test_goes_on_behind_a_restart_of_the_broker() -> None:
             rows += [row["v"] for row in take(reader).to_pylist()]
         reader.close()
         assert rows == numbers(0, 5)
+
+
+def test_what_is_just_being_committed_comes_before_the_end(
+    kafka: Kafka, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers, topic = kafka.bootstrap_servers, new_topic()
+    looked = asyncio.Event()
+    newest = offsets._Brokers._newest
+
+    async def look(*arguments: Any) -> Any:
+        found = await newest(*arguments)
+        loop.call_soon_threadsafe(looked.set)
+        return found
+
+    async def commit_behind_the_first_look() -> Any:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        async with AIOKafkaProducer(bootstrap_servers=servers, transactional_id=f"{topic}-tx") as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, b"a", partition=0)
+            planning = asyncio.create_task(asyncio.to_thread(source.splits, 1))
+            await looked.wait()
+            await producer.commit_transaction()
+            return await planning
+
+    loop: asyncio.AbstractEventLoop
+    monkeypatch.setattr(offsets._Brokers, "_newest", look)
+    source = KafkaSource(servers, topic, format=RAW, until=KafkaOffsets.latest())
+    [split] = asyncio.run(commit_behind_the_first_look())
+    assert [row["v"] for row in read(source, [split])] == [b"a"]
