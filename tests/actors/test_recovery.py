@@ -63,7 +63,7 @@ def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp
 
 
 def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_standby(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path, parallelism=1), "standby", rows=4000, rate=400)
+    job, updates = submit(environment(tmp_path, parallelism=1), "standby", rows=8000, rate=400)
     until_checkpoint(job)
     (standby,) = until(job, lambda info: len(info["standby_pids"]) == 1)["standby_pids"]
     kill(subtask_pids(until_checkpoint(job))[0])
@@ -72,7 +72,7 @@ def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_st
     info = until(job, lambda info: len(info["standby_pids"]) == 1)
     assert info["standby_pids"] != [standby]
     job.wait()
-    assert_exact(updates, 4000)
+    assert_exact(updates, 8000)
 
 
 def test_a_manager_that_was_replaced_stops_and_ends_its_processes(tmp_path: Path) -> None:
