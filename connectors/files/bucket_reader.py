@@ -37,7 +37,7 @@ Found: TypeAlias = "tuple[int, str, int]"
 
 
 def list_objects(url: str) -> list[Found]:
-    """Every object under a folder.
+    """Every object under a folder, and under those in it.
 
     Raises:
         OSError: there is no such bucket, or the storage refuses.
@@ -49,6 +49,17 @@ def list_objects(url: str) -> list[Found]:
         raise _unreadable(url, error) from None
     root = url[: len(url) - len(folder)].rstrip("/")
     return [_found(f"{root}/{entry['path']}", entry) for page in pages for entry in page]
+
+
+def list_folder(url: str) -> list[Found]:
+    """The objects in a folder, but not those of folders in it, which are not asked for; errors as of `list_objects`."""
+    try:
+        store, folder = locate(url)
+        entries = obstore.list_with_delimiter(store, f"{folder}/" if folder else None)["objects"]
+    except errors() as error:
+        raise _unreadable(url, error) from None
+    root = url[: len(url) - len(folder)].rstrip("/")
+    return [_found(f"{root}/{entry['path']}", entry) for entry in entries]
 
 
 def find_object(url: str) -> Found | None:

@@ -90,10 +90,10 @@ def find_files(place: str) -> list[FoundFile]:
 
 
 def _find_objects(place: str) -> list[FoundFile]:
-    from penstock.connectors.files.bucket_reader import find_object, list_objects
+    from penstock.connectors.files.bucket_reader import find_object, list_folder, list_objects
 
     if not is_pattern(place):
-        inside = [FoundFile(*entry) for entry in list_objects(place)]
+        inside = [FoundFile(*entry) for entry in list_folder(place)]
         files = [file for file in inside if _is_child(file.path, place)]
         if files:
             return files
