@@ -10,16 +10,17 @@ import secrets
 
 import pyarrow as pa
 
-from penstock.engine.clock import Clock, SystemClock
+from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
+from penstock.testing.connector_suite.any_sinks import AnySinkSuite
 from penstock.testing.connector_suite.copies import copied
 from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open, spread
-from penstock.testing.connector_suite.rows import Rows, as_table, difference, every, numbered_rows
-from penstock.testing.connector_suite.rules import DESCRIBE, FINISH, PICKLE, WRITER_CLOSE, obeying, require
+from penstock.testing.connector_suite.rows import as_table, difference, every
+from penstock.testing.connector_suite.rules import FINISH, WRITER_CLOSE, obeying, require
 
 
-class SinkSuite:
+class SinkSuite(AnySinkSuite[Sink]):
     """What every plain sink must keep where nothing fails. Subclass it, and give `sink` and `read_back`.
 
     Example:
@@ -29,28 +30,6 @@ class SinkSuite:
         ...     def read_back(self, sink):
         ...         return all_documents(sink.index)
     """
-
-    def sink(self) -> Sink:
-        """A sink that writes to an empty target, outside of this process's memory; a new target each time."""
-        raise NotImplementedError(f"{type(self).__name__}.sink() must build a sink with a target of its own")
-
-    def read_back(self, sink: Sink) -> Rows:
-        """All rows that a reader of the sink's target can see, as dicts or a table."""
-        raise NotImplementedError(f"{type(self).__name__}.read_back() must read the target")
-
-    def rows(self, first: int, count: int) -> pa.Table:
-        """Rows to write, `count` from number `first` on: no two alike, nor with one key if the sink has keys."""
-        return numbered_rows(first, count)
-
-    def clock(self) -> Clock:
-        """The clock of the jobs."""
-        return SystemClock()
-
-    def test_descriptions_are_picklable(self) -> None:
-        sink = self.sink()
-        require(type(copied(sink)) is type(sink), PICKLE, f"the copy of {type(sink).__name__} is another sink")
-        told = sink.describe()
-        require(isinstance(told, str) and told != "" and "\n" not in told, DESCRIBE, f"describe() gave {told!r}")
 
     def test_rows_are_seen_when_their_input_has_ended(self) -> None:
         rows, sink = self.rows(0, 12), self._prepared()

@@ -13,20 +13,18 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.connectors import Sink
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Operator, OperatorContext
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
+from penstock.testing.connector_suite.any_sinks import AnySinkSuite
 from penstock.testing.connector_suite.copies import copied
 from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open, spread
 from penstock.testing.connector_suite.jobs import check_repeating_sink_job
-from penstock.testing.connector_suite.rows import Rows, as_table, difference, numbered_rows, set_difference
+from penstock.testing.connector_suite.rows import as_table, difference, set_difference
 from penstock.testing.connector_suite.rules import (
     AT_LEAST_ONCE,
-    DESCRIBE,
-    PICKLE,
     VISIBLE,
     WRITER_CLOSE,
     obeying,
@@ -35,7 +33,7 @@ from penstock.testing.connector_suite.rules import (
 from penstock.testing.connector_suite.writing import NOWHERE, WITH_CHECKPOINTS
 
 
-class AtLeastOnceSinkSuite:
+class AtLeastOnceSinkSuite(AnySinkSuite[Sink]):
     """What every sink must keep that writes at least once. Subclass it, and give `sink` and `read_back`.
 
     Attributes:
@@ -52,28 +50,6 @@ class AtLeastOnceSinkSuite:
 
     seeds: Sequence[int] = (1, 2, 3)
     most_crashes: int = 15
-
-    def sink(self) -> Sink:
-        """A sink that writes to an empty target, outside of this process's memory; a new target each time."""
-        raise NotImplementedError(f"{type(self).__name__}.sink() must build a sink with a target of its own")
-
-    def read_back(self, sink: Sink) -> Rows:
-        """All rows that a reader of the sink's target can see, as dicts or a table."""
-        raise NotImplementedError(f"{type(self).__name__}.read_back() must read the target")
-
-    def rows(self, first: int, count: int) -> pa.Table:
-        """Rows to write, `count` from number `first` on: no two alike, nor with one key if the sink has keys."""
-        return numbered_rows(first, count)
-
-    def clock(self) -> Clock:
-        """The clock of the jobs."""
-        return SystemClock()
-
-    def test_descriptions_are_picklable(self) -> None:
-        sink = self.sink()
-        require(type(copied(sink)) is type(sink), PICKLE, f"the copy of {type(sink).__name__} is another sink")
-        told = sink.describe()
-        require(isinstance(told, str) and told != "" and "\n" not in told, DESCRIBE, f"describe() gave {told!r}")
 
     def test_rows_are_seen_when_their_checkpoint_is_complete(self) -> None:
         sink, rows = self._prepared(), self.rows(0, 12)

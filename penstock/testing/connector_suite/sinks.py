@@ -12,20 +12,17 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.connectors import TransactionalSink
-from penstock.testing.connector_suite.copies import copied
+from penstock.testing.connector_suite.any_sinks import AnySinkSuite
 from penstock.testing.connector_suite.crash_points import SimulatedCrash, leaving_things_open, spread
 from penstock.testing.connector_suite.jobs import check_sink_job
-from penstock.testing.connector_suite.rows import Rows, as_table, difference, every, numbered_rows, surplus
+from penstock.testing.connector_suite.rows import as_table, difference, every, surplus
 from penstock.testing.connector_suite.rules import (
     ABANDONED,
     COMMIT_AGAIN,
     COMMIT_ELSEWHERE,
     CRASH,
-    DESCRIBE,
     INVISIBLE,
-    PICKLE,
     RESUMED,
     SUCCESSOR,
     VISIBLE,
@@ -44,7 +41,7 @@ from penstock.testing.connector_suite.writing import (
 )
 
 
-class TransactionalSinkSuite:
+class TransactionalSinkSuite(AnySinkSuite[TransactionalSink]):
     """What every transactional sink must keep. Subclass it, and give `sink` and `read_back`.
 
     Attributes:
@@ -61,30 +58,6 @@ class TransactionalSinkSuite:
 
     seeds: Sequence[int] = (1, 2, 3)
     most_crashes: int = 15
-
-    def sink(self) -> TransactionalSink:
-        """A sink that writes to an empty target, outside of this process's memory; a new target each time."""
-        raise NotImplementedError(f"{type(self).__name__}.sink() must build a sink with a target of its own")
-
-    def read_back(self, sink: TransactionalSink) -> Rows:
-        """All rows that a reader of the sink's target can see, as dicts or a table; none before the first commit."""
-        raise NotImplementedError(f"{type(self).__name__}.read_back() must read the target")
-
-    def rows(self, first: int, count: int) -> pa.Table:
-        """Rows to write, `count` from number `first` on: no two alike, nor with one key if the sink has keys."""
-        return numbered_rows(first, count)
-
-    def clock(self) -> Clock:
-        """The clock of the jobs."""
-        return SystemClock()
-
-    # Descriptions
-
-    def test_descriptions_are_picklable(self) -> None:
-        sink = self.sink()
-        require(type(copied(sink)) is type(sink), PICKLE, f"the copy of {type(sink).__name__} is another sink")
-        told = sink.describe()
-        require(isinstance(told, str) and told != "" and "\n" not in told, DESCRIBE, f"describe() gave {told!r}")
 
     # Commits
 
