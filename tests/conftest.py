@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ import pytest
 from penstock.testing.services import S3, Kafka, Postgres, Redis, ServiceNotInstalledError
 
 _Service = TypeVar("_Service", Kafka, Postgres, Redis, S3)
+
+# A shell that runs the tests in the background makes them, and the programs that they start, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
