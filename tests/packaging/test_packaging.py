@@ -55,7 +55,7 @@ def source_files() -> set[str]:
         Path(folder, name).relative_to(ROOT).as_posix()
         for folder, _, names in os.walk(ROOT / "penstock", followlinks=True)
         for name in names
-        if Path(name).suffix in {".py", ".typed"}
+        if Path(name).suffix in {".py", ".pyi", ".typed"}
     }
 
 
@@ -71,7 +71,7 @@ def test_the_wheel_holds_every_module_as_a_real_file(wheels: dict[str, Path], or
             for member in archive.infolist()
             if not member.filename.split("/")[0].endswith(".dist-info")
         }
-    assert {"penstock/__init__.py", "penstock/py.typed", "penstock/engine/__init__.py"} <= set(members)
+    assert {"penstock/__init__.pyi", "penstock/py.typed", "penstock/engine/__init__.py"} <= set(members)
     assert set(members) == source_files()
     assert not [name for name, member in members.items() if stat.S_ISLNK(member.external_attr >> 16)]
 

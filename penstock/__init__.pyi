@@ -1,0 +1,201 @@
+"""The public names of Penstock, and where they are: `__init__.py` loads each when it is first used."""
+
+from .connectors.datagen import Choice, DataGenSource, EventTime, RandomFloat, RandomInt, Sequence, Zipf
+from .connectors.files.buckets import by_time
+from .connectors.files.rolling import Rolling
+from .connectors.files.sink import FileSink
+from .connectors.files.source import FileSource
+from .engine.aggregates import (
+    collect_list,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,  # noqa: A004 - read as penstock.max
+    mean,
+    min,  # noqa: A004 - read as penstock.min
+    stddev,
+    sum,  # noqa: A004 - read as penstock.sum
+)
+from .engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from .engine.api.keyed import KeyedStream
+from .engine.api.sinks import StreamSink
+from .engine.api.streams import DataStream
+from .engine.api.windowed import WindowedStream
+from .engine.connectors import LookupTable
+from .engine.errors import PenstockError, StateError
+from .engine.expressions import (
+    all_horizontal,
+    any_horizontal,
+    coalesce,
+    col,
+    concat_str,
+    lit,
+    max_horizontal,
+    mean_horizontal,
+    min_horizontal,
+    sum_horizontal,
+    when,
+)
+from .engine.functions import (
+    AsyncFunction,
+    BroadcastProcessFunction,
+    CoProcessFunction,
+    KeyedBatch,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessFunction,
+    ProcessWindowFunction,
+)
+from .engine.job import CollectResult, JobHandle, JobStatus
+from .engine.metrics import JobMetrics
+from .engine.operators.async_function import AsyncRetry
+from .engine.operators.iteration import Asynchronous, BulkSynchronous, StaleSynchronous
+from .engine.operators.joins.lookup_cache import LookupCache
+from .engine.operators.joins.lookup_tables import ArrowTable, DictTable
+from .engine.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    PickleSerializer,
+    ReducingStateDescriptor,
+    TtlUpdate,
+    TtlVisibility,
+    ValueStateDescriptor,
+    ttl,
+)
+from .engine.windows.assigners import cumulative, session, sliding, tumbling
+from .engine.windows.base import WindowAssigner
+from .engine.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, TimestampedRow
+from .engine.windows.general import global_windows
+from .engine.windows.trigger_base import OnMergeContext, Trigger, TriggerContext, TriggerResult
+from .engine.windows.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EndOfTimeTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+)
+from .engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from .engine.windows.windows import TimeWindow
+from .environment import StreamEnvironment
+from .recovery import checkpoints, exponential_delay, failure_rate, fixed_delay, no_restart
+
+__version__: str
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingStateDescriptor",
+    "ArrowTable",
+    "AsyncFunction",
+    "AsyncRetry",
+    "Asynchronous",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
+    "BulkSynchronous",
+    "Choice",
+    "CoProcessFunction",
+    "CollectResult",
+    "ConnectedStreams",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
+    "DataGenSource",
+    "DataStream",
+    "DeltaEvictor",
+    "DeltaTrigger",
+    "DictTable",
+    "EndOfTimeTrigger",
+    "EventTime",
+    "EventTimeTrigger",
+    "Evictor",
+    "FileSink",
+    "FileSource",
+    "JobHandle",
+    "JobMetrics",
+    "JobStatus",
+    "KeyedBatch",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "ListStateDescriptor",
+    "LookupCache",
+    "LookupTable",
+    "MapStateDescriptor",
+    "NeverTrigger",
+    "OnMergeContext",
+    "OutputTag",
+    "PenstockError",
+    "PickleSerializer",
+    "ProcessFunction",
+    "ProcessWindowFunction",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "RandomFloat",
+    "RandomInt",
+    "ReducingStateDescriptor",
+    "Rolling",
+    "Sequence",
+    "StaleSynchronous",
+    "StateError",
+    "StreamEnvironment",
+    "StreamSink",
+    "TimeEvictor",
+    "TimeWindow",
+    "TimestampedRow",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+    "TtlUpdate",
+    "TtlVisibility",
+    "ValueStateDescriptor",
+    "WatermarkGenerator",
+    "WatermarkOutput",
+    "WatermarkStrategy",
+    "WindowAssigner",
+    "WindowedStream",
+    "Zipf",
+    "all_horizontal",
+    "any_horizontal",
+    "by_time",
+    "checkpoints",
+    "coalesce",
+    "col",
+    "collect_list",
+    "concat_str",
+    "count",
+    "count_distinct",
+    "cumulative",
+    "exponential_delay",
+    "failure_rate",
+    "first",
+    "fixed_delay",
+    "global_windows",
+    "last",
+    "lit",
+    "max",
+    "max_horizontal",
+    "mean",
+    "mean_horizontal",
+    "min",
+    "min_horizontal",
+    "no_restart",
+    "session",
+    "sliding",
+    "stddev",
+    "sum",
+    "sum_horizontal",
+    "ttl",
+    "tumbling",
+    "when",
+]
