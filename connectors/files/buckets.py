@@ -30,7 +30,10 @@ _WHOLE_MINUTES_S: Final = 2 * 366 * 86_400
 """Since 1972 (in seconds since the epoch) all time zones are whole minutes from UTC."""
 _TIMES: Final = ("event", "processing")
 _NAME: Final = re.compile(r"(?:[^./\0][^/\0]*/)*[^./\0][^/\0]*")
-_LONGEST_NAME: Final = 512
+_MOST_BYTES: Final = 700
+"""Of a bucket: the key of an object in S3 has at most 1,024, with the sink's folder and the file's name."""
+_MOST_NAME_BYTES: Final = 255
+"""Of a folder's name, as file systems have it."""
 _FOR: Final = "file sink"
 
 
@@ -229,8 +232,18 @@ def split(assigner: BucketAssigner, batch: Batch, now_ms: int) -> Iterator[tuple
 
 def _check_names(names: pa.Array) -> None:
     for name in names.to_pylist():
-        if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        if not _NAME.fullmatch(name):
             raise RecordError(
-                f"{_FOR}: {name[:100]!r} cannot be a bucket: it must be the path of a folder within the directory, of "
-                f"at most {_LONGEST_NAME} characters, no part of which is empty or begins with a dot"
+                f"{_FOR}: {name[:100]!r} cannot be a bucket: it must be the path of a folder within the directory, no "
+                "part of which is empty or begins with a dot"
             )
+        if _is_too_long(name):
+            raise RecordError(
+                f"{_FOR}: {name[:100]!r}... cannot be a bucket: its path has more than {_MOST_BYTES} bytes, or a "
+                f"folder's name more than {_MOST_NAME_BYTES}, as UTF-8; shorten the values that it is made of"
+            )
+
+
+def _is_too_long(name: str) -> bool:
+    path = name.encode("utf-8")
+    return len(path) > _MOST_BYTES or any(len(part) > _MOST_NAME_BYTES for part in path.split(b"/"))

@@ -136,7 +136,9 @@ def test_a_function_chooses_the_folder(tmp_path: Path) -> None:
         (lambda rows: ["a//b"], "cannot be a bucket"),
         (lambda rows: [".hidden"], "cannot be a bucket"),
         (lambda rows: ["a/"], "cannot be a bucket"),
-        (lambda rows: ["x" * 1000], "cannot be a bucket"),
+        (lambda rows: ["/".join(["x" * 200] * 4)], "its path has more than 700 bytes"),
+        (lambda rows: ["a/" + "x" * 256], "a folder's name more than 255"),
+        (lambda rows: ["é" * 128], "a folder's name more than 255"),
         (lambda rows: [None], "without nulls"),
         (lambda rows: [1], "not int64"),
         (lambda rows: ["a", "b"], "gave 2 names for 1 rows"),
@@ -148,6 +150,20 @@ def test_a_folder_must_be_within_the_directory(
     writer = FileSink(tmp_path / "out", "json", bucket=function).open(_context())
     with pytest.raises(RecordError, match=message):
         writer.write(Batch(pa.record_batch({"i": [1]})))
+    writer.close()
+
+
+def test_the_longest_folders_can_be_made(tmp_path: Path) -> None:
+    longest = "/".join(["x" * 255, "é" * 127, "x" * 189])
+    assert len(longest.encode()) == 700
+    _write(FileSink(tmp_path, "json", bucket=lambda rows: [longest]), Batch(pa.record_batch({"i": [1]})))
+    assert _files(tmp_path) == [longest]
+
+
+def test_a_value_that_makes_too_long_a_name_is_refused_before_the_checkpoint(tmp_path: Path) -> None:
+    writer = FileSink(tmp_path, "json", partition_by=["k"]).open(_context())
+    with pytest.raises(RecordError, match=r"'k=xxx.* shorten the values that it is made of"):
+        writer.write(Batch(pa.record_batch({"k": ["x" * 300], "i": [1]})))
     writer.close()
 
 
