@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.connectors.http.client import Answer, ask, check_url, shown_url
+from penstock.connectors.http.client import Answer, ask, check_headers, check_url, shown_url
 from penstock.connectors.records.json_format import JsonFormat
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
@@ -55,7 +55,7 @@ class ElasticsearchSink(Sink):
         headers: of each request, such as `{"Authorization": "ApiKey ..."}`; never shown.
 
     Raises:
-        ConfigurationError: no such URL, no index or no id.
+        ConfigurationError: no such URL, a header that cannot be sent, no index or no id.
 
     Example:
         >>> ElasticsearchSink("http://localhost:9200", "clicks", id="user").describe()
@@ -69,6 +69,7 @@ class ElasticsearchSink(Sink):
 
     def __post_init__(self) -> None:
         check_url(self.url, ("http", "https"), _WHERE)
+        check_headers(self.headers, _WHERE)
         ids = (self.id,) if isinstance(self.id, str) else tuple(self.id)
         if not ids or not self.index:
             raise ConfigurationError(f"{_WHERE}: name an index, and at least one column for the id")

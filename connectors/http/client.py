@@ -6,6 +6,7 @@ The HTTP source and the Elasticsearch sink call it. No message shows user, passw
 from __future__ import annotations
 
 import http.client
+import re
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +21,9 @@ from penstock.engine.errors import ConfigurationError
 ANSWER_SECONDS: Final = 60.0
 """How long an answer may take from its first byte to its last."""
 _SHOWN: Final = 300
+_BLANK: Final = re.compile(r"[\x00-\x20\x7f]")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _CHUNK: Final = 1 << 20
 
 
@@ -44,12 +48,15 @@ class Answer:
 
 
 def check_url(url: str, schemes: Sequence[str], where: str) -> None:
-    """Refuse what is no URL with one of the schemes.
+    """Refuse what is no URL with one of the schemes; a fragment is no part of one.
 
     Raises:
         ConfigurationError: shows nothing of it, as it may hold a password.
     """
-    help_text = f"{where}: the url cannot be read; give {schemes[0]}://host:port/path, or {schemes[-1]}:// for TLS"
+    help_text = (
+        f"{where}: the url cannot be read; give {schemes[0]}://host:port/path, or {schemes[-1]}:// for TLS, with "
+        "blanks and special characters percent-encoded (urllib.parse.quote)"
+    )
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -57,6 +64,26 @@ def check_url(url: str, schemes: Sequence[str], where: str) -> None:
         raise ConfigurationError(help_text) from None
     if parts.scheme not in schemes or not host or parts.netloc.count("@") > 1:
         raise ConfigurationError(help_text)
+    # The libraries refuse these in words that show the query.
+    unsafe = _BLANK.search(url) or parts.fragment
+    if unsafe or ("http" in schemes and not (parts.path + parts.query).isascii()):
+        raise ConfigurationError(help_text)
+
+
+def check_headers(headers: Mapping[str, str], where: str) -> None:
+    """Refuse headers that cannot be sent.
+
+    Raises:
+        ConfigurationError: names the header, and shows no value, as it may be a password.
+    """
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise ConfigurationError(f"{where}: headers: a name is none that a header can have; give {{name: value}}")
+        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+            raise ConfigurationError(
+                f"{where}: the value of header {name!r} cannot be sent: it must be one line of text in Latin-1; take "
+                "off a newline at its end"
+            )
 
 
 def shown_url(url: str) -> str:

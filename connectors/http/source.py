@@ -14,7 +14,7 @@ import urllib.error
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from penstock.connectors.http.client import Answer, ask, check_url, open_url, shown_url
+from penstock.connectors.http.client import Answer, ask, check_headers, check_url, open_url, shown_url
 from penstock.connectors.records.format import RecordFormat
 from penstock.connectors.sockets.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.engine.connectors import ConnectorContext
@@ -46,7 +46,7 @@ class HttpSource(LiveSource):
         restore: "refuse" or "skip".
 
     Raises:
-        ConfigurationError: no such URL, or polls without a pause.
+        ConfigurationError: no such URL, a header that cannot be sent, or polls without a pause.
 
     Example:
         >>> from penstock.connectors.records import JsonFormat
@@ -64,6 +64,7 @@ class HttpSource(LiveSource):
         restore: Restore = "refuse",
     ) -> None:
         check_url(url, ("http", "https"), "http")
+        check_headers(headers or {}, "http")
         self._url, self._headers = url, dict(headers or {})
         self._poll = None if poll is None else parse_duration(poll, "poll") / 1000
         if self._poll == 0:
@@ -78,6 +79,8 @@ class HttpSource(LiveSource):
         except urllib.error.HTTPError as error:
             with error:
                 raise ConnectionError(Answer(error.code, {}, error.read()).shown) from None
+        except http.client.HTTPException as error:
+            raise ConnectionError(f"no answer of HTTP: {type(error).__name__}: {error}") from None
 
     def describe(self) -> str:
         return f"http({shown_url(self._url)})"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from penstock.connectors.http.client import check_url, shown_url
+from penstock.connectors.http.client import check_headers, check_url, shown_url
 from penstock.connectors.records.format import RecordFormat
 from penstock.connectors.sockets.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.engine.connectors import ConnectorContext
@@ -38,7 +38,7 @@ class WebSocketSource(LiveSource):
         restore: "refuse" or "skip".
 
     Raises:
-        ConfigurationError: no such URL.
+        ConfigurationError: no such URL, or a header that cannot be sent.
 
     Example:
         >>> from penstock.connectors.records import JsonFormat
@@ -55,12 +55,13 @@ class WebSocketSource(LiveSource):
         restore: Restore = "refuse",
     ) -> None:
         check_url(url, ("ws", "wss"), "websocket")
+        check_headers(headers or {}, "websocket")
         self._url, self._subscribe, self._headers = url, tuple(subscribe), dict(headers or {})
         super().__init__(format, restore, f"websocket {shown_url(url)}")
 
     def connect(self, context: ConnectorContext) -> Records:
         try:
-            from websockets.exceptions import WebSocketException
+            from websockets.exceptions import InvalidProxy, InvalidURI, WebSocketException
             from websockets.sync.client import connect
         except ImportError:
             raise ConfigurationError(
@@ -81,6 +82,10 @@ class WebSocketSource(LiveSource):
                 )
                 for message in self._subscribe:
                     connection.send(message)
+            except (InvalidURI, InvalidProxy) as error:
+                # Their texts are URLs with all that they hold.
+                which = "the proxy's url" if isinstance(error, InvalidProxy) else "the url"
+                raise ConnectionError(f"{which} cannot be used: {error.msg}") from None
             except WebSocketException as error:
                 raise ConnectionError(str(error)) from None
             return _Messages(connection, opened.pop_all())

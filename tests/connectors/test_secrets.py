@@ -84,6 +84,32 @@ def test_http_and_what_speaks_it(expect_silence: Any) -> None:
         expect_silence(lambda: IcebergSink("db.t", "lake", catalog).check(None))
 
 
+def test_urls_and_headers_that_cannot_be_sent(expect_silence: Any) -> None:
+    for value in (f"Bearer {SECRET}\n", f"Bearer \u20ac{SECRET}"):
+        headers = {"Authorization": value}
+        expect_silence(lambda headers=headers: HttpSource("http://h", format=RAW, headers=headers))
+        expect_silence(lambda headers=headers: ElasticsearchSink("http://h", "i", id="k", headers=headers))
+        expect_silence(lambda headers=headers: WebSocketSource("ws://h", format=RAW, headers=headers))
+    expect_silence(lambda: HttpSource("http://h", format=RAW, headers={f"Authorization: {SECRET}": ""}))
+    for query in (f"{QUOTED} ", f"{QUOTED}\u20ac", f"{QUOTED}\r\n", f"x#{QUOTED}"):
+        for poll in (None, "1s"):
+            expect_silence(
+                lambda query=query, poll=poll: open_reader(
+                    HttpSource(f"http://127.0.0.1:1/?key={query}", format=RAW, poll=poll)
+                )
+            )
+        expect_silence(
+            lambda query=query: ElasticsearchSink(f"http://127.0.0.1:1/?key={query}", "i", id="k").check(None)
+        )
+        expect_silence(lambda query=query: open_reader(WebSocketSource(f"ws://127.0.0.1:1/?key={query}", format=RAW)))
+
+
+def test_urls_that_the_library_of_web_sockets_refuses(expect_silence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expect_silence(lambda: open_reader(WebSocketSource(f"ws://{QUOTED}@127.0.0.1:1/?key={QUOTED}", format=RAW)))
+    monkeypatch.setenv("ws_proxy", f"http://app:{QUOTED}@127.0.0.1:1/path")
+    expect_silence(lambda: open_reader(WebSocketSource("ws://feed.example", format=RAW)))
+
+
 def test_a_table_in_a_bucket(bucket: str, expect_silence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     expect_silence(lambda: DeltaSink(f"{bucket}-which-is-not-there/table").check(None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler
 
@@ -145,6 +146,20 @@ def test_what_cannot_be_reached_is_said_without_secrets(poll: str | None) -> Non
         open_reader(HttpSource(url, format=TEXT, poll=poll))
 
 
+def test_a_server_that_speaks_no_http_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def speak() -> None:
+            with server.accept()[0] as connection:
+                connection.sendall(b"SSH-2.0-none\r\n")
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        with pytest.raises(ConnectionError, match=r"'read', subtask 0: http http://.*: no answer of HTTP: BadStatus"):
+            open_reader(HttpSource(f"http://127.0.0.1:{server.getsockname()[1]}", format=TEXT))
+        thread.join()
+
+
 def test_a_bad_record_has_its_number() -> None:
     with serve(lambda request: answer(request, b'{"n": 1}\n[')) as url:
         reader = open_reader(HttpSource(url, format=FORMAT))
@@ -154,9 +169,18 @@ def test_a_bad_record_has_its_number() -> None:
 
 
 def test_arguments_that_cannot_be_used() -> None:
-    for url in ("file:///etc/passwd", "ftp://h/x", "http://", "h", "http://a:s3cret@b@h"):
+    urls = ("file:///etc/passwd", "ftp://h/x", "http://", "h", "http://a:s3cret@b@h")
+    for url in (*urls, "http://h/?k=s3cret x", "http://h/s3cret\u20ac", "http://h/\ts3cret", "http://h/x#s3cret"):
         with pytest.raises(ConfigurationError, match="the url cannot be read; give http://") as caught:
             HttpSource(url, format=TEXT)
+        assert "s3cret" not in str(caught.value)
+    for headers, message in [
+        ({"Authorization": "s3cret\n"}, "http: the value of header 'Authorization' cannot be sent: .* a newline"),
+        ({"X-Number": 5}, "the value of header 'X-Number' cannot be sent"),
+        ({"Authorization: s3cret": ""}, "headers: a name is none that a header can have"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message) as caught:
+            HttpSource("http://h", format=TEXT, headers=headers)  # type: ignore[arg-type]
         assert "s3cret" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="poll must be"):
         HttpSource("http://h", format=TEXT, poll="0ms")
