@@ -43,6 +43,8 @@ _RECORD_OVERHEAD: Final = 40
 _HEADER_OVERHEAD: Final = 10
 """Bytes around a record's own, at the most."""
 _PIECE_BYTES: Final = 64 << 20
+_AGE_TAKEN: Final = 0.9
+"""Which part of the age that a topic takes a record may have: it is older by a checkpoint when it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +183,19 @@ def _check_taken(
     if facts.compacted and records.column("key").null_count:
         row = rows[pc.index(records.column("key").is_null(), True).as_py()]
         raise RecordError(f"{where} is compacted, and row {row} has no key: give key=")
-    if facts.max_ahead_ms is not None:
-        times = records.column("timestamp").to_numpy()
-        latest = int(times.argmax())
-        if times[latest] - now_ms > facts.max_ahead_ms:
-            raise RecordError(
-                f"{where}: the time of row {rows[latest]} is {times[latest] - now_ms:,} ms ahead of the clock; the "
-                f"topic's message.timestamp.after.max.ms is {facts.max_ahead_ms:,}: raise it, or give timestamp="
-            )
+    ahead = records.column("timestamp").to_numpy() - now_ms
+    latest, oldest = int(ahead.argmax()), int(ahead.argmin())
+    if facts.max_ahead_ms is not None and ahead[latest] > facts.max_ahead_ms:
+        raise RecordError(
+            f"{where}: the time of row {rows[latest]} is {ahead[latest]:,} ms ahead of the clock; the topic's "
+            f"message.timestamp.after.max.ms is {facts.max_ahead_ms:,}: raise it, or give timestamp="
+        )
+    if facts.max_behind_ms is not None and -ahead[oldest] > facts.max_behind_ms * _AGE_TAKEN:
+        raise RecordError(
+            f"{where}: the time of row {rows[oldest]} is {-ahead[oldest]:,} ms behind the clock; the topic's "
+            f"message.timestamp.before.max.ms is {facts.max_behind_ms:,}, of which a tenth is left for the time until "
+            "the commit: raise it, or give timestamp="
+        )
 
 
 def _partitions(

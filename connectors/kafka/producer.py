@@ -282,6 +282,7 @@ def may_pass(error: BaseException) -> bool:
         errors.TransactionalIdAuthorizationFailed,
         errors.ClusterAuthorizationFailedError,
         errors.MessageSizeTooLargeError,
+        errors.InvalidTimestampError,
     )
     return isinstance(cause, (OSError, TimeoutError, errors.KafkaError)) and not isinstance(cause, lasting)
 
@@ -319,6 +320,11 @@ def problem(error: BaseException, transactional_id: str | None) -> str:
         return (
             "a batch is larger than the topic takes; raise its max.message.bytes, or lower "
             "options={'max_batch_size': ...}"
+        )
+    if isinstance(error, errors.InvalidTimestampError):
+        return (
+            "the time of a record is farther from the clock than the topic takes; raise its "
+            "message.timestamp.before.max.ms or message.timestamp.after.max.ms"
         )
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         return "the brokers do not know the partition any more: the topic was deleted or made anew"

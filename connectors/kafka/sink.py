@@ -53,7 +53,9 @@ class KafkaSink(TransactionalSink):
         partition: a column with the number of the partition; where it is null, the partitioner chooses.
         headers: a column with a map from string to binary or string, or a list of struct<key, value>.
         timestamp: a column with a timestamp, or milliseconds as an integer; by default event time, or now if there is
-            none. Of these, columns that are not the format's are not part of the value.
+            none. Of these, columns that are not the format's are not part of the value. A time that the topic does not
+            take (`message.timestamp.before.max.ms`, of which a tenth is left for the time until the commit, and
+            `message.timestamp.after.max.ms`) is a `RecordError` before the checkpoint.
         partitioner: `"murmur2"` (by the key, as Kafka's clients do; without a key, by batches in turn),
             `"round-robin"`, or `"fixed"` (one partition for each subtask). Partitions that are added to a topic are
             used when the job starts again.

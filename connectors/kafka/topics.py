@@ -23,6 +23,8 @@ REQUEST_SECONDS: Final = 8.0
 _ALL_SECONDS: Final = 30.0
 _CLIENT_LIMIT: Final = 1 << 20
 """`max_request_size` of Kafka's producers where nobody sets it."""
+_ANY_TIME: Final = (1 << 63) - 1
+"""What the limits of records' times are where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class TopicFacts:
         limit_name: the setting that `max_bytes` is of.
         compacted: whether each record must have a key.
         max_ahead_ms: how far in the future a record's time may be, or None for any.
+        max_behind_ms: how far in the past, or None for any.
     """
 
     partitions: int
@@ -42,6 +45,7 @@ class TopicFacts:
     limit_name: str
     compacted: bool = False
     max_ahead_ms: int | None = None
+    max_behind_ms: int | None = None
 
 
 def ask(work: Coroutine[Any, Any, _T], patience: float = 0.0) -> _T:
@@ -164,15 +168,23 @@ def _facts(partitions: int, settings: Mapping[str, str] | None, connection: Kafk
     if settings is None:
         limit = int(connection.options.get("max_request_size", _CLIENT_LIMIT))
         return TopicFacts(partitions, limit, "options={'max_request_size': ...}")
-    ahead = settings.get("message.timestamp.after.max.ms")
-    own_time = settings.get("message.timestamp.type") != "LogAppendTime"
     return TopicFacts(
         partitions,
         int(settings["max.message.bytes"]),
         "the topic's max.message.bytes",
         compacted="compact" in settings.get("cleanup.policy", ""),
-        max_ahead_ms=int(ahead) if ahead is not None and own_time else None,
+        max_ahead_ms=_time_limit(settings, "after"),
+        max_behind_ms=_time_limit(settings, "before"),
     )
+
+
+def _time_limit(settings: Mapping[str, str], side: str) -> int | None:
+    """How far from the clock a record's time may be; before Kafka 4 one setting may stand for both sides."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return None
+    names = (f"message.timestamp.{side}.max.ms", "message.timestamp.difference.max.ms")
+    limits = (int(settings.get(name, _ANY_TIME)) for name in names)
+    return next((limit for limit in limits if limit != _ANY_TIME), None)
 
 
 class TopicCatalog:

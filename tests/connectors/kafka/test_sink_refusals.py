@@ -11,16 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from penstock.connectors.kafka import KafkaConnection, KafkaSink
-from penstock.connectors.kafka.topics import check_may_write
+from penstock.connectors.kafka.topics import _facts, check_may_write
 from penstock.connectors.records import JsonFormat
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, MissingColumnError, RecordError
 from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.test_refusals import sasl
 from tests.connectors.kafka.topics import produce
-from tests.connectors.kafka.written import RAW, context, prepared, rows, values
+from tests.connectors.kafka.written import CLOCK, RAW, context, prepared, rows, values
 
 NewTopic = Callable[..., str]
 NOWHERE = "127.0.0.1:1"
@@ -199,6 +200,60 @@ def test_records_that_a_topic_does_not_take_are_found_before_the_checkpoint(kafk
         writer.write(batch)
     assert writer.prepare(1) == []
     writer.close()
+
+
+def test_records_that_are_too_old_for_their_topic(kafka: Kafka, new_topic: NewTopic) -> None:
+    topic = f"{new_topic()}-young"
+    kafka.create_topic(topic, settings={"message.timestamp.before.max.ms": "1000000"})
+    sink = KafkaSink(kafka.bootstrap_servers, topic, format=RAW, timestamp="at", delivery_timeout="5min")
+    sink.prepare()
+    writer, now = sink.open(context("job/old")), CLOCK.now_ms()
+    writer.write(rows(1, 2, at=[now - 800_000, now]))
+    with pytest.raises(
+        RecordError, match=r"row 1 is 95\d,\d{3} ms behind the clock; .*before\.max\.ms is 1,000,000, of which a tenth"
+    ):
+        writer.write(rows(3, 4, at=[now, now - 950_000]))
+    committables = writer.prepare(1)
+    writer.close()
+    # What has grown too old since then fails at once, and goes on when the topic takes it.
+    for limit in ("1000", "1000000"):
+        set_limit = {"message.timestamp.before.max.ms": limit}
+        asyncio.run(_alter(kafka, topic, set_limit))
+        if limit == "1000":
+            with pytest.raises(
+                ConfigurationError, match=r"farther from the clock than the topic takes; raise its mess"
+            ):
+                sink.commit(committables, context("job/old"))
+    sink.commit(committables, context("job/old"))
+    assert values(kafka.bootstrap_servers, topic) == ["1", "2"]
+
+
+async def _alter(kafka: Kafka, topic: str, settings: dict[str, str]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    await admin.start()
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
+    await admin.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "ahead", "behind"),
+    [
+        ({}, None, None),
+        ({"after": "5", "before": "7"}, 5, 7),
+        ({"after": "5", "before": str(2**63 - 1)}, 5, None),
+        # Kafka 3.6 to 3.9 have all three, those before only the last.
+        ({"after": str(2**63 - 1), "before": str(2**63 - 1), "difference": "9"}, 9, 9),
+        ({"difference": "9"}, 9, 9),
+        ({"after": "5", "before": "7", "type": "LogAppendTime"}, None, None),
+    ],
+)
+def test_limits_of_times_in_all_versions_of_kafka(
+    settings: dict[str, str], ahead: int | None, behind: int | None
+) -> None:
+    spelled = {name if name == "type" else f"{name}.max.ms": value for name, value in settings.items()}
+    given = {f"message.timestamp.{name}": value for name, value in spelled.items()}
+    facts = _facts(1, {"max.message.bytes": "1", **given}, KafkaConnection.of(NOWHERE))
+    assert (facts.max_ahead_ms, facts.max_behind_ms) == (ahead, behind)
 
 
 def test_where_settings_may_not_be_seen_the_limit_is_the_clients(
