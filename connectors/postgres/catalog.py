@@ -33,6 +33,10 @@ _UNIQUE: Final = """
           AND attrelid = indrelid AND attnum = number
     GROUP BY indexrelid, indisprimary
 """
+_SESSION: Final = """
+    SELECT current_database(), current_user, has_database_privilege(current_database(), 'TEMP'),
+           current_setting('transaction_read_only')
+"""
 _TABLES: Final = """
     SELECT CASE WHEN pg_table_is_visible(oid) THEN relname ELSE relnamespace::regnamespace || '.' || relname END
     FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -93,7 +97,33 @@ def read_table(connection: Postgres, name: str) -> Table:
     }
     indexes = connection.execute(_UNIQUE, [quoted]).fetchall()
     primary = next((tuple(names) for names, is_primary in indexes if is_primary), ())
-    return Table(columns, primary, [frozenset(names) for names, _ in indexes])
+    encoding = connection.info.parameter_status("server_encoding") or "UTF8"
+    return Table(columns, primary, [frozenset(names) for names, _ in indexes], encoding)
+
+
+def table_exists(connection: Postgres, name: str) -> bool:
+    """Whether there is a table `name` (`table` or `schema.table`)."""
+    row = connection.execute("SELECT to_regclass(%s)", [identifier(name).as_string(connection)]).fetchone()
+    return row is not None and row[0] is not None
+
+
+def check_takes_commits(connection: Postgres) -> None:
+    """Refuse a server that takes no writes, and a user that may make no temporary tables.
+
+    Raises:
+        ConfigurationError: names the user and the database.
+    """
+    (database, user, may_stage, read_only) = connection.execute(_SESSION).fetchone() or ("", "", True, "off")
+    if read_only == "on":
+        raise ConfigurationError(
+            f"postgres: user {user!r} may only read in database {database!r}, by read-only transactions; give the dsn "
+            "of the primary, or ALTER ROLE ... SET default_transaction_read_only = off"
+        )
+    if not may_stage:
+        raise ConfigurationError(
+            f"postgres: user {user!r} may make no temporary tables in database {database!r}, which commits need; GRANT "
+            "TEMPORARY ON DATABASE"
+        )
 
 
 def check_privileges(connection: Postgres, name: str, wanted: Sequence[str]) -> None:

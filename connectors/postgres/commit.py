@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from penstock.connectors.postgres.catalog import table_exists
 from penstock.connectors.postgres.connection import identifier
 from penstock.connectors.postgres.encoding import copy_text
 from penstock.engine.connectors import Committable
@@ -48,10 +49,12 @@ class Target:
 
 
 def create_markers(connection: Postgres, markers: str) -> None:
-    """Make the marker table, unless it is there. Safe where several jobs do so at once."""
+    """Make the marker table, unless it is there, which takes no right to. Safe where several jobs do so at once."""
     from psycopg import sql
 
     connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"penstock {markers}"])
+    if table_exists(connection, markers):
+        return
     connection.execute(
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (writer text PRIMARY KEY, checkpoint bigint NOT NULL, "

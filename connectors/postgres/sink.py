@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.postgres.catalog import Column, Table, check_privileges, read_table
+from penstock.connectors.postgres.catalog import (
+    Column,
+    Table,
+    check_privileges,
+    check_takes_commits,
+    read_table,
+    table_exists,
+)
 from penstock.connectors.postgres.commit import DELETED, Target, apply, create_markers, last_of_each_key
 from penstock.connectors.postgres.connection import (
     ask,
@@ -65,10 +72,10 @@ class PostgresSink(TransactionalSink):
     insert and 2 update-after upsert, 3 delete deletes the row with the key, 1 update-before is left out. `append`
     refuses the kinds 1 to 3.
 
-    The user needs the rights to create temporary tables, to read and write the table (to delete only if rows are), and,
-    the first time, to create the marker table. It has a row for each subtask of each attempt of a job, for ever;
-    rows of jobs that have ended, and that no savepoint will be restored from, may be deleted (`updated` has the time of
-    the last commit).
+    The user needs the rights to create temporary tables, to read and write the table (to delete only if rows are) and
+    the marker table, and, the first time, to create that. It has a row for each subtask of each attempt of a job, for
+    ever; rows of jobs that have ended, and that no savepoint will be restored from, may be deleted (`updated` has the
+    time of the last commit).
 
     Args:
         dsn: `postgresql://user:password@host:port/database`, or `host=... dbname=...`; never shown.
@@ -109,6 +116,9 @@ class PostgresSink(TransactionalSink):
         def look(connection: Postgres) -> None:
             table = self._read_table(connection)
             check_privileges(connection, self.table, ["INSERT"] + ["SELECT", "UPDATE"] * (self.mode == "upsert"))
+            check_takes_commits(connection)
+            if table_exists(connection, self.markers):
+                check_privileges(connection, self.markers, ["SELECT", "INSERT", "UPDATE"])
             if schema is not None:
                 _check_columns(table, self._keys_in(table), schema, self.table)
 

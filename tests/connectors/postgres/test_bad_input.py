@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.connectors.postgres import PostgresLookup, PostgresSink, PostgresSource
-from penstock.engine.errors import PenstockError, RecordError
+from penstock.engine.errors import ConfigurationError, PenstockError, RecordError
 from tests.connectors.postgres.tables import Database, context, rows
 
 LARGE = 50 << 20
@@ -93,6 +93,8 @@ def test_a_server_that_takes_no_writes(database: Database) -> None:
     database.run(f"ALTER ROLE {user} SET default_transaction_read_only = on")
     dsn = f"postgresql://{user}:guest@{database.postgres.host}:{database.postgres.port}/postgres"
     sink = PostgresSink(dsn, table, markers=markers)
+    with pytest.raises(ConfigurationError, match=f"user '{user}' may only read in database"):
+        sink.check(None)
     with pytest.raises((PenstockError, ConnectionError), match="read-only transaction"):  # noqa: PT012
         sink.prepare()
         writer = sink.open(context())

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -141,11 +142,28 @@ def test_a_user_without_the_right_to_write(database: Database) -> None:
         sink.prepare()
     # Deleting takes a right of its own only where a row is deleted.
     PostgresSink(database.dsn, table, markers=sink.markers).prepare()
+    with pytest.raises(ConfigurationError, match=f"user '{user}' may not SELECT on table '{sink.markers}'; GRANT it"):
+        sink.check(ROWS)
     database.run(f"GRANT SELECT, INSERT, UPDATE ON {sink.markers} TO {user}")
+    sink.check(ROWS)
+    sink.prepare()
     writer = sink.open(context())
     writer.write(rows({"k": [1], "v": ["a"]}))
     sink.commit(writer.prepare(1), context())
     assert database.ask(f"SELECT * FROM {table}") == [(1, "a")]
+
+
+def test_a_user_without_the_right_to_temporary_tables(database: Database) -> None:
+    other, user = database.new_name("d"), database.new_name("guest")
+    database.run(f"CREATE DATABASE {other}")
+    database.run(f"REVOKE TEMPORARY ON DATABASE {other} FROM PUBLIC")
+    database.run(f"CREATE ROLE {user} LOGIN PASSWORD 'guest'")
+    with psycopg.connect(f"{database.dsn.rpartition('/')[0]}/{other}", autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (k bigint primary key, v text)")
+        connection.execute("GRANT SELECT, INSERT, UPDATE ON t TO public")
+    dsn = f"postgresql://{user}:guest@{database.postgres.host}:{database.postgres.port}/{other}"
+    with pytest.raises(ConfigurationError, match=f"user '{user}' may make no temporary tables in database '{other}'"):
+        PostgresSink(dsn, "t").check(ROWS)
 
 
 @pytest.mark.parametrize(
