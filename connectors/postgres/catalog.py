@@ -70,11 +70,13 @@ class Table:
         columns: by name, in order.
         primary_key: its columns, empty without one.
         unique: the columns of each unique index that covers all rows, the primary key's among them.
+        encoding: of texts in the database, such as `UTF8` or `LATIN1`.
     """
 
     columns: Mapping[str, Column]
     primary_key: tuple[str, ...]
     unique: Sequence[frozenset[str]]
+    encoding: str = "UTF8"
 
 
 def read_table(connection: Postgres, name: str) -> Table:

@@ -70,7 +70,7 @@ def shown_dsn(dsn: str) -> str:
 
 
 def connect(dsn: str, where: str) -> Postgres:
-    """A connection that sees times in UTC.
+    """A connection that sees times in UTC and texts in UTF-8, whatever the dsn, the environment and the database say.
 
     Args:
         where: who connects, for messages.
@@ -81,7 +81,7 @@ def connect(dsn: str, where: str) -> Postgres:
     """
     import psycopg
 
-    parameters = {**_DEFAULTS, **parse_dsn(dsn)}
+    parameters = {**_DEFAULTS, **parse_dsn(dsn), "client_encoding": "utf8"}
     try:
         connection = psycopg.connect(**parameters)
     except psycopg.Error as error:

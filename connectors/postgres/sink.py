@@ -60,12 +60,13 @@ class PostgresSink(TransactionalSink):
     one transaction when its own input ends; a job that fails may leave those of the subtasks that had finished, and
     writes them again when it is started again, which changes nothing where rows are upserted.
 
-    Rows go to the columns of their names; other columns of the table take their defaults, or are left as they are
-    where the row is there already. Nothing is rounded or cut: a value that its column cannot hold is a `RecordError`
-    before the checkpoint, and so is a null where the table takes none, or in a key. Constraints of other kinds (check,
-    foreign key, unique indexes that are not the key) are found by the commit, which fails until the table takes the
-    rows. Times are those of the years 1 to 9999; `json`, `jsonb` and `uuid` take text; `numeric` takes decimals and
-    integers.
+    Rows go to the columns of their names, the same for all rows; other columns of the table take their defaults, or are
+    left as they are where the row is there already. Nothing is rounded or cut: a value that its column cannot hold is a
+    `RecordError` before the checkpoint, and so is a null where the table takes none, or in a key. Constraints of other
+    kinds (check, foreign key, unique indexes that are not the key) are found by the commit, which fails until the table
+    takes the rows. Times are those of the years 1 to 9999; `json`, `jsonb` and `uuid` take text; `numeric` takes
+    decimals and integers. In a database of another encoding than UTF8, a text that it cannot hold is refused too (where
+    it is EUC_TW or MULE_INTERNAL, by the commit).
 
     In `upsert` mode the last row with a key counts; rows of one key must come from one subtask to have an order, as
     they do behind `key_by(...).aggregate(...)` with the same parallelism. Changelog row kinds, as Flink numbers them: 0
@@ -259,7 +260,7 @@ class _PostgresWriter(TransactionalWriter):
 
     def _fit(self, name: str, array: pa.Array, column: Column, deleted: pa.BooleanArray) -> pa.Array:
         where = f"{self._where}, column {name!r}"
-        fitted = fit_column(array, column.type, where)
+        fitted = fit_column(array, column.type, where, self._table.encoding)
         missing = pc.is_null(fitted)
         if name in self._keys:
             if fitted.null_count:

@@ -7,6 +7,7 @@ committed. The source and the lookup table take the types of their columns from 
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import re
 from dataclasses import dataclass
@@ -26,6 +27,23 @@ _TYPE_NAME: Final = re.compile(r"([a-z_ ]+?)(?:\((\d+)(?:,(-?\d+))?\))?( with(?:
 _UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _MOST_DIGITS: Final = 38
 _MOST_DIGITS_256: Final = 76
+_LARGE_NUMBER: Final = re.compile(r"\d[eE]|\d{1000}")
+"""What any JSON has in which a number may have too many digits."""
+_MOST_BEFORE_POINT: Final = 131_072
+_MOST_BEHIND_POINT: Final = 16_383
+"""Digits of any `numeric`, and so of a number in `jsonb`; source: PostgreSQL's documentation, "Numeric Types"."""
+_CODECS: Final = {
+    **{f"LATIN{n}": f"iso8859-{part}" for n, part in enumerate((1, 2, 3, 4, 9, 10, 13, 14, 15, 16), 1)},
+    **{f"ISO_8859_{part}": f"iso8859-{part}" for part in range(5, 9)},
+    **{f"WIN{page}": f"cp{page}" for page in (866, 874, *range(1250, 1259))},
+    "KOI8R": "koi8-r",
+    "KOI8U": "koi8-u",
+    "EUC_CN": "gb2312",
+    "EUC_JIS_2004": "euc-jis-2004",
+    "EUC_JP": "euc-jp",
+    "EUC_KR": "euc-kr",
+}
+"""Python's names of the encodings of databases that cannot hold every text."""
 
 _SIMPLE: Final = {
     "boolean": pa.bool_(),
@@ -149,12 +167,13 @@ _FAMILIES: Final = (
 )  # fmt: skip
 
 
-def fit_column(array: pa.Array, column: PostgresType, where: str) -> pa.Array:
+def fit_column(array: pa.Array, column: PostgresType, where: str, encoding: str = "UTF8") -> pa.Array:
     """The values as the column holds them: nothing is rounded, cut or left for the server to refuse.
 
     Args:
         array: of a type that `check_fits` lets pass.
         where: operator and column, for messages.
+        encoding: the database's, by the server's name.
 
     Raises:
         RecordError: a value that the column cannot hold.
@@ -163,7 +182,7 @@ def fit_column(array: pa.Array, column: PostgresType, where: str) -> pa.Array:
         lists = array.cast(pa.large_list(array.type.value_type)) if not pa.types.is_null(array.type) else None
         if lists is None:
             return pa.nulls(len(array), pa.list_(fit_column(pa.nulls(0), column.element, where).type))
-        values = fit_column(lists.flatten(), column.element, where)
+        values = fit_column(lists.flatten(), column.element, where, encoding)
         return _lists_of(lists, values)
     target = _target(array.type, column)
     try:
@@ -173,7 +192,7 @@ def fit_column(array: pa.Array, column: PostgresType, where: str) -> pa.Array:
             f"{where}: a value does not fit the table's {column.name}: {' '.join(str(error).split())}; correct it "
             "before the sink, or alter the table"
         ) from error
-    _check_values(fitted, column, where)
+    _check_values(fitted, column, where, encoding)
     return fitted
 
 
@@ -205,13 +224,27 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array if array.type == target else array.cast(target)
 
 
-def _check_values(array: pa.Array, column: PostgresType, where: str) -> None:
+def _check_values(array: pa.Array, column: PostgresType, where: str, encoding: str) -> None:
     if _is_text(array.type):
-        _check_text(array, column, where)
+        _check_text(array, column, where, encoding)
+    elif pa.types.is_decimal(array.type):
+        _check_digits(array, column, where)
     elif pa.types.is_date(array.type):
         _check_range(array.cast(pa.int32()), _FIRST_DAY, _LAST_DAY, where)
     elif pa.types.is_timestamp(array.type):
         _check_range(array.cast(pa.int64()), _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, where)
+
+
+def _check_digits(numbers: pa.Array, column: PostgresType, where: str) -> None:
+    """Refuse numbers with more digits before the point than a column has that no type of Arrow's is as wide as."""
+    if column.length is None or column.length <= _MOST_DIGITS:
+        return
+    most = column.length - column.scale
+    if any(end and end.adjusted() >= most for end in pc.min_max(numbers).as_py().values()):
+        raise RecordError(
+            f"{where}: a number has more than {most} digits before the point, and does not fit the table's "
+            f"numeric({column.length},{column.scale}); correct it before the sink, or alter the table"
+        )
 
 
 def _check_range(numbers: pa.Array, first: int, last: int, where: str) -> None:
@@ -220,7 +253,10 @@ def _check_range(numbers: pa.Array, first: int, last: int, where: str) -> None:
         raise RecordError(f"{where}: a time is not within the years 1 to 9999; correct it before the sink")
 
 
-def _check_text(array: pa.Array, column: PostgresType, where: str) -> None:
+def _check_text(array: pa.Array, column: PostgresType, where: str, encoding: str) -> None:
+    if encoding in _CODECS:
+        beyond_ascii = array.filter(pc.invert(pc.string_is_ascii(array)))
+        _check_encodable("".join(beyond_ascii.to_pylist()), encoding, where)
     if pc.any(pc.match_substring(array, "\0")).as_py():
         raise RecordError(f"{where}: a text has a zero character, which PostgreSQL cannot store; remove it before")
     if column.length is not None:
@@ -235,15 +271,17 @@ def _check_text(array: pa.Array, column: PostgresType, where: str) -> None:
     if column.name in ("json", "jsonb"):
         for place, text in enumerate(array.to_pylist()):
             if text is not None:
-                _check_json(text, f"{where}, row {place} of the batch")
+                _check_json(text, column.name, f"{where}, row {place} of the batch", encoding)
 
 
-def _check_json(text: str, where: str) -> None:
+def _check_json(text: str, kind: str, where: str, encoding: str) -> None:
     def no_number(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is no JSON")
 
+    # What numbers become does not matter; Python's own have limits that the server has not, and the other way round.
+    number = (_check_numeric if kind == "jsonb" else len) if _LARGE_NUMBER.search(text) else None
     try:
-        value = json.loads(text, parse_constant=no_number)
+        value = json.loads(text, parse_constant=no_number, parse_int=number, parse_float=number)
         # The server refuses half of a surrogate pair, and zero characters.
         ascii_text = json.dumps(value, ensure_ascii=False)
         ascii_text.encode("utf-8")
@@ -251,6 +289,33 @@ def _check_json(text: str, where: str) -> None:
         raise RecordError(f"{where}: the text is no JSON that PostgreSQL takes: {error}") from None
     if "\\u0000" in ascii_text:
         raise RecordError(f"{where}: the JSON has a zero character, which PostgreSQL cannot store")
+    if kind == "jsonb":
+        # Its texts are stored without escapes.
+        _check_encodable(ascii_text, encoding, where)
+
+
+def _check_numeric(text: str) -> int:
+    """Refuse a number of JSON that `numeric` cannot hold; what it returns means nothing."""
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError("a number is beyond those of numeric") from None
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or -exponent > _MOST_BEHIND_POINT or number.adjusted() >= _MOST_BEFORE_POINT:
+        raise ValueError(
+            f"a number has more than {_MOST_BEFORE_POINT:,} digits before the point or {_MOST_BEHIND_POINT:,} behind it"
+        )
+    return 0
+
+
+def _check_encodable(text: str, encoding: str, where: str) -> None:
+    try:
+        text.encode(_CODECS.get(encoding, "utf-8"))
+    except UnicodeEncodeError as error:
+        raise RecordError(
+            f"{where}: a text has the character {text[error.start]!r}, which the database cannot hold in its encoding "
+            f"{encoding}; remove it before the sink, or use a database with the encoding UTF8"
+        ) from None
 
 
 def to_array(values: list[Any], kind: pa.DataType, where: str) -> pa.Array:

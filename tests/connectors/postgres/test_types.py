@@ -8,6 +8,7 @@ import json
 import math
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -121,6 +122,9 @@ def _comparable(name: str, value: Any) -> Any:
         ("bigint", pa.array([2**63], pa.uint64()), "does not fit the table's bigint"),
         ("numeric(4,2)", pa.array([100], pa.int64()), "does not fit the table's numeric"),
         ("numeric(4,2)", pa.array([decimal.Decimal("100.00")]), "does not fit the table's numeric"),
+        ("numeric(40,38)", pa.array([decimal.Decimal("-123.4")]), "more than 2 digits before the point"),
+        ("numeric(40,38)", pa.array([100], pa.int64()), "more than 2 digits before the point"),
+        ("numeric(39,30)[]", pa.array([[1, 10**9]], pa.list_(pa.int64())), "more than 9 digits before the point"),
         ("text", pa.array(["a\0b"]), "zero character"),
         ("text[]", pa.array([["a", "\0"]]), "zero character"),
         ("varchar(2)", pa.array(["abc"]), r"3 characters does not fit .*varying\(2\)"),
@@ -129,6 +133,8 @@ def _comparable(name: str, value: Any) -> Any:
         ("json", pa.array(["NaN"]), "NaN is no JSON"),
         ("jsonb", pa.array(['"\\ud800"']), "no JSON that PostgreSQL takes"),
         ("jsonb", pa.array(['"\\u0000"']), "zero character"),
+        ("jsonb", pa.array(["[1e400000]"]), "131,072 digits before the point"),
+        ("jsonb", pa.array(["1e999999999999999999999"]), "no JSON that PostgreSQL takes: a number"),
         ("timestamp", pa.array([2**62], pa.timestamp("us")), "years 1 to 9999"),
         ("date", pa.array([-(2**30)], pa.date32()), "years 1 to 9999"),
         ("timestamp", pa.array([1], pa.timestamp("ns")), "does not fit the table's timestamp"),
@@ -144,6 +150,63 @@ def test_a_value_that_the_table_cannot_hold_fails_before_the_checkpoint(
     sink.check(batch.schema)
     with pytest.raises(RecordError, match=rf"operator 'out', subtask 0: postgres sink, column 'v'.*{message}"):
         sink.open(context()).write(Batch(batch))
+
+
+NUMBERS = ["9" * 131_072, "9" * 131_073, "1e131071", "1e131072", "-12.5e131070", "-12.5e131071", "0.00e-16381"]
+NUMBERS += ["1e-16383", "1e-16384", "0e-16384", "1.5e-16382", "1.5e-16383", f"0.{'1' * 16_383}", f"0.{'1' * 16_384}"]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number if len(number) < 20 else f"{len(number)} digits")
+def test_numbers_in_json_that_are_refused_are_those_that_the_server_refuses(database: Database, number: str) -> None:
+    table = database.create("k serial primary key, v jsonb, w json")
+    sink = PostgresSink(database.dsn, table, mode="append")
+    writer = sink.open(context())
+    writer.write(Batch(pa.record_batch({"v": ["1"], "w": [f'{{"a": {number}}}']})))
+    try:
+        database.connection.execute("SELECT %s::jsonb", [number])
+    except psycopg.DataError:
+        with pytest.raises(RecordError, match="v', row 0 of the batch: the text is no JSON that PostgreSQL takes"):
+            writer.write(Batch(pa.record_batch({"v": [number], "w": ["1"]})))
+    else:
+        writer.write(Batch(pa.record_batch({"v": [number], "w": ["1"]})))
+    writer.close()
+
+
+@pytest.fixture(scope="module")
+def latin_dsn(database: Database) -> str:
+    """Of a database that cannot hold every text."""
+    name = database.new_name("latin")
+    database.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    return f"{database.dsn.rpartition('/')[0]}/{name}"
+
+
+def test_texts_are_the_same_in_a_database_of_another_encoding(latin_dsn: str) -> None:
+    with psycopg.connect(latin_dsn, autocommit=True, client_encoding="utf8") as connection:
+        connection.execute("CREATE TABLE t (k text PRIMARY KEY, v jsonb)")
+        sink = PostgresSink(f"{latin_dsn}?client_encoding=latin1", "t")
+        sink.prepare()
+        writer = sink.open(context())
+        writer.write(Batch(pa.record_batch({"k": ["\u00e9", "e"], "v": ['"\\u00e9"', None]})))
+        sink.commit(writer.prepare(1), context())
+        assert connection.execute("SELECT k, v FROM t ORDER BY k").fetchall() == [("e", None), ("\u00e9", "\u00e9")]
+    source = PostgresSource(latin_dsn, "t", column="k", start_after="e")
+    assert read_table(source).to_pylist() == [{"k": "\u00e9", "v": '"\u00e9"'}]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("text", "a\u20ac"), ("text[]", ["a", "\u20ac"]), ("jsonb", '"\\u20ac"'), ("json", '"\u20ac"')],
+)
+def test_a_text_that_the_database_cannot_hold_fails_before_the_checkpoint(
+    latin_dsn: str, column: str, value: Any
+) -> None:
+    with psycopg.connect(latin_dsn, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS u")
+        connection.execute(f"CREATE TABLE u (v {column})")  # type: ignore[arg-type]
+    writer = PostgresSink(latin_dsn, "u", mode="append").open(context())
+    with pytest.raises(RecordError, match=r"column 'v'.*: a text has the character '\u20ac', .*its encoding LATIN1"):
+        writer.write(Batch(pa.record_batch({"v": [value]})))
+    writer.close()
 
 
 @pytest.mark.parametrize(
