@@ -230,6 +230,7 @@ class _PostgresWriter(TransactionalWriter):
         # Of this attempt alone: one that starts again may have other rows for a checkpoint of the same number.
         self._writer = f"{context.identity or 'unknown'}/{context.subtask}/{secrets.token_hex(8)}"
         self._schema: pa.Schema | None = None
+        self._columns: pa.Schema | None = None
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: Batch) -> None:
@@ -244,9 +245,24 @@ class _PostgresWriter(TransactionalWriter):
             for name in batch.data.schema.names
         }
         rows = pa.RecordBatch.from_arrays([*columns.values(), deleted], [*columns, DELETED])
+        self._check_same(rows.schema)
         if batch.kinds is not None:
             rows = rows.filter(pc.not_equal(batch.kinds, _UPDATE_BEFORE))
         self._batches.append(rows)
+
+    def _check_same(self, columns: pa.Schema) -> None:
+        """Refuse rows with other columns than the first: one statement brings in all of a writer's."""
+        if self._columns is None:
+            self._columns = columns
+        elif not columns.equals(self._columns):
+            first, these = (
+                ", ".join(f"{one.name} {one.type}" for one in some if one.name != DELETED)
+                for some in (self._columns, columns)
+            )
+            raise RecordError(
+                f"{self._where}: table {self._name!r}: the first rows had the columns {first}, and these have {these}; "
+                "all must have the same: declare `returns=` on the function that makes these rows"
+            )
 
     def _deleted(self, batch: Batch) -> pa.BooleanArray:
         if batch.kinds is None:

@@ -121,6 +121,20 @@ def test_rows_that_no_plan_knew_are_checked_as_they_come(database: Database) -> 
         sink.open(context()).write(rows({"k": [1], "w": [2]}))
 
 
+def test_rows_with_other_columns_than_those_before(database: Database) -> None:
+    table = database.create("k bigint primary key, v text, n numeric")
+    sink = PostgresSink(database.dsn, table)
+    for other in ({"k": [2]}, {"v": ["b"], "k": [2]}):
+        writer = sink.open(context())
+        writer.write(rows({"k": [1], "v": ["a"]}))
+        writer.write(rows({"k": pa.array([1], pa.int16()), "v": ["a"]}))
+        with pytest.raises(
+            RecordError, match=f"'out', subtask 0: .*'{table}': the first rows had the columns k int64, v string, and"
+        ):
+            writer.write(rows(other))
+        writer.close()
+
+
 def test_a_null_key_and_a_deletion_that_is_appended(database: Database) -> None:
     table = database.create("k bigint unique, v int")
     with pytest.raises(RecordError, match="column 'k': a key is null"):
