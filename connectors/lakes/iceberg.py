@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ _MARKER: Final = "penstock.checkpoint."
 """Begins the keys of snapshot summaries that say up to which checkpoint a writer's rows are in the table."""
 _ANSWER_SECONDS: Final = 8.0
 _ATTEMPTS: Final = 20
+_SHORTEST_SECRET: Final = 6
 _TIME_TRANSFORMS: Final = ("year", "month", "day", "hour")
 _HOUR_US: Final = 3_600_000_000
 
@@ -116,14 +118,15 @@ class IcebergSink(TransactionalSink):
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.utils.config import Config
 
+        used: dict[str, object] = dict(self.properties)
         try:
-            configured = Config().get_catalog_config(self.catalog) or {}
-            _await_answer(str(self.properties.get("uri") or configured.get("uri") or ""))
+            used = {**(Config().get_catalog_config(self.catalog) or {}), **self.properties}
+            _await_answer(str(used.get("uri") or ""))
             catalog = load_catalog(self.catalog, **dict(self.properties))
         except Exception as error:  # each kind of catalog raises its own
             raise ConfigurationError(
-                f"{self._name}: catalog {self.catalog!r} cannot be opened: {reason(error)}; check pyiceberg's "
-                "configuration and the sink's properties"
+                f"{self._name}: catalog {self.catalog!r} cannot be opened: {_hide(used, reason(error))}; check "
+                "pyiceberg's configuration and the sink's properties"
             ) from None
         try:
             yield catalog.load_table(self.table)
@@ -133,6 +136,23 @@ class IcebergSink(TransactionalSink):
             ) from None
         finally:
             catalog.close()
+
+
+def _hide(properties: Mapping[str, object], text: str) -> str:
+    """The text without the values of a catalog's properties, and without user and password of its URI."""
+    uri = str(properties.get("uri") or "")
+    hidden = [str(value) for name, value in properties.items() if name not in ("uri", "type")]
+    hidden += str(properties.get("credential") or "").split(":")
+    hidden = [value for value in hidden if len(value) >= _SHORTEST_SECRET]
+    try:
+        shown, password = shown_url(uri), urlsplit(uri).password or ""
+    except ValueError:
+        shown, password = "***", ""
+    if uri:
+        text = text.replace(uri, shown)
+    for value in sorted({*hidden, password, unquote(password)} - {""}, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
 
 
 def _check_transforms(table: Table) -> None:

@@ -110,6 +110,17 @@ def test_urls_that_the_library_of_web_sockets_refuses(expect_silence: Any, monke
     expect_silence(lambda: open_reader(WebSocketSource("ws://feed.example", format=RAW)))
 
 
+def test_a_catalog(expect_silence: Any) -> None:
+    uri = f"nonsense://app:{QUOTED}@127.0.0.1:1/lake?key={QUOTED}"
+    for properties in (
+        {"uri": uri},
+        {"uri": uri.replace("nonsense", "postgresql+nonsense"), "type": "sql"},
+        {"type": "sql", "uri": "sqlite://", "init_catalog_tables": SECRET},
+        {"type": "rest", "uri": "http://127.0.0.1:1", "credential": f"app:{SECRET}", "token": QUOTED},
+    ):
+        expect_silence(lambda properties=properties: IcebergSink("db.t", "lake", properties).check(None))
+
+
 def test_a_table_in_a_bucket(bucket: str, expect_silence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     expect_silence(lambda: DeltaSink(f"{bucket}-which-is-not-there/table").check(None))
