@@ -9,13 +9,13 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.connectors.postgres.catalog import query_schema, read_table
+from penstock.connectors.postgres.catalog import Column, query_schema, read_table
 from penstock.connectors.postgres.connection import Session, ask, error_line, identifier, parse_dsn
 from penstock.connectors.postgres.types import PostgresType, to_array
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
@@ -44,10 +44,15 @@ class PostgresSplit:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """How rows are ordered: by a column and its tie breakers, with their types as the server spells them."""
+    """How rows are ordered: by a column and its tie breakers, with their types as the server spells them.
+
+    A tie breaker that may be null is in `nullable`. Its nulls come first, so that one is seen, and refused, before the
+    rows behind it: it could not be compared with them, and would be missed.
+    """
 
     names: tuple[str, ...]
     types: tuple[str, ...]
+    nullable: frozenset[str]
 
 
 class PostgresSource(Source):
@@ -70,10 +75,12 @@ class PostgresSource(Source):
         column: the growing column: a number, a time, a date, text or a UUID; an index of it and the tie breakers makes
             pages fast.
         tie_breaker: columns that tell rows apart whose `column` is equal. None takes the table's primary key, or
-            nothing where `column` is unique; a query needs them, or `()` if `column` is unique in it.
+            nothing where `column` is unique; a query needs them, or `()` if `column` is unique in it. A null in one is
+            a `RecordError`. Those of a query, and of a table those that may be null, are sorted with NULLS FIRST: an
+            index that says so makes pages fast where many rows have one value of `column`.
         start_after: only rows whose column is above this value are read.
-        ranges: values of the column, ascending, where the work of a bounded source is cut, so that subtasks can read at
-            the same time: `[1000, 2000]` makes three ranges.
+        ranges: values of the column, ascending and not below `start_after`, where the work of a bounded source is cut,
+            so that subtasks can read at the same time: `[1000, 2000]` makes three ranges.
         poll: how long to wait for new rows; None ends behind the last row (bounded).
         lag: how far behind the newest row an endless source stays: a duration where the column is a timestamp (without
             a zone it is taken for UTC), a number where it is an integer.
@@ -107,15 +114,16 @@ class PostgresSource(Source):
         if lag is not None and poll is None:
             raise ConfigurationError(f"{_WHERE}: lag is for endless sources; give poll, or leave lag out")
         breakers = (tie_breaker,) if isinstance(tie_breaker, str) else tie_breaker
-        self._schema, self._order = ask(dsn, lambda connection: self._describe(connection, column, breakers))
-        self._lag = None if lag is None else _lag(lag, self._order.types[0])
         bounds = [None if start_after is None else str(start_after), *map(str, ranges), None]
+        self._schema, self._order = ask(dsn, lambda connection: self._describe(connection, column, breakers, bounds))
+        self._lag = None if lag is None else _lag(lag, self._order.types[0])
         pairs = itertools.pairwise(bounds)
         self._splits = [PostgresSplit(f"range-{place}", low, high) for place, (low, high) in enumerate(pairs)]
 
-    def _describe(self, connection: Postgres, column: str, breakers: Sequence[str] | None) -> tuple[pa.Schema, _Order]:
-        if not self._is_query:
-            read_table(connection, self._rows)
+    def _describe(
+        self, connection: Postgres, column: str, breakers: Sequence[str] | None, bounds: Sequence[str | None]
+    ) -> tuple[pa.Schema, _Order]:
+        known: Mapping[str, Column] = {} if self._is_query else read_table(connection, self._rows).columns
         schema, types = query_schema(connection, self._all(), f"{_WHERE}: {self._shown}")
         if breakers is None:
             breakers = self._find_tie_breakers(connection, column)
@@ -130,7 +138,25 @@ class PostgresSource(Source):
                     f"{_WHERE}: column {name!r} is {types[name]}, by which rows are not ordered; name a number, a "
                     "time, a date, text or a UUID"
                 )
-        return schema, _Order(names, tuple(types[name] for name in names))
+        nullable = frozenset(name for name in breakers if name not in known or known[name].takes_null)
+        order = _Order(names, tuple(types[name] for name in names), nullable)
+        self._check_ascending(connection, order, [bound for bound in bounds if bound is not None])
+        return schema, order
+
+    def _check_ascending(self, connection: Postgres, order: _Order, bounds: Sequence[str]) -> None:
+        """Refuse ranges that overlap; the server compares, by the rules of the column's texts."""
+        from psycopg import sql
+
+        column = sql.Identifier(order.names[0])
+        for low, high in itertools.pairwise(bounds):
+            values = [sql.SQL("coalesce({}, {})").format(column, _typed(one, order.types[0])) for one in (low, high)]
+            query = sql.SQL("SELECT {} <= {} FROM (SELECT) AS one LEFT JOIN ({}) AS rows ON false")
+            row = connection.execute(query.format(*values, self._all())).fetchone()
+            if row is not None and not row[0]:
+                raise ConfigurationError(
+                    f"{_WHERE}: ranges must ascend, from start_after on: {high!r} comes behind {low!r}, and rows would "
+                    "be read twice; sort them"
+                )
 
     def _find_tie_breakers(self, connection: Postgres, column: str) -> tuple[str, ...]:
         if self._is_query:
@@ -237,6 +263,10 @@ class _Pages:
         # Literals, because a percent sign in a query or a column's name would be taken for a parameter.
         column = sql.Identifier(self.order.names[0])
         names = sql.SQL(", ").join(map(sql.Identifier, self.order.names))
+        sorting = sql.SQL(", ").join(
+            sql.SQL("{} NULLS FIRST" if name in self.order.nullable else "{}").format(sql.Identifier(name))
+            for name in self.order.names
+        )
         conditions: list[sql.Composable] = [sql.SQL("{} IS NOT NULL").format(column)]
         if after is not None:
             values = sql.SQL(", ").join(map(_typed, after, self.order.types))
@@ -250,7 +280,7 @@ class _Pages:
         # By name: a column that the table gets, loses or moves while the job runs must not take another's place.
         columns = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         return sql.SQL("SELECT {} FROM ({}) AS rows WHERE {} ORDER BY {} LIMIT {}").format(
-            columns, self.rows, sql.SQL(" AND ").join(conditions), names, sql.Literal(most)
+            columns, self.rows, sql.SQL(" AND ").join(conditions), sorting, sql.Literal(most)
         )
 
     def _newest(self, column: sql.Identifier) -> sql.Composed:
@@ -306,8 +336,18 @@ class _PostgresReader(SourceReader):
             to_array(list(values), field.type, f"{self._where}: column {field.name!r}")
             for values, field in zip(columns, self._schema, strict=True)
         ]
+        self._check_tie_breakers(rows)
         self._after = tuple(_text(rows[-1][place]) for place in self._places)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _check_tie_breakers(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Nothing is behind a null, or before it: rows would be lost."""
+        for name, place in zip(self._pages.order.names, self._places, strict=True):
+            if name in self._pages.order.nullable and any(row[place] is None for row in rows):
+                raise RecordError(
+                    f"{self._where}: tie breaker {name!r} is null in a row, which cannot be told from others then; "
+                    "give columns that are never null, or a query that leaves such rows out"
+                )
 
     def _ask(self, max_rows: int) -> list[tuple[Any, ...]]:
         import psycopg

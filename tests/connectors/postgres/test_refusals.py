@@ -205,6 +205,8 @@ def test_source_arguments_that_do_not_fit_the_table(database: Database) -> None:
         ({"column": "v", "tie_breaker": ()}, "is jsonb, by which rows are not ordered"),
         ({"column": "at", "tie_breaker": (), "poll": "1s", "lag": 5}, "lag is a duration where"),
         ({"column": "k", "tie_breaker": (), "poll": "1s", "lag": "5s"}, "lag is a duration where"),
+        ({"column": "k", "tie_breaker": (), "ranges": [9, 10, 5]}, "ranges must ascend.*'5' comes behind '10'"),
+        ({"column": "k", "tie_breaker": (), "ranges": [5], "start_after": 6}, "'5' comes behind '6'"),
     ]:
         with pytest.raises(ConfigurationError, match=message):
             PostgresSource(database.dsn, table, **arguments)  # type: ignore[arg-type]

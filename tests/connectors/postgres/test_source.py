@@ -15,7 +15,7 @@ from penstock.connectors.postgres import PostgresLookup, PostgresSink, PostgresS
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, SourceReader, Wait
 from penstock.engine.elements import Batch
-from penstock.engine.errors import ConfigurationError, RestoreError
+from penstock.engine.errors import ConfigurationError, RecordError, RestoreError
 from tests.connectors.postgres.tables import Database
 from tests.connectors.reading import context, read_rows
 
@@ -83,6 +83,31 @@ def test_every_type_of_column_gives_positions(database: Database, kind: str, val
             break
         found += 1
     assert found == len(values)
+
+
+@pytest.mark.parametrize("rows", ["{}", "SELECT * FROM {}"])
+@pytest.mark.parametrize("page", [1, 2, 5])
+def test_a_null_in_a_tie_breaker_is_an_error_and_loses_no_row(database: Database, rows: str, page: int) -> None:
+    table = database.create("at int, k int")
+    database.run(f"INSERT INTO {table} VALUES (1, 1), (1, 2), (2, 1), (2, NULL), (2, 2), (3, 1)")
+    source = PostgresSource(database.dsn, rows.format(table), column="at", tie_breaker="k")
+    reader = source.open(source.splits(1)[0], context())
+    with pytest.raises(RecordError, match=r"'test', subtask 0: postgres source: tie breaker 'k' is null in a row"):
+        _values(reader, max_rows=page)
+    reader.close()
+    database.run(f"DELETE FROM {table} WHERE k IS NULL")
+    assert len(read_rows(source, page)) == 5
+
+
+def test_ranges_ascend_as_the_server_sorts(database: Database) -> None:
+    table = database.create('k text COLLATE "C" unique')
+    database.run(f"INSERT INTO {table} VALUES ('B'), ('a'), ('b')")
+    source = PostgresSource(database.dsn, table, column="k", start_after="A", ranges=["Z", "a", "a"])
+    assert [row["k"] for row in read_rows(source)] == ["B", "a", "b"]
+    with pytest.raises(ConfigurationError, match="ranges must ascend, from start_after on: 'Z' comes behind 'a'"):
+        PostgresSource(database.dsn, table, column="k", ranges=["a", "Z"])
+    with pytest.raises(ConfigurationError, match="ranges must ascend"):
+        PostgresSource(database.dsn, f"SELECT length(k) AS n FROM {table}", column="n", tie_breaker=(), ranges=[10, 9])
 
 
 def test_new_rows_are_waited_for(database: Database) -> None:
