@@ -163,7 +163,13 @@ class Session:
             ConnectionError: the server cannot be reached, in four attempts.
             psycopg.Error: it does not answer the question.
         """
-        return retried(lambda: self._ask(query), self._clock)
+        try:
+            return retried(lambda: self._ask(query), self._clock)
+        except lost_errors() as error:
+            raise ConnectionError(
+                f"{self._where}: {shown_dsn(self._dsn)}: {error_line(error)}; check that the server runs and can be "
+                "reached from here"
+            ) from None
 
     def _ask(self, query: sql.Composed) -> list[tuple[Any, ...]]:
         import psycopg

@@ -6,17 +6,19 @@ Programs build a `PostgresLookup`; each subtask asks on a connection of its own,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from penstock.connectors.postgres.catalog import query_schema, read_table
-from penstock.connectors.postgres.connection import Session, ask, identifier, parse_dsn
+from penstock.connectors.postgres.connection import Session, ask, error_line, identifier, parse_dsn
 from penstock.connectors.postgres.types import to_array
 from penstock.engine.connectors import ConnectorContext, LookupTable
-from penstock.engine.errors import ConfigurationError, nearest
+from penstock.engine.errors import ConfigurationError, RecordError, nearest
 
 if TYPE_CHECKING:
+    from psycopg import sql
+
     from penstock.connectors.postgres.connection import Postgres
 
 _WHERE: Final = "postgres lookup"
@@ -88,7 +90,6 @@ class PostgresLookup(LookupTable):
     def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch:
         from psycopg import sql
 
-        assert self._session is not None
         wanted = [
             sql.SQL("{}::{}[]").format(sql.Literal(keys.column(key).to_pylist()), sql.SQL(self._types[key]))
             for key in self._keys
@@ -101,13 +102,25 @@ class PostgresLookup(LookupTable):
             sql.SQL(", ").join(map(sql.Identifier, self._keys)),
             sql.SQL(" AND ").join(same),
         )
-        rows = self._session.rows(query)
+        rows = self._ask(query)
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
         arrays = [
             to_array(list(values), one.type, f"{self._where}: column {one.name!r}")
             for values, one in zip(columns, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _ask(self, query: sql.Composed) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        assert self._session is not None
+        try:
+            return self._session.rows(query)
+        except psycopg.Error as error:
+            raise RecordError(
+                f"{self._where}: rows of table {self._table!r} cannot be looked up: {error_line(error)}; check the "
+                "table, the rights to it, and the keys"
+            ) from None
 
     def close(self) -> None:
         if self._session is not None:

@@ -354,7 +354,7 @@ class _PostgresReader(SourceReader):
 
         try:
             return self._session.rows(self._pages.query(self._after, max_rows))
-        except (psycopg.DataError, psycopg.ProgrammingError) as error:
+        except psycopg.Error as error:
             behind = "at the start" if self._after is None else f"behind {self._pages.order.names} = {self._after}"
             raise RecordError(
                 f"{self._where}: the rows {behind} cannot be read: {error_line(error)}; times must be in the years 1 "

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 8.0
 """How long a server may take to answer."""
+SHOWN: Final = 300
+"""How many characters messages show of what a server says of a command, which may quote it."""
 _RETRIES: Final = 3
 _URL_HELP: Final = (
     "redis: the url cannot be read; give redis://user:password@host:port/0, or rediss:// for TLS, with special "
@@ -78,6 +80,11 @@ def check_answers(url: str) -> None:
         raise ConfigurationError(failure(url, error)) from None
     finally:
         asked.close()
+
+
+def is_forbidden(text: str) -> bool:
+    """Whether a server refuses a command because of the user's rights; the client leaves some codes out."""
+    return "NOPERM" in text or "no permissions" in text.lower()
 
 
 def failure(url: str, error: Exception) -> str:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from penstock.connectors.redis.connection import check_answers, client, failure
+from penstock.connectors.redis.connection import SHOWN, check_answers, client, failure, is_forbidden, shown_url
 from penstock.connectors.redis.layout import Layout, decode
 from penstock.engine.connectors import ConnectorContext, LookupTable
+from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.schemas import SchemaLike, parse_schema
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class RedisLookup(LookupTable):
                 answers = pipeline.execute()
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 raise ConnectionError(f"{self._where}: {failure(self._url, error)}") from None
+            except redis.ResponseError as error:
+                raise self._refusal(" ".join(str(error).split())[:SHOWN]) from None
         held = [(row, answers[2 * row + 1]) for row in range(keys.num_rows) if answers[2 * row]]
         of_keys = keys.take(pa.array([row for row, _ in held], pa.int64()))
         columns = {name: of_keys.column(name) for name in self._layout.keys}
@@ -80,6 +83,18 @@ class RedisLookup(LookupTable):
             kind = self._schema.field(name).type
             columns[name] = decode([values[place] for _, values in held], kind, f"{self._where}: column {name!r}")
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+
+    def _refusal(self, text: str) -> Exception:
+        """The error for what the server says of a question."""
+        if is_forbidden(text):
+            return ConfigurationError(
+                f"{self._where}: the user of {shown_url(self._url)} may not read: {text}; grant it EXISTS and HMGET on "
+                "the prefix"
+            )
+        return RecordError(
+            f"{self._where}: Redis does not tell what lies under a key: {text}; a key may hold another type of value: "
+            "give the lookup the prefix of its hashes"
+        )
 
     def close(self) -> None:
         if self._client is not None:

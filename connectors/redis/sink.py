@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.connectors.redis.connection import check_answers, client, failure, shown_url
+from penstock.connectors.redis.connection import SHOWN, check_answers, client, failure, is_forbidden, shown_url
 from penstock.connectors.redis.layout import Layout, encode
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.durations import Duration, parse_duration
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _WHERE: Final = "redis sink"
 _NO_ROOM: Final = ("OOM", "command not allowed when used memory", "MISCONF", "READONLY", "read only replica")
 """What is said where memory or disk is full, or the server is a replica; the client leaves some codes out."""
-_SHOWN: Final = 300
 _UPDATE_BEFORE: Final = 1
 _DELETE: Final = 3
 
@@ -109,7 +108,7 @@ class _RedisWriter(SinkWriter):
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 raise ConnectionError(f"{self._where}: {failure(self._url, error)}") from None
             except redis.ResponseError as error:
-                raise self._refusal(" ".join(str(error).split())[:_SHOWN]) from None
+                raise self._refusal(" ".join(str(error).split())[:SHOWN]) from None
 
     def _refusal(self, text: str) -> Exception:
         """The error for what the server says of a command."""
@@ -118,7 +117,7 @@ class _RedisWriter(SinkWriter):
                 f"{self._where}: {shown_url(self._url)} takes no writes now: {text}; give it memory or disk, or the "
                 "url of the primary"
             )
-        if "NOPERM" in text or "no permissions" in text.lower():
+        if is_forbidden(text):
             return ConfigurationError(
                 f"{self._where}: the user of {shown_url(self._url)} may not write: {text}; grant it HSET, HDEL, DEL "
                 "and PEXPIRE on the prefix"

@@ -252,6 +252,10 @@ def test_records_that_cannot_be_written_or_read(redis: Redis, client: redis_py.R
     table = RedisLookup(redis.url, keys="k", prefix=prefix, schema={"k": "int64", "v": "int64"})
     with pytest.raises(RecordError, match="redis lookup: column 'v': a value is no int64"):
         _look_up(table, pa.record_batch({"k": [2]}))
+    with pytest.raises(
+        RecordError, match=f"'test', subtask 0: redis lookup: Redis does not tell .*{prefix}1.*WRONGTYPE.*the prefix"
+    ):
+        _look_up(table, pa.record_batch({"k": [1]}))
     with pytest.raises(ConfigurationError, match="name at least one key"):
         RedisSink(redis.url, keys=())
     with pytest.raises(ConfigurationError, match="ttl must be"):
@@ -283,6 +287,17 @@ def test_a_user_who_may_only_read(redis: Redis, client: redis_py.Redis) -> None:
     url = redis.url.replace(f":{redis.password}@", f"{user}:{SECRET}@")
     with pytest.raises(ConfigurationError, match=r"'test', subtask 0: .*may not write: .*grant it HSET") as caught:
         _write(RedisSink(url, keys="k", prefix=_prefix()), {"k": [1], "v": [1]})
+    assert SECRET not in str(caught.value)
+    client.execute_command("ACL", "DELUSER", user)
+
+
+def test_a_user_who_may_not_read(redis: Redis, client: redis_py.Redis) -> None:
+    user = f"guest-{uuid.uuid4().hex}"
+    client.execute_command("ACL", "SETUSER", user, "on", f">{SECRET}", "~*", "+ping", "+client")
+    url = redis.url.replace(f":{redis.password}@", f"{user}:{SECRET}@")
+    table = RedisLookup(url, keys="k", schema={"k": "int64", "v": "int64"})
+    with pytest.raises(ConfigurationError, match=r"'test', subtask 0: .*may not read: .*grant it EXISTS") as caught:
+        _look_up(table, pa.record_batch({"k": [1]}))
     assert SECRET not in str(caught.value)
     client.execute_command("ACL", "DELUSER", user)
 
