@@ -28,6 +28,8 @@ _REQUEST_SECONDS: Final = 8.0
 _ENDING_SECONDS: Final = 2.0
 """How long transactions that have been committed may take to be seen: who commits is told before readers see it."""
 _LOOK_SECONDS: Final = 0.05
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 Fallback: TypeAlias = Literal["earliest", "latest"]
 
@@ -82,7 +84,8 @@ class KafkaOffsets:
         if isinstance(timestamp, datetime.datetime):
             if timestamp.tzinfo is None:
                 raise ConfigurationError(f"kafka: the datetime {timestamp} needs a time zone, such as datetime.UTC")
-            timestamp = int(timestamp.timestamp() * 1000)
+            # The first millisecond that is not before it; a float would be one too early for some.
+            timestamp = -((_EPOCH - timestamp) // _MILLISECOND)
         if not isinstance(timestamp, int) or isinstance(timestamp, bool) or timestamp < 0:
             raise ConfigurationError(f"kafka: a timestamp is milliseconds since 1970 or a datetime, not {timestamp!r}")
         return cls("timestamp", timestamp_ms=timestamp)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import socket
 import subprocess
 import sys
@@ -158,8 +159,6 @@ def test_arguments_that_cannot_be_used(arguments: dict[str, object], message: st
 
 
 def test_offsets_that_cannot_be_used() -> None:
-    import datetime
-
     for make in (
         lambda: KafkaOffsets.of({("t", 0): -1}),
         lambda: KafkaOffsets.of({"t": 1}),  # type: ignore[dict-item]
@@ -169,6 +168,16 @@ def test_offsets_that_cannot_be_used() -> None:
     ):
         with pytest.raises(ConfigurationError, match="kafka: "):
             make()
+
+
+def test_a_time_is_the_first_millisecond_that_is_not_before_it() -> None:
+    zone = datetime.timezone(datetime.timedelta(hours=-5))
+    # As floats, the first three lose a part of their last millisecond.
+    for ms in (1_700_000_000_001, 1_700_000_000_009, 1_577_836_800_001, 0, 1, 253_402_300_799_999):
+        at = datetime.datetime(1969, 12, 31, 19, tzinfo=zone) + datetime.timedelta(milliseconds=ms)
+        assert KafkaOffsets.at_timestamp(at).timestamp_ms == ms
+        earlier = at - datetime.timedelta(microseconds=999)
+        assert KafkaOffsets.at_timestamp(earlier).timestamp_ms == ms
 
 
 def test_importing_the_connector_is_light() -> None:
