@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from penstock.connectors.kafka.connection import KafkaConnection
 from penstock.connectors.kafka.offsets import Chosen, KafkaOffsets, KafkaSplit, plan_splits
 from penstock.engine.connectors import SplitDiscovery
-from penstock.engine.errors import PenstockError
+from penstock.engine.errors import summary
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class PartitionDiscovery(SplitDiscovery):
         while not self._closed.is_set():
             try:
                 self._found = plan_splits(self._connection, self._chosen, KafkaOffsets.earliest(), None)
-            except PenstockError as error:
+            except Exception as error:
                 # What is being read goes on or fails by itself; what is new can wait for the next time.
-                _LOG.warning("kafka: no new partitions could be looked for: %s", error)
+                _LOG.warning("kafka: no new partitions could be looked for: %s", summary(error))
             self._closed.wait(self._interval_s)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaProducer, codec
 
-from penstock.connectors.kafka import KafkaOffsets, KafkaSource, offsets
+from penstock.connectors.kafka import KafkaConnection, KafkaOffsets, KafkaSource, discovery, offsets
 from penstock.connectors.kafka.columnar import PlainFetch
 from penstock.connectors.records.json_format import JsonFormat
 from penstock.connectors.records.raw import RawFormat
@@ -294,6 +295,25 @@ def test_goes_on_behind_a_restart_of_the_broker() -> None:
             rows += [row["v"] for row in take(reader).to_pylist()]
         reader.close()
         assert rows == numbers(0, 5)
+
+
+def test_the_look_for_partitions_goes_on_behind_any_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, found = iter([RuntimeError("no such thing")]), threading.Event()
+    new = [offsets.KafkaSplit("t", 0, 0)]
+
+    def plan(*_: object) -> list[offsets.KafkaSplit]:
+        for error in asked:
+            raise error
+        found.set()
+        return new
+
+    monkeypatch.setattr(discovery, "plan_splits", plan)
+    look = discovery.PartitionDiscovery(KafkaConnection.of("h:1"), offsets.Chosen(("t",)), 0.001)
+    assert found.wait(10)
+    look.close()
+    assert "no new partitions could be looked for: RuntimeError: no such thing" in caplog.text
 
 
 def test_what_is_just_being_committed_comes_before_the_end(
