@@ -217,7 +217,11 @@ class RecordProducer:
         for rows in run.batches:
             builder = self._producer.create_batch()
             for time, key, value, headers in _parts(records.take(pa.array(rows))):
-                builder.append(timestamp=time, key=key, value=value, headers=headers)
+                if builder.append(timestamp=time, key=key, value=value, headers=headers) is None:
+                    raise RuntimeError(
+                        f"kafka sink: topic {run.topic!r}, partition {run.partition}: a batch of {len(rows)} records "
+                        "is larger than was computed: a defect of Penstock"
+                    )
             builder.close()
             try:
                 sending = self._producer.send_batch(builder, run.topic, partition=run.partition)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from aiokafka import AIOKafkaProducer
 
@@ -71,6 +72,22 @@ def test_commits_are_repeated_by_anybody_and_write_once(kafka: Kafka, topic: str
     # A savepoint from before, which holds what has long been written.
     _sink(kafka, topic).commit(committables[:1], context("another job"))
     _check(kafka, topic, 1, 2, 3, 4, 5)
+
+
+def test_a_batch_that_has_no_room_for_a_record_is_an_error(
+    kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = context("job/room")
+    sink = _sink(kafka, topic, options={"max_batch_size": 1000})
+    committables = prepared(sink, where, ["x" * 100] * 20)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "penstock.connectors.kafka.outgoing.record_sizes", lambda some: np.ones(some.num_rows, np.int64)
+        )
+        with pytest.raises(RuntimeError, match="a batch of 20 records is larger than was computed"):
+            sink.commit(committables, where)
+    sink.commit(committables, where)
+    _check(kafka, topic, *["x" * 100] * 20)
 
 
 def test_a_commit_goes_to_the_topic_that_the_rows_were_for(kafka: Kafka, topic: str, new_topic: NewTopic) -> None:
