@@ -66,6 +66,9 @@ class KafkaOffsets:
     def committed(cls, group: str, otherwise: Fallback | None = None) -> KafkaOffsets:
         """Where a consumer group has got to.
 
+        Of a group that `KafkaSource(commit_to=...)` tells, that is what was read, not what a checkpoint holds: a job
+        that begins there loses the rows that were under way. To go on where a job was, start from its savepoint.
+
         Args:
             group: its id.
             otherwise: for partitions of which the group has no offset; by default that is an error.

@@ -66,6 +66,7 @@ class KafkaSource(Source):
         discovery_interval: how often to look for new partitions, and for new topics that match the pattern: read from
             their oldest record. None not to look. Only without an end, and not where the partitions are given.
         commit_to: a consumer group that is told now and then how far the job is, for monitoring. Nothing is read back.
+            What is committed is what was read, not what a checkpoint holds.
         options: of aiokafka, such as `security_protocol`, `sasl_mechanism`, `sasl_plain_username`,
             `sasl_plain_password`, `ssl_cafile`, `fetch_max_bytes` or `isolation_level` (`read_committed` by default).
             They are never shown.
