@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import tenacity
 
 from penstock.connectors.files.bucket_folder import UploadStream
@@ -24,7 +25,7 @@ from penstock.connectors.files.object_store import is_url, locate, normalise_url
 from penstock.connectors.lakes.data_files import DataFileWriter, check_columns, files_of, newest_by_writer
 from penstock.connectors.records.batches import load_library
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
-from penstock.engine.errors import CheckpointCorruptError, ConfigurationError
+from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
 
 if TYPE_CHECKING:  # this name exists for type checkers only
     from deltalake import DeltaTable
@@ -44,7 +45,8 @@ class DeltaSink(TransactionalSink):
     you may start from. Without checkpoints, each subtask commits when its input ends. Each subtask makes a version of
     its own: give the sink a parallelism of 1 where one version for each checkpoint is wanted.
 
-    Columns are matched by name; those that rows do not have are null. Files of attempts that failed stay in the table's
+    Columns are matched by name; those that rows do not have are null. An empty text in a partition column is null, as
+    Delta has it, and a `RecordError` where the column takes no nulls. Files of attempts that failed stay in the table's
     folder until VACUUM removes them: let it leave files that are younger than your savepoints.
 
     Args:
@@ -208,12 +210,18 @@ class _DeltaFiles:
         self.largest_bytes = int(table.metadata().configuration.get("delta.targetFileSize", _LARGEST_BYTES))
 
     def partitions(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        return [self._texts(rows.column(name)) for name in self._partitioned]
+        return [self._texts(name, rows.column(name)) for name in self._partitioned]
 
-    def _texts(self, column: pa.Array) -> pa.Array:
+    def _texts(self, name: str, column: pa.Array) -> pa.Array:
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.timestamp("us"))
-        return column.cast(pa.string())
+        texts = column.cast(pa.string())
+        if not self.columns.field(name).nullable and pc.any(pc.equal(texts, "")).as_py():
+            raise RecordError(
+                f"Delta sink {self._path!r}: partition column {name!r} is an empty text in a row, which is null for "
+                "Delta, and the table takes no null there; give such rows another value, or alter the table"
+            )
+        return texts
 
     def create(self, name: str) -> tuple[str, BinaryIO]:
         path = f"{self._path}/{name}"

@@ -16,7 +16,13 @@ from penstock.connectors.files.object_store import locate
 from penstock.connectors.lakes import DeltaSink
 from penstock.engine.connectors import Committable
 from penstock.engine.elements import Batch
-from penstock.engine.errors import CheckpointCorruptError, ColumnTypeError, ConfigurationError, MissingColumnError
+from penstock.engine.errors import (
+    CheckpointCorruptError,
+    ColumnTypeError,
+    ConfigurationError,
+    MissingColumnError,
+    RecordError,
+)
 from penstock.testing.services import S3
 from tests.connectors.reading import context
 
@@ -92,6 +98,14 @@ def test_rows_go_to_their_partitions(tmp_path: Path) -> None:
     # An empty text and null are the same partition value in Delta.
     expected = [row | {"name": row["name"] or None} for row in batch.data.to_pylist()]
     assert [{**row, "name": row["name"] or None} for row in _rows(sink)] == expected
+
+
+def test_an_empty_text_is_no_partition_where_the_table_takes_no_nulls(tmp_path: Path) -> None:
+    columns = pa.schema([("i", pa.int64()), ("day", pa.date32()), pa.field("name", pa.string(), nullable=False)])
+    writer = _table(tmp_path, ["name"], columns).open(context())
+    with pytest.raises(RecordError, match="partition column 'name' is an empty text in a row, which is null for Delta"):
+        writer.write(_batch(1, 2, name=["a", ""]))
+    writer.close()
 
 
 def test_two_that_commit_the_same_rows_at_once_add_them_once(tmp_path: Path) -> None:
