@@ -1,8 +1,9 @@
 """Question 7: what do checkpoints cost a job, by the size of its state, the interval, and how much of it changes?
 
-A running aggregate and tumbling windows, with 10 MB, 100 MB and 1 GB of keyed state, without checkpoints and with one
-every 10, 5 and 1 s, two jobs in turns; and 1 % and 10 % of the keys changing within an interval. Run by
-`perf/run.py checkpoint`; the files go to the system's temporary folder (set TMPDIR for another disk).
+A running aggregate and tumbling windows, with 10 MB, 100 MB and 1 GB of keyed state, and checkpoints every 10, 5 and
+1 s; and 1 % and 10 % of the keys changing within an interval. In one job a window of time with a checkpoint and one
+without follow each other again and again, so that nothing else differs. Run by `perf/run.py checkpoint`; the files go
+to the system's temporary folder (set TMPDIR for another disk).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -22,7 +24,6 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, WatermarkStrategy, tumbling
 from penstock.actors.client import RayJob
-from penstock.engine.config import DEFAULTS
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import (
@@ -31,8 +32,7 @@ from perf.harness import (
     Options,
     Reading,
     Result,
-    Sampler,
-    reading,
+    rows_in,
 )
 from perf.keyed_state import (
     AGGREGATES,
@@ -49,10 +49,8 @@ from perf.keyed_state import (
     running,
     submitted,
     summary,
-    until_checkpoints,
     until_full,
 )
-from perf.turns import TurnTaking
 
 _NAME: Final = "checkpoint"
 _WINDOW_MS: Final = 10_000
@@ -60,10 +58,12 @@ _START_MS: Final = 1_800_000_000_000
 _INTERVALS: Final = (10.0, 5.0, 1.0)
 _SIZES: Final = {"10 MB": 10, "100 MB": 100, "1 GB": 1000}
 _CHURNS: Final = (0.1, 0.01)
-_TURNS: Final = 4
-"""Of each job of a pair."""
-_LEAST_CYCLES: Final = 2
-"""A measurement is a whole number of intervals, so that each has its share of checkpoints."""
+_LEAST_CYCLES: Final = 10
+"""Windows with a checkpoint, each followed by one without, of a measurement."""
+_FIRST_CHECKPOINTS: Final = 3
+"""Taken before anything is measured: the first has all of the state."""
+_SHORT_MB: Final = 100
+"""A checkpoint of so much takes half a second."""
 _CHECK_KEYS: Final = 200
 
 _Int64s: TypeAlias = "npt.NDArray[np.int64]"
@@ -96,9 +96,14 @@ class Case:
         return f"{self.shape} {self.size} every {self.interval:g}s{churn}"
 
     @property
+    def window(self) -> float:
+        """Seconds in which a checkpoint is taken, or none: as short as can be, as the machine's speed drifts."""
+        return 1.0 if self.size_mb <= _SHORT_MB else 10.0
+
+    @property
     def keys(self) -> Keys:
-        """Its keys."""
-        return Keys(keys_of(self.size_mb), self.churn, self.interval)
+        """Its keys: those of the churn change from one checkpoint to the next."""
+        return Keys(keys_of(self.size_mb), self.churn, 2 * self.window)
 
 
 def windowed(env: StreamEnvironment, keys: Keys, rows: int | None = None) -> DataStream:
@@ -187,78 +192,88 @@ def _per_key(key: _Int64s, v: npt.NDArray[np.float64]) -> dict[int, tuple[int, f
 # The cost
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One job.
+
+    Args:
+        on: rates (rows/s) of the windows in which a checkpoint was taken.
+        off: of the windows behind each of those, in which none was.
+        checkpoints: records of those that were taken.
+    """
+
+    on: Sequence[float]
+    off: Sequence[float]
+    checkpoints: Sequence[Info]
+
+
 def _measured(case: Case, options: Options) -> Result:
-    pairs = [_pair(case, options, first=number % 2) for number in range(options.repetitions)]
-    records = [record for pair in pairs for record in pair.checkpoints]
+    jobs = [_measure(case, options) for _ in range(options.repetitions)]
+    records = [record for job in jobs for record in job.checkpoints]
     if not records:
         raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
-    result = Result.of(_NAME, case.variant, [pair.on for pair in pairs])
+    lost = [loss for job in jobs for loss in losses(job.on, job.off)]
+    share = case.window / case.interval
+    readings = [Reading(statistics.fmean(job.off) * (1 - share * _mean_loss(job) / 100)) for job in jobs]
+    result = Result.of(_NAME, case.variant, readings)
     figures = {
         "keys": case.keys.count,
-        "events_per_second_without": summary([_rate(pair.off) for pair in pairs]),
-        **losses_of([(_rate(pair.off), _rate(pair.on)) for pair in pairs], "loss"),
-        **losses_of([(_cpu_rate(pair.off), _cpu_rate(pair.on)) for pair in pairs], "loss_cpu"),
+        "events_per_second_without": summary([rate for job in jobs for rate in job.off]),
+        "loss_percent_mean": round(share * statistics.fmean(lost), 2),
+        "loss_percent_error": round(share * statistics.stdev(lost) / math.sqrt(len(lost)), 2),
+        "loss_percent_median": round(share * statistics.median(lost), 2),
+        "lost_ms_of_a_checkpoint": round(10 * case.window * statistics.fmean(lost), 1),
+        "windows": len(lost),
         **of_records(records),
     }
     return DetailedResult(result.name, result.variant, result.ours, result.spread, result.readings, figures)
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A job without checkpoints and one with them, side by side.
+def _mean_loss(job: Measured) -> float:
+    return statistics.fmean(losses(job.on, job.off))
+
+
+def _measure(case: Case, options: Options) -> Measured:
+    on, off = [], []
+    with _ready(case, options) as job, ThreadPoolExecutor(1) as asking:
+        for _ in range(_FIRST_CHECKPOINTS):
+            job.control.checkpoint()
+            let_run(job, case.window)
+        since = time.time_ns() // 1_000_000
+        at, rows = _sample(job)
+        due = at
+        for _ in range(cycles(options.seconds, case.window)):
+            asked = asking.submit(job.control.checkpoint)
+            for rates in (on, off):
+                due += case.window
+                let_run(job, due - time.monotonic())
+                (before, rows_before), (at, rows) = (at, rows), _sample(job)
+                rates.append((rows - rows_before) / (at - before))
+            asked.result()
+        records = [record for record in completed(job.info()) if record["triggered_ms"] >= since]
+    return Measured(on, off, records)
+
+
+def _sample(job: RayJob) -> tuple[float, int]:
+    rows = rows_in(job.metrics(), STATE)
+    return time.monotonic(), rows
+
+
+def cycles(seconds: float, window: float) -> int:
+    """How many windows with and without a checkpoint take `seconds`."""
+    return max(_LEAST_CYCLES, round(seconds / (2 * window)))
+
+
+def losses(on: Sequence[float], off: Sequence[float]) -> list[float]:
+    """By how many percent the rate of a window with a checkpoint is below the mean of the windows around it.
 
     Args:
-        off, on: means over their turns.
-        checkpoints: those that were triggered and completed while they were measured.
+        on: rates with one.
+        off: rates of the windows behind each of those; what is before the first is not known.
     """
-
-    off: Reading
-    on: Reading
-    checkpoints: Sequence[Info]
-
-
-def _pair(case: Case, options: Options, first: int) -> Pair:
-    """Start both jobs, the one without checkpoints first or (1) second, and let them take turns."""
-    seconds = measured_seconds(options.seconds, case.interval)
-
-    def turn(job: RayJob) -> tuple[Reading, list[Info]]:
-        # Behind this the caches are full again, and the checkpoint that was due is over.
-        let_run(job, options.warm_up)
-        sampler, since = Sampler(job, STATE), time.time_ns() // 1_000_000
-        before = sampler.sample()
-        let_run(job, seconds)
-        measured = reading([before, sampler.sample()])
-        return measured, [record for record in completed(job.info()) if record["triggered_ms"] >= since]
-
-    # Where the memory of two processes lies can make more of a difference than checkpoints, for as long as they live.
-    intervals = [None, case.interval] if first == 0 else [case.interval, None]
-    with ExitStack() as jobs:
-        started = {interval: jobs.enter_context(_ready(case, options, interval)) for interval in intervals}
-        with TurnTaking(started[None], started[case.interval]) as turns:
-            taken = list(turns.pairs(_TURNS, turn))
-    off, on = ([one for one, _ in of_job] for of_job in zip(*taken, strict=True))
-    return Pair(_mean(off), _mean(on), [record for _, (_, records) in taken for record in records])
-
-
-def _mean(turns: Sequence[Reading]) -> Reading:
-    """Two jobs stand in memory, so that what they take says nothing."""
-    return Reading(statistics.fmean(map(_rate, turns)), statistics.fmean(map(_cpu_rate, turns)))
-
-
-def losses_of(pairs: Sequence[tuple[float, float]], name: str) -> dict[str, Any]:
-    """The loss in percent: of each pair, and their mean with its standard error."""
-    found = losses(pairs)
-    error = statistics.stdev(found) / math.sqrt(len(found)) if len(found) > 1 else None
-    return {
-        f"{name}_percent": summary(found),
-        f"{name}_percent_mean": round(statistics.fmean(found), 2) if found else None,
-        f"{name}_percent_error": None if error is None else round(error, 2),
-    }
-
-
-def losses(pairs: Sequence[tuple[float, float]]) -> list[float]:
-    """By how many percent each second rate is below the first."""
-    return [100 * (1 - on / off) for off, on in pairs if off]
+    return [
+        100 * (1 - rate / ((before + behind) / 2)) for before, rate, behind in zip(off, on[1:], off[1:], strict=False)
+    ]
 
 
 def of_records(records: Sequence[Info]) -> dict[str, Any]:
@@ -272,31 +287,12 @@ def of_records(records: Sequence[Info]) -> dict[str, Any]:
     return {**summaries, "written_mb_mean": round(statistics.fmean(figures["written_mb"]), 3) if records else None}
 
 
-def _rate(measured: Reading) -> float:
-    return measured.events_per_second or 0.0
-
-
-def _cpu_rate(measured: Reading) -> float:
-    return measured.events_per_cpu_second or 0.0
-
-
 @contextmanager
-def _ready(case: Case, options: Options, interval: float | None) -> Iterator[RayJob]:
-    """The job, its state full and, with an interval, the first checkpoints complete."""
+def _ready(case: Case, options: Options) -> Iterator[RayJob]:
+    """The job, its state full, that takes the checkpoints that it is asked for."""
     with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
-        # A job without checkpoints is the very same, but for the files: it has no storage.
-        settings = checkpoints(f"{interval * 1000:.0f}ms", folder) if interval is not None else None
-        # There is room for two jobs, which work one at a time.
-        env = environment(options, settings, slot_cpus=DEFAULTS.slot_cpus / 2)
+        env = environment(options, checkpoints(storage=folder))
         _SHAPES[case.shape](env, case.keys, None).sink_to(CountingSink()).name("count")
-        name = f"{_NAME} {case.variant}{'' if interval is None else ', with checkpoints'}"
-        with submitted(env, name) as job:
+        with submitted(env, f"{_NAME} {case.variant}") as job:
             until_full(job, case.keys.count)
-            if interval is not None:
-                until_checkpoints(job, _LEAST_CYCLES, interval)
             yield job
-
-
-def measured_seconds(seconds: float, interval: float) -> float:
-    """How long to measure: at least `seconds`, and a whole number of intervals."""
-    return interval * max(_LEAST_CYCLES, round(np.ceil(seconds / interval)))

@@ -71,14 +71,15 @@ def test_every_size_and_interval_is_a_variant_of_its_own() -> None:
     assert {"running 100 MB every 1s", "tumbling 1 GB every 10s", "running 100 MB every 5s churn 1%"} <= set(variants)
 
 
-def test_a_measurement_has_whole_intervals() -> None:
-    assert checkpoint.measured_seconds(5.0, 1.0) == 5.0
-    assert checkpoint.measured_seconds(5.5, 1.0) == 6.0
-    assert checkpoint.measured_seconds(5.0, 10.0) == 20.0
+def test_a_measurement_has_windows_enough() -> None:
+    assert checkpoint.cycles(60.0, 1.0) == 30
+    assert checkpoint.cycles(60.0, 10.0) == checkpoint.cycles(1.0, 1.0) == 10
 
 
-def test_losses_are_of_pairs() -> None:
-    assert checkpoint.losses([(100.0, 90.0), (50.0, 50.0), (10.0, 12.5)]) == pytest.approx([10.0, 0.0, -25.0])
+def test_a_loss_is_to_the_windows_around() -> None:
+    # The machine gets slower all the time, and each checkpoint takes a tenth.
+    on, off = [0.9 * rate for rate in (100.0, 80.0, 60.0)], [90.0, 70.0, 50.0]
+    assert checkpoint.losses(on, off) == pytest.approx([10.0, 10.0])
 
 
 def test_checkpoints_are_summed_up() -> None:
@@ -169,12 +170,3 @@ def test_figures_are_shown_below_the_table(monkeypatch: pytest.MonkeyPatch, caps
     assert "loss_percent: 1.5 (1.5 to 1.5; 1 readings)" in shown
     assert "written_mb: none" in shown
     assert "keys: 7" in shown
-
-
-def test_the_mean_loss_has_an_error_that_grows_with_how_far_pairs_lie_apart() -> None:
-    same = checkpoint.losses_of([(100.0, 90.0)] * 4, "loss")
-    assert (same["loss_percent_mean"], same["loss_percent_error"]) == (10.0, 0.0)
-    apart = checkpoint.losses_of([(100.0, 80.0), (10.0, 10.0)] * 2, "loss")
-    assert apart["loss_percent_mean"] == 10.0
-    assert apart["loss_percent_error"] == pytest.approx(np.std([0, 20, 0, 20], ddof=1) / 2, abs=0.01)
-    assert checkpoint.losses_of([(100.0, 90.0)], "loss")["loss_percent_error"] is None
