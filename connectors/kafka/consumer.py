@@ -7,6 +7,7 @@ hand, so no group rebalances; how much is fetched ahead is bounded for each part
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -65,7 +66,9 @@ class PartitionConsumer:
         self._changed = False
         self._error: Exception | None = None
         self._read: dict[TopicPartition, int] = {}
-        self._work: list[asyncio.Task[None]] = []
+        self._pumping: asyncio.Task[None]
+        self._reporting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Event
         self._consumer: AIOKafkaConsumer
         self._fetch: Fetch
         self._thread = EventLoopThread(name)
@@ -127,14 +130,20 @@ class PartitionConsumer:
             await self._consumer.stop()
             raise
         self._fetch = open_fetch(self._consumer, self._version)
-        self._work.append(asyncio.create_task(self._pump()))
+        self._closing = asyncio.Event()
+        self._pumping = asyncio.create_task(self._pump())
         if commit_to is not None:
-            self._work.append(asyncio.create_task(self._report(commit_to)))
+            self._reporting = asyncio.create_task(self._report(commit_to))
 
     async def _stop(self) -> None:
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
+        self._closing.set()
+        self._pumping.cancel()
+        await asyncio.gather(self._pumping, return_exceptions=True)
+        if self._reporting is not None:
+            # It ends by itself, behind the last report; also where it is only just connecting.
+            await asyncio.wait([self._reporting], timeout=_STOP_SECONDS)
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
         await self._consumer.stop()
 
     async def _pump(self) -> None:
@@ -210,11 +219,11 @@ class PartitionConsumer:
         told: dict[TopicPartition, int] = {}
         try:
             await connected(committer.start(), self._connection)
-            while True:
-                try:
-                    await asyncio.sleep(_COMMIT_SECONDS)
-                finally:
-                    told = await self._tell(committer, group, told)
+            is_last = False
+            while not is_last:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    is_last = await asyncio.wait_for(self._closing.wait(), _COMMIT_SECONDS)
+                told = await self._tell(committer, group, told)
         except (KafkaError, ConnectionError) as error:
             _LOG.warning("group %r is not told how far its topics are read: %s", group, error)
         finally:

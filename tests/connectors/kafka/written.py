@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,6 +19,7 @@ from penstock.engine.elements import Batch
 
 RAW = RawFormat("v", "string")
 CLOCK = SystemClock()
+_ENDING_SECONDS: Final = 1.0
 
 
 def context(identity: str = "", subtask: int = 0, parallelism: int = 1) -> ConnectorContext:
@@ -50,7 +52,7 @@ def records(servers: str, topic: str, isolation: str = "read_committed") -> list
 async def _records(servers: str, topic: str, isolation: str) -> list[Any]:
     async with AIOKafkaConsumer(bootstrap_servers=servers, isolation_level=isolation) as consumer:
         partitions = await _partitions(servers, topic)
-        ends = await consumer.end_offsets(partitions)
+        ends = await _settled_ends(servers, consumer, partitions)
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
         found: dict[TopicPartition, list[Any]] = {one: [] for one in partitions}
@@ -58,6 +60,19 @@ async def _records(servers: str, topic: str, isolation: str) -> list[Any]:
             for one, some in (await consumer.getmany(timeout_ms=50)).items():
                 found[one] += some
         return [record for one in partitions for record in found[one]]
+
+
+async def _settled_ends(
+    servers: str, consumer: AIOKafkaConsumer, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where the consumer's topics end, when transactions that have just been committed are seen: who commits is told
+    before readers see it. One that stays open is not waited for much longer."""
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as uncommitted:
+        newest = await uncommitted.end_offsets(partitions)
+    give_up = time.monotonic() + _ENDING_SECONDS
+    while (ends := await consumer.end_offsets(partitions)) != newest and time.monotonic() < give_up:
+        await asyncio.sleep(0.02)
+    return dict(ends)
 
 
 async def _partitions(servers: str, topic: str) -> list[TopicPartition]:
