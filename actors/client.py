@@ -119,7 +119,7 @@ class RayJob(JobHandle):
         self._fetches: dict[ObjectRef[Any], tuple[_Channel, ClientChannel]] = {}
         self._lost = ""
         self._report: JobReport | None = None
-        self._last_metrics = report([])
+        self._last_metrics = report(program.physical().uncounted())
 
     @property
     def control(self) -> JobControl:
@@ -316,7 +316,8 @@ class RayJob(JobHandle):
         if self._report is None:
             try:
                 subtasks = ray.get(self._manager.metrics.remote(), timeout=_CANCEL_SECONDS)
-                self._last_metrics = report(subtasks)
+                # Before its manager has planned the job it knows of none.
+                self._last_metrics = report(subtasks) if subtasks else self._last_metrics
             except RayError:
                 # The last counters are better than none.
                 return self._last_metrics

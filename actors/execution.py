@@ -122,6 +122,8 @@ class Execution:
             self.processes.pop(place, None)
         if graph is not self.graph:
             self.graph = graph
+            uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}
+            self._metrics = {**uncounted, **self._metrics}
             self._graph_ref = ray.put(graph)
         await self._slots.resize(bundles)
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})

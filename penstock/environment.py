@@ -6,6 +6,7 @@ subtask) or `local` (everything in this process).
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, RestartStrategy
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
-from penstock.engine.connectors import Source
+from penstock.engine.connectors import Source, TransactionalSink
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
@@ -39,6 +40,7 @@ _T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
 _DEFAULT_NAME = "penstock job"
+_LOG = logging.getLogger(__name__)
 
 
 class StreamEnvironment:
@@ -260,7 +262,8 @@ class StreamEnvironment:
             schema: names and types of the columns to read; None infers them from the beginning.
             null_values: CSV only: the texts that mean null.
             monitor: how often to look for new files, which makes a stream without end; None reads those that are
-                there. `FileSource.of` has more to choose.
+                there. A file is read once, when it has been the same at two looks: write it under a hidden name, and
+                rename it when it is whole. `FileSource.of` has more to choose.
 
         Raises:
             ConfigurationError: no such file, or no way to tell the format.
@@ -358,6 +361,7 @@ class StreamEnvironment:
         built = program.graph.build()
         logical = built if start.savepoint is None else resumed(built)
         job_program = self._plan(name, parallelism, logical)
+        _warn_of_sinks_that_wait(job_program.physical())
         job = program.job = self._start(job_program.physical(), job_program, program, start, detached)
         if program is self._program:
             self._program = Program(self._submit)
@@ -401,6 +405,19 @@ def _noting(job: JobHandle, folder: JobFolder | None) -> JobHandle:
     if folder is not None and folder.start is not None:
         job.dropped_operators = tuple(folder.start.drop_operators)
     return job
+
+
+def _warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:
+    """Tell where rows would never be seen: sinks show them with checkpoints, or when the input ends."""
+    endless = any(task.source is not None and not task.source.source.bounded for task in graph.tasks)
+    waiting = [sink.describe() for sink in graph.sinks if isinstance(sink, TransactionalSink)]
+    if endless and waiting and not graph.config.checkpoints.enabled:
+        _LOG.warning(
+            "job %r has an input without end and takes no checkpoints: %s may keep its rows for one for ever; give the "
+            "environment checkpoints=checkpoints('10s', 'folder')",
+            graph.name,
+            ", ".join(waiting),
+        )
 
 
 def _start(savepoint: str, allow_non_restored_state: bool) -> Start:

@@ -12,7 +12,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import FileSink, StreamEnvironment, col, count, session, sliding, tumbling
+from penstock import (
+    DataGenSource,
+    FileSink,
+    Sequence,
+    StreamEnvironment,
+    checkpoints,
+    col,
+    count,
+    session,
+    sliding,
+    tumbling,
+)
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError
@@ -449,3 +460,14 @@ def test_a_program_that_cannot_run_can_be_forgotten() -> None:
         env.submit()
     env.clear()
     assert list(env.from_collection([2]).collect()) == [{"value": 2}]
+
+
+def test_a_sink_that_waits_for_checkpoints_that_never_come_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for rows, settings in ((10, None), (None, checkpoints("1s", str(tmp_path / "checkpoints"))), (None, None)):
+        assert "may keep its rows" not in caplog.text
+        env = StreamEnvironment(runtime="local", checkpoints=settings)
+        env.from_source(DataGenSource({"n": Sequence()}, rows=rows)).sink_to(FileSink(str(tmp_path / "out"), "json"))
+        env.submit("quiet").cancel()
+    assert "job 'quiet' has an input without end and takes no checkpoints: files(" in caplog.text

@@ -171,7 +171,10 @@ def _existing_files(places: Mapping[str, str]) -> list[str]:
     for place, given in places.items():
         files = _listed(place)
         if not files:
-            raise ConfigurationError(f"files: {given!r} matches no file (it was looked for as {place})")
+            raise ConfigurationError(
+                f"files: {given!r} matches no file (it was looked for as {place}); of a folder, those in its own "
+                "folders are not read: give a pattern for them, such as 'folder/**/*.parquet'"
+            )
         found.update(dict.fromkeys(files))
     return list(found)
 

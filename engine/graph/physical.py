@@ -20,6 +20,7 @@ from penstock.engine.elements import FEEDBACK_INPUT
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, live_part
 from penstock.engine.graph.rewrite import rewrite
+from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.base import OperatorFactory
 from penstock.engine.operators.iteration import IterationTailFactory
 from penstock.engine.operators.sink import SinkFactory
@@ -122,6 +123,12 @@ class TaskPlan:
     resources: Resources | None
 
     @property
+    def operator_names(self) -> list[str]:
+        """The names of its operators, the source's first."""
+        source = [] if self.source is None else [self.source.name]
+        return [*source, *(operator.name for operator in self.operators)]
+
+    @property
     def sinks(self) -> list[Sink]:
         """Those that its operators write to."""
         factories = [operator.factory for operator in self.operators]
@@ -164,6 +171,14 @@ class PhysicalGraph:
 
     def task(self, task_id: int) -> TaskPlan:
         return self.tasks[task_id - 1]
+
+    def uncounted(self) -> list[SubtaskMetrics]:
+        """The counters of all subtasks before any has counted."""
+        return [
+            SubtaskMetrics(task.id, subtask, [(name, OperatorMetrics()) for name in task.operator_names])
+            for task in self.tasks
+            for subtask in range(task.parallelism)
+        ]
 
     def client_channels(self, result: int) -> list[tuple[int, int, int]]:
         """The channels (task id, output, subtask) that carry the rows of one results node."""

@@ -80,6 +80,7 @@ def test_cancel_ends_an_endless_job() -> None:
     numbers_without_end = env.from_source(DataGenSource({"n": Sequence()}))
     numbers_without_end.key_by("n").aggregate(rows=ps.count()).filter(col("rows") > 1).collect()
     job = env.submit("endless")
+    assert [operator.parallelism for operator in job.metrics().operators][:2] == [2, 2], "known before anything runs"
     while job.status() is not JobStatus.RUNNING:
         job.pump(0.1)
     job.cancel()
