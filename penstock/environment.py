@@ -361,8 +361,9 @@ class StreamEnvironment:
         built = program.graph.build()
         logical = built if start.savepoint is None else resumed(built)
         job_program = self._plan(name, parallelism, logical)
-        _warn_of_sinks_that_wait(job_program.physical())
-        job = program.job = self._start(job_program.physical(), job_program, program, start, detached)
+        graph = job_program.physical()
+        _warn_of_sinks_that_wait(graph)
+        job = program.job = self._start(graph, job_program, program, start, detached)
         if program is self._program:
             self._program = Program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.

@@ -65,8 +65,10 @@ async def _records(servers: str, topic: str, isolation: str) -> list[Any]:
 async def _settled_ends(
     servers: str, consumer: AIOKafkaConsumer, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where the consumer's topics end, when transactions that have just been committed are seen: who commits is told
-    before readers see it. One that stays open is not waited for much longer."""
+    """Where the consumer's topics end, once transactions that have just been committed are seen.
+
+    Who commits is told before readers see it. A transaction that stays open is not waited for much longer.
+    """
     async with AIOKafkaConsumer(bootstrap_servers=servers) as uncommitted:
         newest = await uncommitted.end_offsets(partitions)
     give_up = time.monotonic() + _ENDING_SECONDS
