@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.engine.checkpointing.handles import (
     FileHandle,
@@ -88,8 +89,9 @@ class _Files:
             only = like.segments[0]
             if (only.file.sha256, only.file.length) == (sha256, length):
                 return only
-        groups = rows.column(KEY_GROUP) if KEY_GROUP in rows.column_names else None
-        first, last = (-1, -1) if groups is None else (groups[0].as_py(), groups[-1].as_py())
+        first, last = -1, -1
+        if KEY_GROUP in rows.column_names:
+            first, last = pc.min_max(rows.column(KEY_GROUP)).as_py().values()
         return SegmentHandle(self.write(uid, data, sha256=sha256), rows.num_rows, first, last)
 
     def write_in_flight(self, in_flight: Mapping[str, Sequence[Batch]]) -> tuple[InFlightHandle, ...]:

@@ -37,7 +37,7 @@ class SegmentHandle:
     Args:
         file: where.
         rows: how many.
-        first_group, last_group: the key groups of the first and the last row, of a keyed state; else -1.
+        first_group, last_group: the lowest and the highest key group of the rows, of a keyed state; else -1.
     """
 
     file: FileHandle

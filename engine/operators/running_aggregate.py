@@ -28,7 +28,7 @@ from penstock.engine.state.capture import (
 from penstock.engine.state.changes import ChangedSlots
 from penstock.engine.state.key_index import KeyIndex, Slots
 from penstock.engine.state.slots import SlotColumn
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, keyed_table
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
 
 _TIME: Final = "__time"
 _SLOT: Final = "__slot"
@@ -118,7 +118,7 @@ class RunningAggregate(Operator):
             data.update((name, values()) for name, values in columns.items())
             if changed is not None:
                 data[DELETED] = pa.array(np.zeros(len(changed), np.bool_))
-            return keyed_table(pa.table(data), names, max_parallelism).data
+            return with_groups(pa.table(data), names, max_parallelism)
 
         table = TableCapture(Redistribution.KEYED, rows, tuple(names), changed is not None)
         return OperatorCapture({_STATE: table})

@@ -64,7 +64,8 @@ class TableCapture:
     Args:
         redistribution: how it is shared out after a restore.
         rows: makes the table; called once, from another thread than the operator's, while that one goes on. Those of a
-            keyed state begin with `KEY_GROUP`, sorted by it. Changes end with `DELETED`.
+            keyed state begin with `KEY_GROUP`, and come in any order: a checkpoint would pay for the sort, and whoever
+            reads the rows puts them in order as it needs them. Changes end with `DELETED`.
         identity: the columns that tell its rows apart, where captures may be changes; empty where they never are.
         is_changes: whether the rows replace those with the same identity; otherwise they are all there are.
         expiry: which older rows are dead.
@@ -132,8 +133,12 @@ def complete_table(table: StateTable) -> TableCapture:
 
 def captured_snapshot(capture: OperatorCapture) -> OperatorSnapshot:
     """What a complete capture without native files holds, made now."""
-    tables = {name: StateTable(table.redistribution, table.rows()) for name, table in capture.tables.items()}
-    return OperatorSnapshot(tables, capture.watermark)
+    return OperatorSnapshot({name: _as_table(table) for name, table in capture.tables.items()}, capture.watermark)
+
+
+def _as_table(table: TableCapture) -> StateTable:
+    rows = table.rows()
+    return StateTable(table.redistribution, by_group(rows) if KEY_GROUP in rows.column_names else rows)
 
 
 def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.state.capture import CaptureScope
-from penstock.engine.state.key_codec import grown
+from penstock.engine.state.key_codec import grown, pooled_empty
 from penstock.engine.state.key_index import Slots
 from penstock.engine.state.state_tables import StateRows
 
@@ -22,6 +22,8 @@ CHANGES_OF_BASE: Final = 2
 """So many times as much as a base may lie in changes behind it. More is read at a restore, less is written again."""
 SLACK: Final = 1024
 """So many items that are gone are remembered however little there is."""
+_MANY_SLOTS: Final = 100_000
+"""From here on it is worth while to load numba for their marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +173,16 @@ class ChangedSlots:
             return None
         marks = self._marks
         self.begin()
-        slots = None if scope is CaptureScope.BASE or marks is None else np.flatnonzero(marks)
+        slots = None if scope is CaptureScope.BASE or marks is None else _marked(marks)
         return None if self._since.gives_all(None if slots is None else len(slots), entries) else slots
+
+
+def _marked(marks: npt.NDArray[np.bool_]) -> Slots:
+    """The slots that are marked, ascending."""
+    if len(marks) < _MANY_SLOTS:
+        return np.flatnonzero(marks)
+    from penstock.engine.state.capture_kernel import marked
+
+    slots = pooled_empty(int(np.count_nonzero(marks)) + 1, np.int64)
+    marked(marks, slots)
+    return slots[:-1]

@@ -81,8 +81,13 @@ def keyed_table(data: pa.Table, keys: Sequence[str], max_parallelism: int) -> St
 
     Rows of one key group stay in their order.
     """
+    return StateTable(Redistribution.KEYED, by_group(with_groups(data, keys, max_parallelism)))
+
+
+def with_groups(data: pa.Table, keys: Sequence[str], max_parallelism: int) -> pa.Table:
+    """The rows of `data`, in their order, with the column `KEY_GROUP` in front; arguments as for `keyed_table`."""
     groups = groups_of_rows(data, keys, max_parallelism)
-    return StateTable(Redistribution.KEYED, by_group(data.add_column(0, KEY_GROUP, pa.array(groups, pa.int32()))))
+    return data.add_column(0, KEY_GROUP, pa.array(groups, pa.int32()))
 
 
 def groups_of_rows(rows: pa.Table | pa.RecordBatch, keys: Sequence[str], max_parallelism: int) -> npt.NDArray[np.int32]:
@@ -96,7 +101,7 @@ def groups_of_rows(rows: pa.Table | pa.RecordBatch, keys: Sequence[str], max_par
 def by_group(table: pa.Table) -> pa.Table:
     """The rows in order of their `KEY_GROUP`; those of one group stay in theirs."""
     groups = table.column(KEY_GROUP).to_numpy()
-    if not (groups[1:] < groups[:-1]).any():
+    if _are_in_order(groups):
         return table
     if table.num_rows >= _MANY_ROWS:
         return _many_by_group(table, groups)
@@ -105,7 +110,7 @@ def by_group(table: pa.Table) -> pa.Table:
 
 
 def _many_by_group(table: pa.Table, groups: npt.NDArray[np.int32]) -> pa.Table:
-    from penstock.engine.state.grouping_kernel import places_by_group, scatter
+    from penstock.engine.state.capture_kernel import places_by_group, scatter
 
     places = pooled_empty(len(groups), np.int64)
     places_by_group(read_only(groups), np.zeros(int(groups.max()) + 1, np.int64), places)
@@ -188,7 +193,13 @@ def _share_table(
 
 
 def rows_of_groups(table: pa.Table, owned: range) -> pa.Table:
-    """The rows of a keyed table (sorted by `KEY_GROUP`) whose key groups are in `owned`."""
+    """The rows of a table with the column `KEY_GROUP` whose key groups are in `owned`, in their order."""
     groups = table.column(KEY_GROUP).to_numpy()
+    if not _are_in_order(groups):
+        return table.filter(pa.array((groups >= owned.start) & (groups < owned.stop)))
     begin, end = np.searchsorted(groups, [owned.start, owned.stop])
     return table.slice(begin, end - begin)
+
+
+def _are_in_order(groups: npt.NDArray[np.int32]) -> bool:
+    return not (groups[1:] < groups[:-1]).any()

@@ -19,7 +19,7 @@ from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph
 from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import DELETED, Expiry, OperatorCapture, TableCapture
 from penstock.engine.state.key_groups import key_groups, subtask_of
-from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, keyed_table
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, with_groups
 from penstock.engine.task.partitioners import Hash
 from penstock.savepoints.content import Data, whole
 from penstock.savepoints.paths import JobPaths
@@ -106,7 +106,7 @@ def completed(
 
 
 def keyed_rows(entries: Mapping[int, tuple[str, int]], deleted: Iterable[int] | None = None) -> pa.Table:
-    """Rows (k, value, at) of a dict; with `deleted`, changes."""
+    """Rows (k, value, at) of a dict, in its order; with `deleted`, changes."""
     gone = list(deleted or ())
     values = [*entries.values(), *((None, None) for _ in gone)]
     data = {
@@ -116,7 +116,7 @@ def keyed_rows(entries: Mapping[int, tuple[str, int]], deleted: Iterable[int] | 
     }
     if deleted is not None:
         data[DELETED] = pa.array([False] * len(entries) + [True] * len(gone), pa.bool_())
-    return keyed_table(pa.table(data), ["k"], GROUPS).data
+    return with_groups(pa.table(data), ["k"], GROUPS)
 
 
 def entries_of(restored: RestoredTask) -> dict[int, tuple[str, int]]:

@@ -22,7 +22,7 @@ from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.state.capture import OperatorCapture, complete_table
-from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, rows_of_groups
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, by_group, rows_of_groups
 from penstock.savepoints import restore
 from penstock.savepoints.content import sha256_of
 from penstock.savepoints.restore import NonRestoredState, load_task, plan_failover, plan_restore
@@ -259,7 +259,7 @@ def _native(storage: Storage, format_name: str, file_name: str = "1.sst") -> Com
 def _read_native(folder: Path, metadata: Mapping[str, str], groups: range) -> Mapping[str, StateTable]:
     keys = [int(key) for key in (folder / "1.sst").read_text().split()]
     rows = keyed_rows(dict.fromkeys(keys, (metadata["value"], 0)))
-    return {STATE: StateTable(Redistribution.KEYED, rows_of_groups(rows, groups))}
+    return {STATE: StateTable(Redistribution.KEYED, by_group(rows_of_groups(rows, groups)))}
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])

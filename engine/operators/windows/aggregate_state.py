@@ -16,7 +16,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.capture import DELETED, Expiry, TableCapture
 from penstock.engine.state.segments import concat_tables
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, keyed_table
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
 
 WINDOW_STATE: Final = "window_aggregate"
 """The name of the operators' state in snapshots."""
@@ -35,7 +35,7 @@ def kept_table(
         expiry: which rows of earlier captures are dead.
         max_parallelism: number of key groups.
     """
-    made = lambda: keyed_table(rows(), keys, max_parallelism).data  # noqa: E731 - as short as it can be said
+    made = lambda: with_groups(rows(), keys, max_parallelism)  # noqa: E731 - as short as it can be said
     return TableCapture(Redistribution.KEYED, made, (*keys, within_key), expiry=expiry)
 
 
@@ -61,7 +61,7 @@ def changed_table(
             names = changed.column_names
             changed = concat_tables([gone, changed]).select(names)
         changed = changed.append_column(DELETED, pa.array(deleted))
-        return keyed_table(changed, keys, max_parallelism).data
+        return with_groups(changed, keys, max_parallelism)
 
     return TableCapture(Redistribution.KEYED, made, (*keys, within_key), is_changes=True, expiry=expiry)
 

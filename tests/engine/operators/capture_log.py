@@ -20,7 +20,7 @@ from penstock.engine.state.capture import (
     captured_snapshot,
     merge_rows,
 )
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable
+from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
 
 
 class CaptureLog:
@@ -40,7 +40,7 @@ class CaptureLog:
         capture = operator.capture(CaptureRequest(1, scope))
         if scope is CaptureScope.COMPLETE:
             assert not any(table.is_changes for table in capture.tables.values())
-            _assert_alike(_complete(capture), expected)
+            _assert_alike(captured_snapshot(capture), expected)
         else:
             self._waiting.append((capture, expected))
 
@@ -57,19 +57,11 @@ class CaptureLog:
     def _table(self, name: str, table: TableCapture) -> StateTable:
         rows = table.rows()
         assert (DELETED in rows.column_names) == table.is_changes
-        if table.redistribution is Redistribution.KEYED:
-            groups = rows.column(KEY_GROUP).to_pylist()
-            assert groups == sorted(groups)
         if not table.is_changes:
             self._parts[name] = []
         self.changes += table.is_changes
         self._parts[name].append(rows)
         return StateTable(table.redistribution, merge_rows(self._parts[name], table.identity, table.expiry))
-
-
-def _complete(capture: OperatorCapture) -> OperatorSnapshot:
-    tables = {name: StateTable(table.redistribution, table.rows()) for name, table in capture.tables.items()}
-    return OperatorSnapshot(tables, capture.watermark)
 
 
 def _assert_alike(one: OperatorSnapshot, other: OperatorSnapshot) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.state.capture import DELETED, OperatorCapture, TableCapture, merge_rows
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
+from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
 from penstock.engine.state.state_tables import TOUCHED
 
 
@@ -42,8 +42,6 @@ class Saved:
         for name, table in tables.items():
             rows = table.rows()
             assert (rows.column_names[-1] == DELETED) is table.is_changes
-            groups = rows.column(KEY_GROUP).to_pylist() if KEY_GROUP in rows.column_names else []
-            assert groups == sorted(groups)
             parts = older[name][1] if table.is_changes else []
             self._parts[name] = (table, [*parts, rows])
 

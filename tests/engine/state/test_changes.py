@@ -398,6 +398,17 @@ def test_arrays_are_given_again_once_twice_as_many_rows_have_changed_as_there_we
     assert given == [*[True] * changes, False, *[True] * changes, False]
 
 
+@given(st.lists(st.integers(0, 99)))
+def test_the_marks_of_very_many_slots_are_found_as_those_of_few_are(marked: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changes, "_MANY_SLOTS", 1)
+        log = changes_of_slots(1000)
+        log.mark(np.array(marked, np.int64), 100)
+        slots = log.take(CaptureScope.CHANGES, 1000)
+    assert slots is not None
+    assert slots.tolist() == sorted(set(marked))
+
+
 def changes_of_slots(entries: int) -> changes.ChangedSlots:
     """A log that begins behind a capture of all."""
     log = changes.ChangedSlots()

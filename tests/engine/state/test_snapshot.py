@@ -18,7 +18,9 @@ from penstock.engine.state.snapshot import (
     Redistribution,
     StateTable,
     keyed_table,
+    rows_of_groups,
     share,
+    with_groups,
 )
 
 GROUPS = 8
@@ -76,6 +78,15 @@ def test_each_row_goes_to_the_subtask_that_owns_its_key_group(keys: set[int], be
             assert set(groups) <= set(key_group_range(index, after, GROUPS))
             seen += data["k"].to_pylist()
     assert sorted(seen) == sorted(keys)
+
+
+def test_the_rows_of_key_groups_are_found_in_whatever_order_they_lie() -> None:
+    rows = with_groups(pa.table({"k": pa.array(range(50), pa.int64())}), ["k"], GROUPS)
+    groups = rows[KEY_GROUP].to_pylist()
+    assert groups != sorted(groups)
+    for owned in (range(3), range(3, GROUPS), range(2, 2)):
+        expected = [row for row in rows.to_pylist() if row[KEY_GROUP] in owned]
+        assert rows_of_groups(rows, owned).to_pylist() == expected
 
 
 def test_broadcast_rows_are_those_of_one_subtask() -> None:
