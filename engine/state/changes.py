@@ -18,7 +18,7 @@ from penstock.engine.state.key_codec import grown, pooled_empty
 from penstock.engine.state.key_index import Slots
 from penstock.engine.state.state_tables import StateRows
 
-CHANGES_OF_BASE: Final = 2
+CHANGES_OF_BASE: Final = 4
 """So many times as much as a base may lie in changes behind it. More is read at a restore, less is written again."""
 SLACK: Final = 1024
 """So many items that are gone are remembered however little there is."""

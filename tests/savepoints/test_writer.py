@@ -242,17 +242,17 @@ def test_nothing_is_written_where_nothing_has_changed() -> None:
     assert blobs.written == written
 
 
-def test_the_table_is_written_anew_when_twice_as_much_has_changed_as_it_holds() -> None:
+def test_the_table_is_written_anew_when_four_times_as_much_has_changed_as_it_holds() -> None:
     storage = Storage()
     chain = Chain(storage)
     chain.take(keyed_capture(keyed_rows(_entries(range(3000)))))
-    for value in "wxy":
+    for value in "stuvwy":
         chain.take(keyed_capture(keyed_rows(_entries(range(2000), value), []), True))
     handle = chain.take(keyed_capture(keyed_rows({}, range(1500)), True))
     [segment] = handle.operators[0].tables[STATE].segments
     assert segment.rows == 1500
     expected = _entries(range(1500, 3000)) | _entries(range(1500, 2000), "y")
-    assert restored_entries(storage, completed(5, [handle])) == expected
+    assert restored_entries(storage, completed(8, [handle])) == expected
 
 
 def test_a_state_that_is_gone_is_empty_and_may_come_back() -> None:
@@ -373,7 +373,7 @@ def test_a_damaged_segment_fails_the_compaction_and_is_named() -> None:
     [file] = handle.files()
     blobs.files[file.path] = blobs.files[file.path][:-1] + b"x"
     with pytest.raises(CheckpointCorruptError, match=file.path):
-        chain.take(keyed_capture(keyed_rows(_entries(range(10_001), "w"), []), True))
+        chain.take(keyed_capture(keyed_rows(_entries(range(20_001), "w"), []), True))
 
 
 def test_rows_under_way_are_written_by_exchange_and_sender() -> None:
