@@ -1,9 +1,9 @@
 """How the segments of one table of state are merged, so that recovery reads few and writing costs what has changed.
 
 The checkpoint writer calls it. Pure. The whole table is written again when four times as many rows have changed as it
-has: a restore reads five times the state at the most. Smaller changes are merged with each other, 16 of a size, unless that
-makes half a table: that would be most of a checkpoint's work. So each row is written again a logarithm of times, and
-segments are some 15 of each size, and never more than 96.
+has: a restore reads five times the state at the most. Smaller changes are merged with each other, 16 of a size, unless
+that makes half a table: that would be most of a checkpoint's work. So each row is written again a logarithm of times,
+and segments are some 15 of each size, and never more than 96.
 
 Source: O'Neil et al., "The Log-Structured Merge-Tree", 1996 (levels of geometric size).
 """

@@ -283,6 +283,7 @@ class TaskCheckpoints:
         """The checkpoint is expected no more. A capture of it that was made is handed over all the same."""
         self._settle(checkpoint)
         self._barriers.abort(checkpoint)
+        self._router.withdraw(checkpoint)
         for begun in self._begun:
             if begun.capture.barrier.checkpoint == checkpoint:
                 begun.leaves_until = math.inf

@@ -2,8 +2,8 @@
 
 A runtime calls `Task.step` again and again from one thread. Each step takes one element from the head (an input gate or
 a source), runs it through the chain, and flushes the router. It is taken only when every output has capacity, so a slow
-consumer stops its producers, step by step, up to the source; only unaligned barriers do not wait. What belongs to
-checkpoints is in `checkpoints.py`.
+consumer stops its producers, step by step, up to the source; only unaligned barriers do not wait, and those that a
+source begins with. What belongs to checkpoints is in `checkpoints.py`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Head(Barriers, Protocol):
     """Where a task's elements come from."""
 
     def next_urgent(self, now: float) -> tuple[int, Element] | None:
-        """What must not wait for the outputs: an unaligned barrier, and what was taken before it.
+        """What must not wait for the outputs: an unaligned barrier, one of a source, and what was taken before it.
 
         Args:
             now: seconds, monotonic.

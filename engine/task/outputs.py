@@ -116,6 +116,11 @@ class ChannelBuffer:
         """Whether the barrier of the checkpoint waits here."""
         return any(_is_barrier_of(message[-1], checkpoint) for message in self._sealed)
 
+    def withdraw(self, checkpoint: int) -> None:
+        """Forget the barrier of the checkpoint, if it waits here: nobody expects it, and later ones wait behind it."""
+        messages = (message[:-1] if _is_barrier_of(message[-1], checkpoint) else message for message in self._sealed)
+        self._sealed = deque(message for message in messages if message)
+
     def overtake(self, barrier: Barrier) -> list[Batch]:
         """Send `barrier` before all rows, or those before one of its checkpoint that waits; returns those rows.
 

@@ -112,6 +112,11 @@ class Router:
         ]
         return _overtake(barrier, waiting)
 
+    def withdraw(self, checkpoint: int) -> None:
+        """Forget the barrier of a checkpoint that was given up, where it waits for credit."""
+        for buffer in self._buffers:
+            buffer.withdraw(checkpoint)
+
     def holds(self, checkpoint: int) -> bool:
         """Whether the barrier of a checkpoint waits where it may overtake rows."""
         return any(buffer.holds(checkpoint) for edge in self._edges if edge.overtakable for buffer in edge.buffers)

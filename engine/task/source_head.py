@@ -183,7 +183,10 @@ class SourceHead:
             self._last_words.appendleft(Watermark(MAX_TIMESTAMP))
 
     def next_urgent(self, now: float) -> tuple[int, Element] | None:
-        """What must not wait for the outputs: an unaligned barrier or one that has waited too long, and what is before.
+        """What must not wait for the outputs: a barrier, and what is before it; rows only where it is unaligned.
+
+        An aligned barrier waits in the outputs behind the rows there: sent at once, it comes to all consumers at about
+        the time of other sources' barriers, and these wait less for each other.
 
         Args:
             now: seconds, monotonic.
@@ -195,7 +198,10 @@ class SourceHead:
             waiting = [_unaligned(element) for element in self._ready]
             self._ready.clear()
             self._ready.extend(waiting)
-        return self._give() if any(_is_unaligned(element) for element in self._ready) else None
+        barriers = [element for element in self._ready if isinstance(element, Barrier)]
+        if not barriers or (isinstance(self._ready[0], Batch) and not any(map(_is_unaligned, barriers))):
+            return None
+        return self._give()
 
     def _give(self) -> tuple[int, Element]:
         element = self._ready.popleft()
@@ -297,8 +303,8 @@ def _position(reader: SourceReader) -> str:
     return json.dumps(reader.position(), sort_keys=True)
 
 
-def _is_unaligned(element: Element) -> bool:
-    return isinstance(element, Barrier) and element.mode is CheckpointMode.UNALIGNED
+def _is_unaligned(barrier: Barrier) -> bool:
+    return barrier.mode is CheckpointMode.UNALIGNED
 
 
 def _unaligned(element: Element) -> Element:

@@ -389,7 +389,7 @@ def test_a_key_that_comes_back_for_one_state_is_gone_from_the_other(kind: str) -
 
 
 @pytest.mark.parametrize(("changed", "changes"), [(100, 40), (10, 400), (60, 66)])
-def test_arrays_are_given_again_once_four_times_as_many_rows_have_changed_as_there_were(changed: int, changes: int) -> None:
+def test_arrays_are_given_again_once_four_times_as_many_rows_have_changed(changed: int, changes: int) -> None:
     log, given = changes_of_slots(1000), []
     for turn in range(2 * changes + 2):
         log.mark(np.arange(changed) + turn * changed % 900, 1000)

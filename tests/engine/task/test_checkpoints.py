@@ -413,7 +413,8 @@ def test_a_source_whose_outputs_are_full_lets_an_unaligned_barrier_through() -> 
     while isinstance(running.task.step(), Progress):
         pass
     running.task.expect(Barrier(1))
-    assert running.step() == []
+    (capture,) = running.step()
+    assert (capture.barrier.checkpoint, in_flight_of(capture), running.sent) == (1, {}, [])
     running.task.abort(1)
     running.task.expect(Barrier(2, CheckpointMode.UNALIGNED))
     (capture,) = running.step()
@@ -429,7 +430,19 @@ def test_a_barrier_that_waits_too_long_in_a_source_goes_through_as_well() -> Non
     assert running.task.step() == Blocked(running.clock.monotonic() + 0.5)
     running.clock.advance(0.5)
     (capture,) = running.step()
-    assert capture.barrier.mode is CheckpointMode.UNALIGNED
+    assert in_flight_of(capture) == {"summing->next@3": [0, 1]}
+
+
+def test_a_barrier_that_was_given_up_is_not_sent_any_more() -> None:
+    running = Running(RewindableSource({"a": 4}), credit=0)
+    running.step()
+    running.task.expect(Barrier(1))
+    running.step()
+    running.task.abort(1)
+    running.channel.credits = 9
+    running.task.expect(Barrier(2))
+    running.step()
+    assert [element for element in running.sent if isinstance(element, Barrier)] == [Barrier(2)]
 
 
 def test_nothing_is_read_behind_a_barrier_that_suspends_until_it_is_aborted() -> None:
