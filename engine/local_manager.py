@@ -386,8 +386,9 @@ class LocalManager:
         if self.status is not JobStatus.RUNNING or self._draining is not None:
             raise CheckpointError(f"job {self._program.name!r} does not run, or is being drained")
         store.savepoint_target(0, directory)
-        self._draining, self.drained = _Draining(directory), None
+        # It gives up what is under way, a last checkpoint too, which is none of the drain's.
         self._obey(self.coordinator.drain(self._clock.monotonic()))
+        self._draining, self.drained = _Draining(directory), None
         for place in self.attempt.places:
             self.attempt.task(place).drain()
             self.attempt.wake_place(place)

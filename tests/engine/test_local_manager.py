@@ -114,3 +114,16 @@ def test_a_last_checkpoint_that_a_later_one_overtakes_is_taken_again_and_no_row_
     assert manager.status is JobStatus.FINISHED, manager.error
     assert isinstance(manager.outcomes[later], str)
     assert written(tmp_path) == list(range(ROWS))
+
+
+def test_a_job_that_is_drained_while_its_last_checkpoint_is_taken_ends_with_the_savepoint(tmp_path: Path) -> None:
+    mail = Mail()
+    manager = manager_of(tmp_path, mail, ROWS, interval="5m")
+    while not (manager.attempt.all_finished and mail.triggers()):
+        manager.step(1.0)
+    manager.drain(None)
+    while not manager.status.ended:
+        manager.step(1.0)
+    assert manager.status is JobStatus.FINISHED, manager.error
+    assert isinstance(manager.drained, str)
+    assert written(tmp_path) == list(range(ROWS))
