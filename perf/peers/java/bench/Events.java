@@ -1,0 +1,83 @@
+package bench;
+
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.java.tuple.Tuple3;
+
+/**
+ * (key, timestamp, value), the same rows as those of perf/generators.py, perf/window.py and perf/wide.py.
+ *
+ * <p>Keys and values repeat prepared columns; without a column of keys, they follow the golden ratio. With
+ * {@code rows_per_second}, a timestamp is the row's share of a second of event time, less its prepared delay; else it is the
+ * row's number.
+ */
+public final class Events implements Rows<Tuple3<Long, Long, Double>> {
+    private static final long GOLDEN = 0x9E3779B97F4A7C15L;
+    private final Job job;
+    private transient Long[] keys;
+    private transient Double[] values;
+    private transient long[] delays;
+    private transient long spreadKeys;
+    private transient long rowsPerSecond;
+    private transient long startMs;
+    private transient long cohorts;
+    private transient long cohortRows;
+    private transient long cohortKeys;
+
+    public Events(Job job) {
+        this.job = job;
+    }
+
+    @Override
+    public void open() {
+        if (job.hasColumn("key")) {
+            long[] given = job.longs("key");
+            keys = new Long[given.length];
+            for (int i = 0; i < given.length; i++) {
+                keys[i] = given[i];
+            }
+        } else {
+            spreadKeys = job.number("spread_keys");
+        }
+        double[] given = job.doubles("v");
+        values = new Double[given.length];
+        for (int i = 0; i < given.length; i++) {
+            values[i] = given[i];
+        }
+        if (job.has("rows_per_second")) {
+            rowsPerSecond = job.number("rows_per_second");
+            startMs = job.number("start_ms");
+            delays = job.longs("delay");
+        }
+        cohorts = job.has("cohorts") ? job.number("cohorts") : 1;
+        if (cohorts > 1) {
+            cohortRows = rowsPerSecond * job.number("cohort_seconds");
+            cohortKeys = job.number("cohort_keys");
+        }
+    }
+
+    @Override
+    public Tuple3<Long, Long, Double> row(long number) {
+        return new Tuple3<>(key(number), timestamp(number), values[(int) (number % values.length)]);
+    }
+
+    private Long key(long number) {
+        if (keys == null) {
+            return ((number * GOLDEN) >>> 32) * spreadKeys >>> 32;
+        }
+        Long key = keys[(int) (number % keys.length)];
+        return cohorts == 1 ? key : Long.valueOf(key + number / cohortRows % cohorts * cohortKeys);
+    }
+
+    private long timestamp(long number) {
+        if (delays == null) {
+            return number;
+        }
+        return startMs + number * 1000 / rowsPerSecond - delays[(int) (number % delays.length)];
+    }
+
+    @Override
+    public TypeInformation<Tuple3<Long, Long, Double>> type() {
+        return Types.TUPLE(Types.LONG, Types.LONG, Types.DOUBLE);
+    }
+}
