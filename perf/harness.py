@@ -19,7 +19,11 @@ from penstock import DataStream, JobHandle, JobMetrics, StreamEnvironment
 from penstock.engine.config import DEFAULTS
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
-from perf.processes import ProcessTree
+from perf.peers.engines import Engine, PeerError
+from perf.peers.session import Timing
+from perf.peers.session import measure as measure_peer
+from perf.peers.task import PeerTask
+from perf.processes import ProcessTree, Sample
 
 POLL_SECONDS: Final = 0.2
 SAMPLE_SECONDS: Final = 2.0
@@ -39,9 +43,10 @@ class Options:
 
     Args:
         seconds: length of one measurement.
-        repetitions: how many measurements of each variant (pairs, once there is a peer).
+        repetitions: how many measurements of each variant, or pairs of them with a peer.
         warm_up: seconds that are not counted, from the first rows on.
         check_rows: rows of the run whose output is compared with NumPy's.
+        peer: the engine that is measured in turns with this one; None: only this one is.
     """
 
     seconds: float = 5.0
@@ -51,6 +56,7 @@ class Options:
     runtime: Literal["ray", "local"] = "ray"
     warm_up: float = 2.0
     check_rows: int = 20_000
+    peer: Engine | None = None
 
     def environment(self, batch_rows: int | None = None, buffer_timeout: str = "50ms") -> StreamEnvironment:
         """A new environment for one job."""
@@ -71,6 +77,16 @@ class Reading:
     peak_rss_mb: float | None = None
     latency_ms: Mapping[str, float | None] = field(default_factory=lambda: NO_LATENCY)
 
+    @classmethod
+    def median(cls, readings: Sequence[Reading]) -> Reading:
+        """The median of each figure."""
+        return cls(
+            _median([reading.events_per_second for reading in readings]),
+            _median([reading.events_per_cpu_second for reading in readings]),
+            _median([reading.peak_rss_mb for reading in readings]),
+            {name: _median([reading.latency_ms[name] for reading in readings]) for name in readings[0].latency_ms},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -89,16 +105,7 @@ class Result:
     @classmethod
     def of(cls, name: str, variant: str, readings: Sequence[Reading]) -> Result:
         """The result for repeated readings of one variant."""
-        latencies = {
-            quantile: _median([reading.latency_ms[quantile] for reading in readings])
-            for quantile in readings[0].latency_ms
-        }
-        ours = Reading(
-            _median([reading.events_per_second for reading in readings]),
-            _median([reading.events_per_cpu_second for reading in readings]),
-            _median([reading.peak_rss_mb for reading in readings]),
-            latencies,
-        )
+        ours = Reading.median(readings)
         rates = [reading.events_per_second for reading in readings]
         chosen = rates if ours.events_per_second is not None else [reading.latency_ms["p50"] for reading in readings]
         return cls(name, variant, ours, spread(chosen), readings)
@@ -114,6 +121,73 @@ class Result:
             "machine": dict(machine),
         }
 
+    def raw(self, machine: Mapping[str, Any]) -> dict[str, Any]:
+        """What `--save` keeps."""
+        return {**self.line(machine), "readings": [asdict(reading) for reading in self.readings]}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedResult(Result):
+    """One variant beside a peer, measured in turns.
+
+    Args:
+        peer: the medians of its readings.
+        peer_name: the peer and its version.
+        ratio: ours to the peer's, the median over the pairs: rates, or the peer's latency to ours.
+        ratio_cpu: the same of events per CPU-second.
+        peer_readings: in the order of `readings`.
+    """
+
+    peer: Reading
+    peer_name: str
+    ratio: float | None
+    ratio_cpu: float | None
+    peer_readings: Sequence[Reading]
+
+    @classmethod
+    def of_pairs(
+        cls, name: str, variant: str, peer_name: str, pairs: Sequence[tuple[Reading, Reading]]
+    ) -> ComparedResult:
+        """The result for pairs of readings, ours and the peer's; `spread` is that of their ratios."""
+        mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        ratios = [_advantage(a, b) for a, b in pairs]
+        of_cpu = [_ratio(a.events_per_cpu_second, b.events_per_cpu_second) for a, b in pairs]
+        return cls(
+            name,
+            variant,
+            Reading.median(mine),
+            spread(ratios),
+            mine,
+            Reading.median(theirs),
+            peer_name,
+            _median(ratios),
+            _median(of_cpu),
+            theirs,
+        )
+
+    def line(self, machine: Mapping[str, Any]) -> dict[str, Any]:
+        """What `--json` prints."""
+        line = Result.line(self, machine)
+        peer = {"name": self.peer_name, **{key: _rounded(value) for key, value in asdict(self.peer).items()}}
+        ratios = {"ratio": _rounded(self.ratio), "ratio_cpu": _rounded(self.ratio_cpu)}
+        first = {key: line[key] for key in ("name", "variant", "ours")}
+        return {**first, "peer": peer, **ratios, "spread": line["spread"], "machine": line["machine"]}
+
+    def raw(self, machine: Mapping[str, Any]) -> dict[str, Any]:
+        """What `--save` keeps."""
+        return {**Result.raw(self, machine), "peer_readings": [asdict(reading) for reading in self.peer_readings]}
+
+
+def _advantage(ours: Reading, peer: Reading) -> float | None:
+    """How many times as good ours is: by its rate, or by its latency where no rate was measured."""
+    if ours.events_per_second is not None:
+        return _ratio(ours.events_per_second, peer.events_per_second)
+    return _ratio(peer.latency_ms["p50"], ours.latency_ms["p50"])
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
 
 BoundedRun: TypeAlias = Callable[[Callable[[StreamEnvironment], DataStream]], tuple[pa.Table, JobMetrics]]
 """Runs a bounded stream to its end; its rows, and the job's last counters."""
@@ -127,12 +201,14 @@ class Workload:
         stream: builds the unbounded stream; its rows go to a sink that counts.
         counted: name of the operator whose incoming rows are the events.
         check: runs the same on bounded input and raises `BenchmarkError` where the output is wrong.
+        peer: the same for a peer; None: there is nothing to compare with.
     """
 
     variant: str
     stream: Callable[[StreamEnvironment], DataStream]
     counted: str
     check: Callable[[BoundedRun], None]
+    peer: PeerTask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +230,19 @@ class _CountingWriter(SinkWriter):
         self.rows += batch.num_rows
 
 
-def null_workload(stream: Callable[[StreamEnvironment], DataStream]) -> Workload:
+def null_workload(stream: Callable[[StreamEnvironment], DataStream], peer: PeerTask | None = None) -> Workload:
     """The generator alone: the source's rows go straight to the counting sink."""
-    return Workload("null", stream, "count", lambda run: None)
+    return Workload("null", stream, "count", lambda run: None, peer)
 
 
 def throughput(name: str, workloads: Sequence[Workload], options: Options) -> Iterator[Result]:
     """Check and measure each workload.
 
     Raises:
-        BenchmarkError: a check failed; nothing is measured then.
+        BenchmarkError: a check failed, nothing is measured then; or the peer has none of these programs.
     """
+    if options.peer is not None:
+        workloads = _known_to(options.peer, name, workloads)
 
     def run(build: Callable[[StreamEnvironment], DataStream]) -> tuple[pa.Table, JobMetrics]:
         # Many small batches, so that state is merged and the watermark moves in between.
@@ -175,8 +253,56 @@ def throughput(name: str, workloads: Sequence[Workload], options: Options) -> It
 
     for workload in workloads:
         workload.check(run)
-        readings = [_measure_once(name, workload, options) for _ in range(options.repetitions)]
-        yield Result.of(name, workload.variant, readings)
+        if options.peer is None or workload.peer is None:
+            readings = [_measure_once(name, workload, options) for _ in range(options.repetitions)]
+            yield Result.of(name, workload.variant, readings)
+        else:
+            pairs = [
+                _measure_pair(name, workload, options, options.peer, workload.peer) for _ in range(options.repetitions)
+            ]
+            yield ComparedResult.of_pairs(
+                name, workload.variant, f"{options.peer.name} {options.peer.version()}", pairs
+            )
+
+
+def _known_to(peer: Engine, name: str, workloads: Sequence[Workload]) -> list[Workload]:
+    known = [work for work in workloads if work.peer is not None and work.peer.program in peer.programs]
+    if workloads and not known:
+        raise BenchmarkError(
+            f"{peer.name} has no program for {name}, or for these variants: see the table in perf/README.md"
+        )
+    return known
+
+
+def _measure_pair(
+    name: str, workload: Workload, options: Options, peer: Engine, task: PeerTask
+) -> tuple[Reading, Reading]:
+    """Ours, then the peer's, neither while the other runs."""
+    ours = _measure_once(name, workload, options)
+    shut_down()
+    return ours, peer_reading(peer, task, options)
+
+
+def peer_reading(peer: Engine, task: PeerTask, options: Options) -> Reading:
+    """One measurement of a peer.
+
+    Raises:
+        BenchmarkError: it does not run as it should, or its output is wrong.
+    """
+    timing = Timing(
+        max(options.warm_up, peer.warm_up), max(options.seconds, peer.seconds), SAMPLE_SECONDS, FLOW_SECONDS
+    )
+    try:
+        return reading(measure_peer(peer, task, options.parallelism, timing))
+    except (PeerError, ValueError) as error:
+        raise BenchmarkError(str(error)) from error
+
+
+def shut_down() -> None:
+    """End the cluster of this process, if it has one: even an idle one would take CPU from a peer."""
+    import ray
+
+    ray.shutdown()
 
 
 def _measure_once(name: str, workload: Workload, options: Options) -> Reading:
@@ -187,16 +313,6 @@ def _measure_once(name: str, workload: Workload, options: Options) -> Reading:
         return _measure(job, workload.counted, options)
     finally:
         job.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The counters at one moment."""
-
-    at: float
-    rows: int
-    cpu_seconds: float
-    memory_mb: float
 
 
 class Sampler:

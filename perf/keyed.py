@@ -1,45 +1,105 @@
 """Question 2: how many rows a second does a running sum per key take, behind a real shuffle?
 
 (key int64, ts int64, v float64), keys uniform and Zipf(1.0), 1,000 and 100,000 of them; coalesced: one update for each
-key and batch. Run by `perf/run.py keyed`.
+key and batch; per record: one for each row, by a process function that works on batches. The peer of the first is SQL with
+mini-batches, that of the second a process function with value state. Run by `perf/run.py keyed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from penstock import DataGenSource, DataStream, Sequence, StreamEnvironment
+from penstock import DataGenSource, DataStream, KeyedBatch, KeyedProcessFunction, Sequence, StreamEnvironment
+from penstock import ValueStateDescriptor as ValueState
 from penstock import sum as sum_of
+from penstock.engine.api.keyed import KeyedStream
+from penstock.engine.config import DEFAULTS
+from penstock.engine.functions import Context, RuntimeContext
 from perf.generators import Pool, uniform_keys, values, zipf_keys
 from perf.harness import BenchmarkError, BoundedRun, Options, Result, Workload, null_workload, throughput
+from perf.peers.digest import Digest
+from perf.peers.task import Column, PeerInput, PeerTask
 
 _NAME: Final = "keyed"
+_TOTAL: Final = ValueState("total", "float64", default=0.0)
+_MINI_BATCH: Final = {"batch_rows": DEFAULTS.max_batch_rows, "latency_ms": 1000}
+"""Flink's mini-batches: as many rows as our batches have at most."""
 _KEYS: Final = {"uniform": uniform_keys, "zipf": zipf_keys}
+
+
+class RunningSum(KeyedProcessFunction):
+    """The running sum with NumPy: rows in order of key, summed up from the first row of each key on."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.total = context.get_state(_TOTAL)
+
+    def process_batch(self, batch: KeyedBatch, ctx: Context) -> dict[str, Any]:
+        order = np.argsort(batch.groups, kind="stable")
+        groups = batch.groups[order]
+        sums = np.cumsum(batch.data["v"].to_numpy()[order])
+        ends = np.cumsum(np.bincount(groups, minlength=batch.keys.num_rows)) - 1
+        before_key = np.concatenate([[0.0], sums[ends[:-1]]])
+        before = self.total.values().to_numpy()
+        totals = np.empty(batch.num_rows)
+        totals[order] = sums + (before - before_key)[groups]
+        self.total.update_values(before + sums[ends] - before_key)
+        return {"key": batch.data["key"], "total": totals}
 
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
-    workloads = [_workload(options, kind, keys) for kind in _KEYS for keys in (1_000, 100_000)]
-    workloads.append(null_workload(partial(_rows, Pool(partial(uniform_keys, 1_000)))))
+    workloads = [
+        _workload(options, kind, keys, updates) for updates in _UPDATES for kind in _KEYS for keys in (1_000, 100_000)
+    ]
+    keys = partial(uniform_keys, 1_000)
+    null = PeerTask("events", PeerInput(columns={"key": keys, "v": values}))
+    workloads.append(null_workload(partial(_rows, Pool(keys)), null))
     yield from throughput(_NAME, [work for work in workloads if wanted in work.variant], options)
 
 
-def _workload(options: Options, kind: str, keys: int) -> Workload:
+def _coalesced(rows: KeyedStream) -> DataStream:
+    return rows.aggregate(total=sum_of("v"))
+
+
+def _per_record(rows: KeyedStream) -> DataStream:
+    return rows.process(RunningSum, returns={"key": "int64", "total": "float64"})
+
+
+_UPDATES: Final = {"coalesced": (_coalesced, "keyed_sql"), "per record": (_per_record, "keyed")}
+"""How updates are given, by us and by the peer's program."""
+
+
+def _workload(options: Options, kind: str, keys: int, updates: str) -> Workload:
     make = partial(_KEYS[kind], keys)
+    summed, program = _UPDATES[updates]
 
     def stream(env: StreamEnvironment, rows: int | None = None) -> DataStream:
-        return _rows(Pool(make), env, rows).key_by("key").aggregate(total=sum_of("v")).name(_NAME)
+        return summed(_rows(Pool(make), env, rows).key_by("key")).name(_NAME)
 
     def check(bounded: BoundedRun) -> None:
-        updates, _ = bounded(lambda env: stream(env, options.check_rows))
-        _check(updates, make(), options.check_rows)
+        got, _ = bounded(lambda env: stream(env, options.check_rows))
+        if updates == "per record" and got.num_rows != options.check_rows:
+            raise BenchmarkError(f"keyed: {got.num_rows} updates for {options.check_rows} rows")
+        _check(got, make(), options.check_rows)
 
-    return Workload(f"{kind} {keys // 1000}k coalesced", stream, _NAME, check)
+    task = _peer_task(program, make, options.check_rows)
+    return Workload(f"{kind} {keys // 1000}k {updates}", stream, _NAME, check, task)
+
+
+def _peer_task(program: str, keys: Column, check_rows: int) -> PeerTask:
+    columns = {"key": keys, "v": values}
+
+    def expected() -> Digest:
+        sums = _sums(keys(), check_rows)
+        return Digest.of(list(sums), list(sums.values()))
+
+    check = PeerInput({**_MINI_BATCH, "rows": check_rows}, columns)
+    return PeerTask(program, PeerInput(_MINI_BATCH, columns), check, expected)
 
 
 def _rows(keys: Pool, env: StreamEnvironment, rows: int | None = None) -> DataStream:
@@ -47,12 +107,19 @@ def _rows(keys: Pool, env: StreamEnvironment, rows: int | None = None) -> DataSt
 
 
 def _check(updates: pa.Table, keys: pa.Array, rows: int) -> None:
+    sums = _sums(keys, rows)
+    # The last update of a key is its sum, and the largest one, since no value is negative.
+    last: dict[int, float] = {}
+    for key, total in zip(updates.column("key").to_pylist(), updates.column("total").to_pylist(), strict=True):
+        last[key] = max(total, last.get(key, 0.0))
+    if last != sums:
+        raise BenchmarkError(
+            f"keyed: {len(last)} keys with a total of {sum(last.values())}, not {sum(sums.values())}, or others"
+        )
+
+
+def _sums(keys: pa.Array, rows: int) -> dict[int, float]:
     numbers = np.arange(rows) % len(keys)
     given = keys.to_numpy()[numbers]
     sums = np.bincount(given, values().to_numpy()[numbers])
-    # The last update of a key is its sum.
-    last = dict(zip(updates.column("key").to_pylist(), updates.column("total").to_pylist(), strict=True))
-    if last != {key: sums[key] for key in np.unique(given).tolist()}:
-        raise BenchmarkError(
-            f"keyed: {len(last)} keys with a total of {sum(last.values())}, not {sums.sum()}, or others"
-        )
+    return {key: float(sums[key]) for key in np.unique(given).tolist()}

@@ -18,10 +18,13 @@ from penstock import ValueStateDescriptor as ValueState
 from penstock.engine.functions import Context, Row, RuntimeContext
 from perf.generators import Pool, uniform_keys, values
 from perf.harness import BenchmarkError, BoundedRun, Options, Result, Workload, null_workload, throughput
+from perf.peers.digest import Digest
+from perf.peers.task import PeerInput, PeerTask
 
 _NAME: Final = "process"
 _KEYS: Final = 1_000
 _COLUMNS: Final = {"key": "int64", "n": "int64"}
+_PEER_COLUMNS: Final = {"key": partial(uniform_keys, _KEYS), "v": values}
 _COUNT: Final = ValueState("count", "int64", default=0)
 
 
@@ -56,7 +59,7 @@ class CountBatches(KeyedProcessFunction):
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
     workloads = [_workload(options, "row-wise", CountRows), _workload(options, "batch-wise", CountBatches)]
-    workloads.append(null_workload(_rows))
+    workloads.append(null_workload(_rows, PeerTask("events", PeerInput(columns=_PEER_COLUMNS))))
     yield from throughput(_NAME, [work for work in workloads if wanted in work.variant], options)
 
 
@@ -68,7 +71,16 @@ def _workload(options: Options, variant: str, function: type[KeyedProcessFunctio
         counted, _ = bounded(lambda env: stream(env, options.check_rows))
         _check(counted, options.check_rows)
 
-    return Workload(variant, stream, _NAME, check)
+    return Workload(variant, stream, _NAME, check, _peer_task(options.check_rows))
+
+
+def _peer_task(check_rows: int) -> PeerTask:
+    def expected() -> Digest:
+        keys, counts = zip(*_expected(check_rows), strict=True)
+        return Digest.of(keys, counts)
+
+    check = PeerInput({"rows": check_rows}, _PEER_COLUMNS)
+    return PeerTask("count", PeerInput(columns=_PEER_COLUMNS), check, expected)
 
 
 def _rows(env: StreamEnvironment, rows: int | None = None) -> DataStream:
@@ -77,10 +89,13 @@ def _rows(env: StreamEnvironment, rows: int | None = None) -> DataStream:
 
 
 def _check(counted: pa.Table, rows: int) -> None:
+    got = sorted(zip(counted.column("key").to_pylist(), counted.column("n").to_pylist(), strict=True))
+    if got != _expected(rows):
+        raise BenchmarkError(f"process: {len(got)} rows of {len({key for key, _ in got})} keys, not {rows}, or others")
+
+
+def _expected(rows: int) -> list[tuple[int, int]]:
     keys = uniform_keys(_KEYS).to_numpy()
     totals = np.bincount(keys[np.arange(rows) % len(keys)], minlength=_KEYS)
     # Each key's rows are numbered from 1, in whatever order the keys come.
-    expected = [(key, n) for key, total in enumerate(totals.tolist()) for n in range(1, total + 1)]
-    got = sorted(zip(counted.column("key").to_pylist(), counted.column("n").to_pylist(), strict=True))
-    if got != expected:
-        raise BenchmarkError(f"process: {len(got)} rows of {len({key for key, _ in got})} keys, not {rows}, or others")
+    return [(key, n) for key, total in enumerate(totals.tolist()) for n in range(1, total + 1)]

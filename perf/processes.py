@@ -9,6 +9,7 @@ import importlib
 import os
 import platform
 import time
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +18,21 @@ _LIBRARIES: Final = ("penstock", "ray", "pyarrow", "numpy")
 _MEGABYTE: Final = 2**20
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The counters at one moment."""
+
+    at: float
+    rows: int
+    cpu_seconds: float
+    memory_mb: float
+
+
 class ProcessTree:
-    """This process and all its descendants.
+    """A process and all its descendants.
+
+    Args:
+        root: its id; None: this process.
 
     Example:
         >>> tree = ProcessTree()
@@ -27,9 +41,9 @@ class ProcessTree:
         True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: int | None = None) -> None:
         self._psutil = _psutil()
-        self._root = self._psutil.Process()
+        self._root = self._psutil.Process(root)
         self._cpu: dict[Any, float] = {}
         self._own = 0.0
 
@@ -62,8 +76,19 @@ class ProcessTree:
         self._own += time.process_time() - started
         return total / _MEGABYTE
 
+    def kill(self) -> None:
+        """End all of them."""
+        for process in self._processes():
+            try:
+                process.kill()
+            except self._psutil.NoSuchProcess:
+                continue
+
     def _processes(self) -> list[Any]:
-        return [self._root, *self._root.children(recursive=True)]
+        try:
+            return [self._root, *self._root.children(recursive=True)]
+        except self._psutil.NoSuchProcess:
+            return []
 
 
 def machine() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -28,7 +28,8 @@ if __name__ == "__main__":
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 if TYPE_CHECKING:
-    from perf.harness import Options, Result
+    from perf.harness import Options, Reading, Result
+    from perf.peers.engines import Engine
 
 
 def main(arguments: Sequence[str] | None = None, results_to: TextIO | None = None) -> int:
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str] | None = None, results_to: TextIO | None = Non
 
 def _parser() -> argparse.ArgumentParser:
     from penstock.engine.config import DEFAULTS
+    from perf.peers.engines import ENGINES
 
     parser = argparse.ArgumentParser(prog="perf/run.py", description="Measure Penstock.")
     parser.add_argument("names", nargs="+", choices=PROGRAMS, metavar="NAME", help=", ".join(PROGRAMS))
@@ -86,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULTS.max_batch_rows,
         help="most rows of a batch (default: the engine's)",
     )
+    parser.add_argument("--peer", type=_peer, help=f"measure in turns with {', '.join(ENGINES)} (make bench-peers)")
     parser.add_argument("--variant", default="", help="only variants whose name contains this")
     parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="local: one process, to profile")
     return parser
@@ -105,6 +108,17 @@ def _count(text: str) -> int:
     return value
 
 
+def _peer(text: str) -> Engine:
+    from perf.peers.engines import PeerError, engine
+
+    try:
+        peer = engine(text)
+        peer.version()
+    except PeerError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return peer
+
+
 def _options(given: argparse.Namespace) -> Options:
     from perf.harness import Options
 
@@ -114,7 +128,13 @@ def _options(given: argparse.Namespace) -> Options:
         parallelism=given.parallelism,
         batch_rows=given.batch_rows,
         runtime=given.runtime,
+        peer=given.peer,
     )
+
+
+def _options_of(given: argparse.Namespace) -> dict[str, Any]:
+    options = _options(given)
+    return {**asdict(replace(options, peer=None)), "peer": None if options.peer is None else options.peer.name}
 
 
 def _results(name: str, given: argparse.Namespace) -> Iterator[Result]:
@@ -125,22 +145,32 @@ def _results(name: str, given: argparse.Namespace) -> Iterator[Result]:
 def _table(name: str, results: Sequence[Result]) -> Any:
     from rich.table import Table
 
+    from perf.harness import ComparedResult
+
     table = Table(title=name)
     table.add_column("variant", no_wrap=True)
-    for column in ("events/s", "events/CPU-s", "peak MB", "p50 ms", "p99 ms", "spread"):
+    for column in ("events/s", "events/CPU-s", "peak MB", "p50 ms", "p99 ms", "ratio", "by CPU", "spread"):
         table.add_column(column, justify="right")
     for result in results:
-        ours = result.ours
-        table.add_row(
-            result.variant,
-            _rate(ours.events_per_second),
-            _rate(ours.events_per_cpu_second),
-            _number(ours.peak_rss_mb, 0),
-            _number(ours.latency_ms["p50"], 1),
-            _number(ours.latency_ms["p99"], 1),
-            "" if result.spread is None else f"{result.spread:.0%}",
-        )
+        spread = "" if result.spread is None else f"{result.spread:.0%}"
+        if isinstance(result, ComparedResult):
+            table.add_row(
+                result.variant, *_cells(result.ours), _number(result.ratio, 2), _number(result.ratio_cpu, 2), spread
+            )
+            table.add_row(f"  {result.peer_name}", *_cells(result.peer))
+        else:
+            table.add_row(result.variant, *_cells(result.ours), "", "", spread)
     return table
+
+
+def _cells(reading: Reading) -> list[str]:
+    return [
+        _rate(reading.events_per_second),
+        _rate(reading.events_per_cpu_second),
+        _number(reading.peak_rss_mb, 0),
+        _number(reading.latency_ms["p50"], 1),
+        _number(reading.latency_ms["p99"], 1),
+    ]
 
 
 def _details(results: Sequence[Result]) -> Iterator[str]:
@@ -165,8 +195,8 @@ def _save(name: str, results: Sequence[Result], here: Mapping[str, Any], given: 
     folder = ROOT / "perf" / "results"
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}.json"
-    raw = [{**result.line(here), "readings": [asdict(reading) for reading in result.readings]} for result in results]
-    path.write_text(json.dumps({"options": asdict(_options(given)), "results": raw}, indent=1) + "\n")
+    raw = [result.raw(here) for result in results]
+    path.write_text(json.dumps({"options": _options_of(given), "results": raw}, indent=1) + "\n")
     return path.relative_to(ROOT)
 
 

@@ -23,6 +23,8 @@ from penstock import sum as sum_of
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, WindowAssigner
 from perf.generators import Pool, delays, uniform_keys, values
 from perf.harness import BenchmarkError, BoundedRun, Options, Result, Workload, null_workload, throughput
+from perf.peers.digest import Digest
+from perf.peers.task import PeerInput, PeerTask
 
 _NAME: Final = "window"
 _START_MS: Final = 1_800_000_000_000
@@ -68,6 +70,19 @@ class Events:
             "v": Pool(values),
         }
 
+    def for_peer(self) -> PeerInput:
+        """The same rows for a peer."""
+        settings = {
+            "rows_per_second": self.rows_per_second,
+            "start_ms": _START_MS,
+            "watermark_ms": _WATERMARK_MS,
+            "cohorts": self.cohorts,
+            "cohort_seconds": _COHORT_SECONDS,
+            "cohort_keys": self.keys // self.cohorts,
+        }
+        keys = partial(uniform_keys, self.keys // self.cohorts)
+        return PeerInput(settings, {"key": keys, "v": values, "delay": self._delays})
+
     def late_rows(self, rows: int) -> int:
         """How many of the first rows come later than the watermark allows for."""
         late_by = self._delays().to_numpy()
@@ -112,7 +127,7 @@ class _Times:
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
     workloads = [_workload(options, variant, windows) for variant, windows in _WINDOWS.items()]
-    workloads.append(null_workload(partial(_rows, Events())))
+    workloads.append(null_workload(partial(_rows, Events()), PeerTask("events", Events().for_peer())))
     yield from throughput(_NAME, [work for work in workloads if wanted in work.variant], options)
 
 
@@ -121,8 +136,9 @@ def _workload(options: Options, variant: str, windows: WindowAssigner) -> Worklo
     # Few keys and 100 s of event time, so that a small input fills and closes many windows.
     few = Events(100, max(1, options.check_rows // 100), 0.02, cohorts)
 
+    punctual = Events(few.keys, few.rows_per_second, 0.0, cohorts)
+
     def check(bounded: BoundedRun) -> None:
-        punctual = Events(few.keys, few.rows_per_second, 0.0, cohorts)
         rows, metrics = bounded(lambda env: _windowed(_rows(punctual, env, options.check_rows), windows))
         _check_equal(variant, rows, expected(windows, punctual.arrays(options.check_rows)))
         if metrics.late_rows:
@@ -130,7 +146,27 @@ def _workload(options: Options, variant: str, windows: WindowAssigner) -> Worklo
         rows, metrics = bounded(lambda env: _windowed(_rows(few, env, options.check_rows), windows))
         _check_late(variant, windows, rows, metrics.late_rows, few, options.check_rows)
 
-    return Workload(variant, lambda env: _windowed(_rows(Events(cohorts=cohorts), env), windows), _NAME, check)
+    events = Events(cohorts=cohorts)
+    task = _peer_task(windows, events, punctual, options.check_rows)
+    return Workload(variant, lambda env: _windowed(_rows(events, env), windows), _NAME, check, task)
+
+
+def _peer_task(windows: WindowAssigner, events: Events, punctual: Events, check_rows: int) -> PeerTask:
+    def right() -> Digest:
+        return Digest.of(*expected(windows, punctual.arrays(check_rows)).columns)
+
+    def given(of: Events, **more: int) -> PeerInput:
+        return PeerInput({**of.for_peer().settings, **_settings(windows), **more}, of.for_peer().columns)
+
+    return PeerTask(_NAME, given(events), given(punctual, rows=check_rows), right)
+
+
+def _settings(windows: WindowAssigner) -> dict[str, int]:
+    if isinstance(windows, AlignedWindows):
+        return {"size_ms": windows.size_ms, "slide_ms": windows.slide_ms}
+    if isinstance(windows, SessionWindows):
+        return {"gap_ms": windows.gap_ms}
+    raise TypeError(f"peers have no program for {windows}")
 
 
 def _rows(events: Events, env: StreamEnvironment, rows: int | None = None) -> DataStream:

@@ -24,7 +24,9 @@ _NEWEST: Final = (3, 12)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Set up the peers that the command line names, or all; 1 where one of them could not be."""
-    parser = argparse.ArgumentParser(prog="perf/peers/install.py", description="Set up what Penstock is measured against.")
+    parser = argparse.ArgumentParser(
+        prog="perf/peers/install.py", description="Set up what Penstock is measured against."
+    )
     parser.add_argument("peers", nargs="*", metavar="NAME", help=", ".join(PEERS))
     parser.add_argument("--python", default=sys.executable, help="the interpreter for them (default: this one)")
     given = parser.parse_args(arguments)

@@ -29,7 +29,7 @@ public final class Main {
         StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(parallelism, new Configuration());
         env.setRuntimeMode(RuntimeExecutionMode.STREAMING);
         env.getConfig().enableObjectReuse();
-        Programs.build(env, job, parallelism, counters, check);
+        Programs.run(env, job, parallelism, counters, check);
     }
 
     private static void endWithStandardInput() {

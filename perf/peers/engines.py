@@ -1,0 +1,129 @@
+"""The engines: how each is started, which programs it has, and how long it takes to get warm.
+
+Every one is a command that gets a folder (see `perf/peers/task.py`), the parallelism and a file of counters. It prints the digest of
+the job in `FOLDER/check`, then runs the one in `FOLDER/run` and counts its rows in the file until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from perf.peers.install import ENVIRONMENTS
+
+HERE: Final = Path(__file__).resolve().parent
+_JAVA_SOURCES: Final = HERE / "java" / "bench"
+_PROGRAMS: Final = HERE / "programs"
+_OPENED: Final = ("java.base/java.lang", "java.base/java.util", "java.base/java.time", "java.base/java.nio")
+"""Packages of the JDK that Flink's serializers look into."""
+
+
+class PeerError(Exception):
+    """A peer cannot be run: it is not installed, or what it needs is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A peer.
+
+    Args:
+        name: as `--peer` calls it.
+        environment: the virtual environment in `.venv-peers` that has it.
+        package: whose version tells its version.
+        programs: the names of its programs.
+        command: from (folder, parallelism, file of counters) to what is executed.
+        warm_up: seconds from its first rows on that are not counted.
+        seconds: the least that a measurement of it takes.
+    """
+
+    name: str
+    environment: str
+    package: str
+    programs: frozenset[str]
+    command: Callable[[Path, int, Path], Sequence[str]]
+    warm_up: float
+    seconds: float = 0.0
+
+    def version(self) -> str:
+        """The version that is installed.
+
+        Raises:
+            PeerError: none is.
+        """
+        names = [
+            path.name for path in _packages(self.environment).glob(f"{self.package.replace('-', '_')}-*.dist-info")
+        ]
+        if not names:
+            raise PeerError(
+                f"{self.name} is not installed in .venv-peers/{self.environment}: make bench-peers ARGS={self.environment}"
+            )
+        return names[0].removesuffix(".dist-info").rpartition("-")[2]
+
+
+def engine(name: str) -> Engine:
+    """The peer of that name.
+
+    Raises:
+        PeerError: there is none.
+    """
+    if name not in ENGINES:
+        raise PeerError(f"no peer is called {name!r}: choose among {', '.join(ENGINES)}")
+    return ENGINES[name]
+
+
+def classpath() -> str:
+    """Flink's jars and our programs, which are compiled where they are newer than their classes.
+
+    Raises:
+        PeerError: Flink is not installed, or there is no Java compiler.
+    """
+    jars = _packages("flink") / "pyflink" / "lib"
+    if not jars.is_dir():
+        raise PeerError("flink is not installed in .venv-peers/flink: make bench-peers ARGS=flink")
+    classes = ENVIRONMENTS / "flink" / "classes"
+    sources = sorted(_JAVA_SOURCES.glob("*.java"))
+    compiled = classes / "bench" / "Main.class"
+    if not compiled.exists() or compiled.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+        command = ["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", *map(str, sources)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise PeerError("flink: there is no javac on the path: install a JDK, 17 or newer") from None
+        if done.returncode:
+            raise PeerError(f"flink: javac refused perf/peers/java:\n{done.stderr}")
+    return f"{classes}:{jars}/*"
+
+
+def java(*options: str) -> list[str]:
+    """The virtual machine with our classes. Parallel garbage collection: on two cores it gave Flink more rows than G1."""
+    opened = [option for package in _OPENED for option in ("--add-opens", f"{package}=ALL-UNNAMED")]
+    return ["java", f"-Xmx{_HEAP}", "-XX:+UseParallelGC", *opened, *options, "-cp", classpath()]
+
+
+_HEAP: Final = os.environ.get("PENSTOCK_PEER_HEAP", "6g")
+
+
+def _flink(folder: Path, parallelism: int, counters: Path) -> Sequence[str]:
+    return [*java(), "bench.Main", str(folder), str(parallelism), str(counters)]
+
+
+def _packages(environment: str) -> Path:
+    """The folder of packages; one that does not exist where nothing is installed."""
+    found = sorted((ENVIRONMENTS / environment).glob("lib/python3.*/site-packages"))
+    return found[-1] if found else ENVIRONMENTS / environment / "lib"
+
+
+ENGINES: Final[Mapping[str, Engine]] = {
+    "flink": Engine(
+        "flink",
+        "flink",
+        "apache-flink",
+        frozenset({"lines", "events", "grep", "keyed", "keyed_sql", "window", "count"}),
+        _flink,
+        warm_up=8.0,
+    ),
+}

@@ -1,0 +1,227 @@
+package bench;
+
+import java.util.regex.Pattern;
+import java.util.zip.CRC32;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.functions.AggregateFunction;
+import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.functions.RichFilterFunction;
+import org.apache.flink.api.common.state.ValueState;
+import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.java.functions.KeySelector;
+import org.apache.flink.api.java.tuple.Tuple2;
+import org.apache.flink.api.java.tuple.Tuple3;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.KeyedStream;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
+import org.apache.flink.streaming.api.functions.windowing.ProcessWindowFunction;
+import org.apache.flink.streaming.api.windowing.assigners.EventTimeSessionWindows;
+import org.apache.flink.streaming.api.windowing.assigners.SlidingEventTimeWindows;
+import org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows;
+import org.apache.flink.streaming.api.windowing.assigners.WindowAssigner;
+import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
+import org.apache.flink.util.Collector;
+
+/** The benchmarks as DataStream programs, one method each; the Python programs of the same names say what they measure. */
+final class Programs {
+    private final StreamExecutionEnvironment env;
+    private final Job job;
+    private final int parallelism;
+    private final String counters;
+    private final boolean check;
+
+    private Programs(StreamExecutionEnvironment env, Job job, int parallelism, String counters, boolean check) {
+        this.env = env;
+        this.job = job;
+        this.parallelism = parallelism;
+        this.counters = counters;
+        this.check = check;
+    }
+
+    /** Runs the program that the job names to the end of its input; {@code check}: its rows go to the digest. */
+    static void run(StreamExecutionEnvironment env, Job job, int parallelism, String counters, boolean check)
+            throws Exception {
+        Programs programs = new Programs(env, job, parallelism, counters, check);
+        switch (job.text("program")) {
+            case "lines" -> programs.input(new Lines(job)).sinkTo(new DiscardingSink<>());
+            case "events" -> programs.input(new Events(job)).sinkTo(new DiscardingSink<>());
+            case "grep" -> programs.grep();
+            case "keyed" -> programs.keyed();
+            case "count" -> programs.count();
+            case "window" -> programs.window();
+            case "keyed_sql" -> {
+                KeyedSql.run(env, job, parallelism, counters, check);
+                return;
+            }
+            default -> throw new IllegalArgumentException("no program is called " + job.text("program"));
+        }
+        env.execute(job.text("program"));
+    }
+
+    private <T> DataStream<T> input(Rows<T> rows) {
+        return input(rows, WatermarkStrategy.noWatermarks());
+    }
+
+    private <T> DataStream<T> input(Rows<T> rows, WatermarkStrategy<T> watermarks) {
+        return env.fromSource(new PoolSource<>(rows, job.rows(), parallelism, counters), watermarks, "rows", rows.type());
+    }
+
+    private <T> void output(DataStream<T> rows, CheckedSink.Take<T> take) {
+        if (check) {
+            rows.sinkTo(new CheckedSink<>(take));
+        } else {
+            rows.sinkTo(new DiscardingSink<>());
+        }
+    }
+
+    private void grep() {
+        output(input(new Lines(job)).filter(new Matches(job.text("pattern"))), line -> {
+            CRC32 crc = new CRC32();
+            crc.update(line.getBytes(StandardCharsets.US_ASCII));
+            Digest.add(crc.getValue());
+        });
+    }
+
+    private void keyed() {
+        output(byKey(input(new Events(job))).process(new RunningSum()),
+            update -> Digest.addLargest(update.f0, update.f1.longValue()));
+    }
+
+    private void count() {
+        output(byKey(input(new Events(job))).process(new RunningCount()), row -> Digest.add(row.f0, row.f1));
+    }
+
+    private void window() {
+        WatermarkStrategy<Tuple3<Long, Long, Double>> watermarks =
+            WatermarkStrategy.<Tuple3<Long, Long, Double>>forBoundedOutOfOrderness(Duration.ofMillis(job.number("watermark_ms")))
+                .withTimestampAssigner((event, before) -> event.f1);
+        output(byKey(input(new Events(job), watermarks)).window(windows()).aggregate(new Statistics(), new WindowRow()),
+            Digest::add);
+    }
+
+    private WindowAssigner<Object, TimeWindow> windows() {
+        if (job.has("gap_ms")) {
+            return EventTimeSessionWindows.withGap(Duration.ofMillis(job.number("gap_ms")));
+        }
+        Duration size = Duration.ofMillis(job.number("size_ms"));
+        if (job.number("slide_ms") == job.number("size_ms")) {
+            return TumblingEventTimeWindows.of(size);
+        }
+        return SlidingEventTimeWindows.of(size, Duration.ofMillis(job.number("slide_ms")));
+    }
+
+    private static KeyedStream<Tuple3<Long, Long, Double>, Long> byKey(DataStream<Tuple3<Long, Long, Double>> events) {
+        return events.keyBy(new Key(), Types.LONG);
+    }
+
+    private static final class Key implements KeySelector<Tuple3<Long, Long, Double>, Long> {
+        @Override
+        public Long getKey(Tuple3<Long, Long, Double> event) {
+            return event.f0;
+        }
+    }
+
+    private static final class Matches extends RichFilterFunction<String> {
+        private final String regex;
+        private transient Pattern pattern;
+
+        Matches(String regex) {
+            this.regex = regex;
+        }
+
+        @Override
+        public void open(OpenContext context) {
+            pattern = Pattern.compile(regex);
+        }
+
+        @Override
+        public boolean filter(String line) {
+            return pattern.matcher(line).find();
+        }
+    }
+
+    private static final class RunningSum extends KeyedProcessFunction<Long, Tuple3<Long, Long, Double>, Tuple2<Long, Double>> {
+        private transient ValueState<Double> total;
+
+        @Override
+        public void open(OpenContext context) {
+            total = getRuntimeContext().getState(new ValueStateDescriptor<>("total", Types.DOUBLE));
+        }
+
+        @Override
+        public void processElement(Tuple3<Long, Long, Double> event, Context context, Collector<Tuple2<Long, Double>> out)
+                throws Exception {
+            Double before = total.value();
+            Double after = before == null ? event.f2 : Double.valueOf(before + event.f2);
+            total.update(after);
+            out.collect(new Tuple2<>(event.f0, after));
+        }
+    }
+
+    private static final class RunningCount extends KeyedProcessFunction<Long, Tuple3<Long, Long, Double>, Tuple2<Long, Long>> {
+        private transient ValueState<Long> count;
+
+        @Override
+        public void open(OpenContext context) {
+            count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Types.LONG));
+        }
+
+        @Override
+        public void processElement(Tuple3<Long, Long, Double> event, Context context, Collector<Tuple2<Long, Long>> out)
+                throws Exception {
+            Long before = count.value();
+            Long after = before == null ? 1L : before + 1;
+            count.update(after);
+            out.collect(new Tuple2<>(event.f0, after));
+        }
+    }
+
+    /** Count, sum, lowest and highest. */
+    private static final class Statistics implements AggregateFunction<Tuple3<Long, Long, Double>, double[], double[]> {
+        @Override
+        public double[] createAccumulator() {
+            return new double[] {0, 0, Double.POSITIVE_INFINITY, Double.NEGATIVE_INFINITY};
+        }
+
+        @Override
+        public double[] add(Tuple3<Long, Long, Double> event, double[] to) {
+            double value = event.f2;
+            to[0]++;
+            to[1] += value;
+            to[2] = Math.min(to[2], value);
+            to[3] = Math.max(to[3], value);
+            return to;
+        }
+
+        @Override
+        public double[] getResult(double[] accumulator) {
+            return accumulator;
+        }
+
+        @Override
+        public double[] merge(double[] a, double[] b) {
+            a[0] += b[0];
+            a[1] += b[1];
+            a[2] = Math.min(a[2], b[2]);
+            a[3] = Math.max(a[3], b[3]);
+            return a;
+        }
+    }
+
+    /** Key, start, end, count, sum, lowest and highest; whole numbers all, as the values are. */
+    private static final class WindowRow extends ProcessWindowFunction<double[], long[], Long, TimeWindow> {
+        @Override
+        public void process(Long key, Context context, Iterable<double[]> results, Collector<long[]> out) {
+            double[] of = results.iterator().next();
+            TimeWindow window = context.window();
+            out.collect(new long[] {
+                key, window.getStart(), window.getEnd(), (long) of[0], (long) of[1], (long) of[2], (long) of[3]
+            });
+        }
+    }
+}

@@ -1,0 +1,138 @@
+"""Runs a peer beside this process: its answer is checked, then the rows it takes are sampled, as ours are.
+
+Called by the harness for each B of its A B A B.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from perf.peers.digest import Digest, is_digest
+from perf.peers.engines import Engine, PeerError
+from perf.peers.task import PeerTask
+from perf.processes import ProcessTree, Sample
+
+SLOTS: Final = 64
+_SLOT_WORDS: Final = 8
+"""A counter has a cache line for itself."""
+_POLL_SECONDS: Final = 0.05
+_END_SECONDS: Final = 10.0
+_CHECK_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When to measure, in seconds: how long not, from the first rows on; how long then; and how often to look."""
+
+    warm_up: float
+    seconds: float
+    every: float = 2.0
+    first_rows: float = 60.0
+
+
+def measure(peer: Engine, task: PeerTask, parallelism: int, timing: Timing) -> list[Sample]:
+    """Start the peer, check its answer, and sample its rows and cost; the peer is ended then.
+
+    Raises:
+        PeerError: it cannot be started, ends by itself, or gives no rows.
+        ValueError: its answer is wrong.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-peer-") as name:
+        folder = Path(name)
+        task.write(folder)
+        counters = folder / "counters"
+        counters.write_bytes(bytes(SLOTS * _SLOT_WORDS * 8))
+        with _started(peer.command(folder, parallelism, counters), folder) as process:
+            run = _Run(peer.name, process, folder)
+            if task.expected is not None:
+                check_answer(peer.name, task.program, run.digest(), task.expected())
+            return run.samples(timing)
+
+
+def check_answer(peer: str, program: str, got: Digest, expected: Digest) -> None:
+    """Compare a peer's answer with the right one.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if got != expected:
+        what = "others than these" if got.rows == expected.rows else f"not {expected.rows}"
+        raise ValueError(
+            f"{peer}, {program}: its output is wrong ({got.rows} rows, {what}), so its time does not count"
+        )
+
+
+class _Run:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self._name = name
+        self._process = process
+        self._slots = np.memmap(folder / "counters", np.int64, "r")
+        self._output, self._log = folder / "output", folder / "log"
+        self._tree = ProcessTree(process.pid)
+
+    def digest(self) -> Digest:
+        """The digest, once the peer has printed it."""
+        deadline = time.monotonic() + _CHECK_SECONDS
+        while time.monotonic() < deadline:
+            found = [line for line in self._output.read_text(errors="replace").splitlines() if is_digest(line)]
+            if found:
+                # From here on, what is in the counters belongs to the job that is measured.
+                return Digest.parse(found[0])
+            self._wait(_POLL_SECONDS, "before its answer")
+        raise PeerError(f"{self._name} has no answer after {_CHECK_SECONDS:.0f} s{self._news()}")
+
+    def samples(self, timing: Timing) -> list[Sample]:
+        before = self._rows()
+        deadline = time.monotonic() + timing.first_rows
+        while self._rows() == before:
+            self._wait(_POLL_SECONDS)
+            if time.monotonic() > deadline:
+                raise PeerError(f"{self._name} has no rows after {timing.first_rows:.0f} s{self._news()}")
+        self._wait(timing.warm_up)
+        samples = [self._sample()]
+        end = time.monotonic() + timing.seconds
+        while (left := end - time.monotonic()) > 0:
+            self._wait(min(left, timing.every))
+            samples.append(self._sample())
+        return samples
+
+    def _sample(self) -> Sample:
+        at, rows = time.monotonic(), self._rows()
+        return Sample(at, rows, self._tree.cpu_seconds(), self._tree.memory_mb())
+
+    def _rows(self) -> int:
+        return int(self._slots[::_SLOT_WORDS].sum())
+
+    def _wait(self, seconds: float, when: str = "while it was measured") -> None:
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return
+        raise PeerError(f"{self._name} ended {when}, with {code}{self._news()}")
+
+    def _news(self) -> str:
+        """The end of what it has written to standard error."""
+        lines = self._log.read_text(errors="replace").splitlines()[-20:]
+        return ":\n" + "\n".join(lines) if lines else ", and said nothing"
+
+
+@contextmanager
+def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a peer, which has ended when this context does, its descendants too."""
+    with (folder / "output").open("wb") as output, (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=log)
+        tree = ProcessTree(process.pid)
+        try:
+            yield process
+        finally:
+            tree.kill()
+            process.communicate(timeout=_END_SECONDS)
