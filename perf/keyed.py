@@ -18,7 +18,6 @@ from penstock import DataGenSource, DataStream, KeyedBatch, KeyedProcessFunction
 from penstock import ValueStateDescriptor as ValueState
 from penstock import sum as sum_of
 from penstock.engine.api.keyed import KeyedStream
-from penstock.engine.config import DEFAULTS
 from penstock.engine.functions import Context, RuntimeContext
 from perf.generators import Pool, uniform_keys, values, zipf_keys
 from perf.harness import BenchmarkError, BoundedRun, Options, Result, Workload, null_workload, throughput
@@ -27,9 +26,6 @@ from perf.peers.task import Column, PeerInput, PeerTask
 
 _NAME: Final = "keyed"
 _TOTAL: Final = ValueState("total", "float64", default=0.0)
-_MINI_BATCH: Final = {"batch_rows": DEFAULTS.max_batch_rows, "latency_ms": 1000}
-"""Flink's mini-batches: as many rows as our batches have at most."""
-_KEYS: Final = {"uniform": uniform_keys, "zipf": zipf_keys}
 
 
 class RunningSum(KeyedProcessFunction):
@@ -70,7 +66,7 @@ def _per_record(rows: KeyedStream) -> DataStream:
     return rows.process(RunningSum, returns={"key": "int64", "total": "float64"})
 
 
-_UPDATES: Final = {"coalesced": (_coalesced, "keyed_sql"), "per record": (_per_record, "keyed")}
+_UPDATES: Final = {"coalesced": (_coalesced, "keyed_coalesced"), "per record": (_per_record, "keyed")}
 """How updates are given, by us and by the peer's program."""
 
 
@@ -98,8 +94,8 @@ def _peer_task(program: str, keys: Column, check_rows: int) -> PeerTask:
         sums = _sums(keys(), check_rows)
         return Digest.of(list(sums), list(sums.values()))
 
-    check = PeerInput({**_MINI_BATCH, "rows": check_rows}, columns)
-    return PeerTask(program, PeerInput(_MINI_BATCH, columns), check, expected)
+    check = PeerInput({"rows": check_rows}, columns)
+    return PeerTask(program, PeerInput(columns=columns), check, expected)
 
 
 def _rows(keys: Pool, env: StreamEnvironment, rows: int | None = None) -> DataStream:

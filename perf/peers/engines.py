@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -107,8 +108,8 @@ def java(*options: str) -> list[str]:
 _HEAP: Final = os.environ.get("PENSTOCK_PEER_HEAP", "6g")
 
 
-def _flink(folder: Path, parallelism: int, counters: Path) -> Sequence[str]:
-    return [*java(), "bench.Main", str(folder), str(parallelism), str(counters)]
+def _flink(api: str, folder: Path, parallelism: int, counters: Path) -> Sequence[str]:
+    return [*java(), "bench.Main", api, str(folder), str(parallelism), str(counters)]
 
 
 def _packages(environment: str) -> Path:
@@ -122,8 +123,16 @@ ENGINES: Final[Mapping[str, Engine]] = {
         "flink",
         "flink",
         "apache-flink",
-        frozenset({"lines", "events", "grep", "keyed", "keyed_sql", "window", "count"}),
-        _flink,
+        frozenset({"lines", "events", "grep", "keyed", "window", "count"}),
+        partial(_flink, "datastream"),
+        warm_up=8.0,
+    ),
+    "flink-sql": Engine(
+        "flink-sql",
+        "flink",
+        "apache-flink",
+        frozenset({"keyed_coalesced", "window"}),
+        partial(_flink, "sql"),
         warm_up=8.0,
     ),
 }

@@ -1,5 +1,7 @@
 package bench;
 
+import java.time.Duration;
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple3;
@@ -59,6 +61,13 @@ public final class Events implements Rows<Tuple3<Long, Long, Double>> {
     @Override
     public Tuple3<Long, Long, Double> row(long number) {
         return new Tuple3<>(key(number), timestamp(number), values[(int) (number % values.length)]);
+    }
+
+    /** Watermarks behind the largest timestamp, by as much as the job says. */
+    public WatermarkStrategy<Tuple3<Long, Long, Double>> watermarks() {
+        Duration behind = Duration.ofMillis(job.number("watermark_ms"));
+        return WatermarkStrategy.<Tuple3<Long, Long, Double>>forBoundedOutOfOrderness(behind)
+            .withTimestampAssigner((event, before) -> event.f1);
     }
 
     private Long key(long number) {

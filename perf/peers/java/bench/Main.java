@@ -8,28 +8,29 @@ import org.apache.flink.configuration.Configuration;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
- * {@code java bench.Main FOLDER PARALLELISM COUNTERS}: runs the job in FOLDER/check to its end and prints the digest of its rows, then the
- * one in FOLDER/run until standard input ends.
+ * {@code java bench.Main datastream|sql FOLDER PARALLELISM COUNTERS}: runs the job in FOLDER/check to its end and prints the
+ * digest of its rows, then the one in FOLDER/run until standard input ends.
  */
 public final class Main {
     private Main() {}
 
     public static void main(String[] arguments) throws Exception {
-        Path folder = Path.of(arguments[0]);
-        int parallelism = Integer.parseInt(arguments[1]);
+        Programs.Api api = arguments[0].equals("sql") ? SqlPrograms::execute : Programs::execute;
+        Path folder = Path.of(arguments[1]);
+        int parallelism = Integer.parseInt(arguments[2]);
         endWithStandardInput();
         if (Files.exists(folder.resolve("check"))) {
-            execute(new Job(folder.resolve("check").toString()), parallelism, arguments[2], true);
+            api.execute(new Run(environment(parallelism), new Job(folder.resolve("check").toString()), parallelism, arguments[3], true));
             System.out.println(Digest.line());
         }
-        execute(new Job(folder.resolve("run").toString()), parallelism, arguments[2], false);
+        api.execute(new Run(environment(parallelism), new Job(folder.resolve("run").toString()), parallelism, arguments[3], false));
     }
 
-    private static void execute(Job job, int parallelism, String counters, boolean check) throws Exception {
+    private static StreamExecutionEnvironment environment(int parallelism) {
         StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(parallelism, new Configuration());
         env.setRuntimeMode(RuntimeExecutionMode.STREAMING);
         env.getConfig().enableObjectReuse();
-        Programs.run(env, job, parallelism, counters, check);
+        return env;
     }
 
     private static void endWithStandardInput() {

@@ -4,7 +4,6 @@ import java.util.regex.Pattern;
 import java.util.zip.CRC32;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RichFilterFunction;
@@ -16,7 +15,6 @@ import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.KeyedStream;
-import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.streaming.api.functions.windowing.ProcessWindowFunction;
@@ -29,50 +27,37 @@ import org.apache.flink.util.Collector;
 
 /** The benchmarks as DataStream programs, one method each; the Python programs of the same names say what they measure. */
 final class Programs {
-    private final StreamExecutionEnvironment env;
-    private final Job job;
-    private final int parallelism;
-    private final String counters;
-    private final boolean check;
-
-    private Programs(StreamExecutionEnvironment env, Job job, int parallelism, String counters, boolean check) {
-        this.env = env;
-        this.job = job;
-        this.parallelism = parallelism;
-        this.counters = counters;
-        this.check = check;
+    /** In what a program is written. */
+    interface Api {
+        void execute(Run run) throws Exception;
     }
 
-    /** Runs the program that the job names to the end of its input; {@code check}: its rows go to the digest. */
-    static void run(StreamExecutionEnvironment env, Job job, int parallelism, String counters, boolean check)
-            throws Exception {
-        Programs programs = new Programs(env, job, parallelism, counters, check);
-        switch (job.text("program")) {
-            case "lines" -> programs.input(new Lines(job)).sinkTo(new DiscardingSink<>());
-            case "events" -> programs.input(new Events(job)).sinkTo(new DiscardingSink<>());
+    private final Run run;
+    private final Job job;
+
+    private Programs(Run run) {
+        this.run = run;
+        this.job = run.job();
+    }
+
+    /** Runs the program that the job names to the end of its input. */
+    static void execute(Run run) throws Exception {
+        Programs programs = new Programs(run);
+        String name = run.job().text("program");
+        switch (name) {
+            case "lines" -> run.input(new Lines(run.job())).sinkTo(new DiscardingSink<>());
+            case "events" -> run.input(new Events(run.job())).sinkTo(new DiscardingSink<>());
             case "grep" -> programs.grep();
             case "keyed" -> programs.keyed();
             case "count" -> programs.count();
             case "window" -> programs.window();
-            case "keyed_sql" -> {
-                KeyedSql.run(env, job, parallelism, counters, check);
-                return;
-            }
-            default -> throw new IllegalArgumentException("no program is called " + job.text("program"));
+            default -> throw new IllegalArgumentException("no DataStream program is called " + name);
         }
-        env.execute(job.text("program"));
-    }
-
-    private <T> DataStream<T> input(Rows<T> rows) {
-        return input(rows, WatermarkStrategy.noWatermarks());
-    }
-
-    private <T> DataStream<T> input(Rows<T> rows, WatermarkStrategy<T> watermarks) {
-        return env.fromSource(new PoolSource<>(rows, job.rows(), parallelism, counters), watermarks, "rows", rows.type());
+        run.env().execute(name);
     }
 
     private <T> void output(DataStream<T> rows, CheckedSink.Take<T> take) {
-        if (check) {
+        if (run.check()) {
             rows.sinkTo(new CheckedSink<>(take));
         } else {
             rows.sinkTo(new DiscardingSink<>());
@@ -80,7 +65,7 @@ final class Programs {
     }
 
     private void grep() {
-        output(input(new Lines(job)).filter(new Matches(job.text("pattern"))), line -> {
+        output(run.input(new Lines(job)).filter(new Matches(job.text("pattern"))), line -> {
             CRC32 crc = new CRC32();
             crc.update(line.getBytes(StandardCharsets.US_ASCII));
             Digest.add(crc.getValue());
@@ -88,19 +73,17 @@ final class Programs {
     }
 
     private void keyed() {
-        output(byKey(input(new Events(job))).process(new RunningSum()),
+        output(byKey(run.input(new Events(job))).process(new RunningSum()),
             update -> Digest.addLargest(update.f0, update.f1.longValue()));
     }
 
     private void count() {
-        output(byKey(input(new Events(job))).process(new RunningCount()), row -> Digest.add(row.f0, row.f1));
+        output(byKey(run.input(new Events(job))).process(new RunningCount()), row -> Digest.add(row.f0, row.f1));
     }
 
     private void window() {
-        WatermarkStrategy<Tuple3<Long, Long, Double>> watermarks =
-            WatermarkStrategy.<Tuple3<Long, Long, Double>>forBoundedOutOfOrderness(Duration.ofMillis(job.number("watermark_ms")))
-                .withTimestampAssigner((event, before) -> event.f1);
-        output(byKey(input(new Events(job), watermarks)).window(windows()).aggregate(new Statistics(), new WindowRow()),
+        Events events = new Events(job);
+        output(byKey(run.input(events, events.watermarks())).window(windows()).aggregate(new Statistics(), new WindowRow()),
             Digest::add);
     }
 
