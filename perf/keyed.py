@@ -25,6 +25,7 @@ from perf.peers.digest import Digest
 from perf.peers.task import Column, PeerInput, PeerTask
 
 _NAME: Final = "keyed"
+_KEYS: Final = {"uniform": uniform_keys, "zipf": zipf_keys}
 _TOTAL: Final = ValueState("total", "float64", default=0.0)
 
 
@@ -35,7 +36,8 @@ class RunningSum(KeyedProcessFunction):
         self.total = context.get_state(_TOTAL)
 
     def process_batch(self, batch: KeyedBatch, ctx: Context) -> dict[str, Any]:
-        order = np.argsort(batch.groups, kind="stable")
+        # NumPy sorts numbers of 16 bits by radix, in a fraction of the time.
+        order = np.argsort(batch.groups.astype(np.min_scalar_type(batch.keys.num_rows)), kind="stable")
         groups = batch.groups[order]
         sums = np.cumsum(batch.data["v"].to_numpy()[order])
         ends = np.cumsum(np.bincount(groups, minlength=batch.keys.num_rows)) - 1

@@ -6,21 +6,29 @@ the job in `FOLDER/check`, then runs the one in `FOLDER/run` and counts its rows
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from perf.peers.install import ENVIRONMENTS
 
 HERE: Final = Path(__file__).resolve().parent
 _JAVA_SOURCES: Final = HERE / "java" / "bench"
 _PROGRAMS: Final = HERE / "programs"
-_OPENED: Final = ("java.base/java.lang", "java.base/java.util", "java.base/java.time", "java.base/java.nio")
-"""Packages of the JDK that Flink's serializers look into."""
+_OPENED: Final = ("lang", "util", "time", "nio")
+"""Packages of the JDK, below java, that Flink's serializers look into."""
+_JVM: Final = (
+    "-Xmx6g",
+    "-XX:+UseParallelGC",
+    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
+)
+
+
+Command: TypeAlias = tuple[Sequence[str], Mapping[str, str]]
+"""Arguments, the program first, and the variables that are added to the environment."""
 
 
 class PeerError(Exception):
@@ -36,7 +44,7 @@ class Engine:
         environment: the virtual environment in `.venv-peers` that has it.
         package: whose version tells its version.
         programs: the names of its programs.
-        command: from (folder, parallelism, file of counters) to what is executed.
+        command: from (folder, parallelism, file of counters) to what is executed, and variables of its environment.
         warm_up: seconds from its first rows on that are not counted.
         seconds: the least that a measurement of it takes.
     """
@@ -45,7 +53,7 @@ class Engine:
     environment: str
     package: str
     programs: frozenset[str]
-    command: Callable[[Path, int, Path], Sequence[str]]
+    command: Callable[[Path, int, Path], Command]
     warm_up: float
     seconds: float = 0.0
 
@@ -99,17 +107,23 @@ def classpath() -> str:
     return f"{classes}:{jars}/*"
 
 
-def java(*options: str) -> list[str]:
-    """The virtual machine with our classes. Parallel garbage collection: on two cores it gave Flink more rows than G1."""
-    opened = [option for package in _OPENED for option in ("--add-opens", f"{package}=ALL-UNNAMED")]
-    return ["java", f"-Xmx{_HEAP}", "-XX:+UseParallelGC", *opened, *options, "-cp", classpath()]
+def _flink(api: str, folder: Path, parallelism: int, counters: Path) -> Command:
+    command = ["java", *_JVM, "-cp", classpath(), "bench.Main", api, str(folder), str(parallelism), str(counters)]
+    return command, {}
 
 
-_HEAP: Final = os.environ.get("PENSTOCK_PEER_HEAP", "6g")
+def _pyflink(mode: str, folder: Path, parallelism: int, counters: Path) -> Command:
+    # PyFlink starts its JVM by itself, and these two are how it can be told of classes and options.
+    environment = {"HADOOP_CLASSPATH": classpath().partition(":")[0], "JVM_ARGS": " ".join(_JVM)}
+    return _python("flink", "pyflink_count.py", mode, str(folder), str(parallelism), str(counters)), environment
 
 
-def _flink(api: str, folder: Path, parallelism: int, counters: Path) -> Sequence[str]:
-    return [*java(), "bench.Main", api, str(folder), str(parallelism), str(counters)]
+def _bytewax(folder: Path, parallelism: int, counters: Path) -> Command:
+    return _python("bytewax", "bytewax_count.py", str(folder), str(parallelism), str(counters)), {}
+
+
+def _python(environment: str, program: str, *arguments: str) -> list[str]:
+    return [str(ENVIRONMENTS / environment / "bin" / "python"), str(_PROGRAMS / program), *arguments]
 
 
 def _packages(environment: str) -> Path:
@@ -135,4 +149,11 @@ ENGINES: Final[Mapping[str, Engine]] = {
         partial(_flink, "sql"),
         warm_up=8.0,
     ),
+    "pyflink-thread": Engine(
+        "pyflink-thread", "flink", "apache-flink", frozenset({"count"}), partial(_pyflink, "thread"), 10.0, 10.0
+    ),
+    "pyflink-process": Engine(
+        "pyflink-process", "flink", "apache-flink", frozenset({"count"}), partial(_pyflink, "process"), 10.0, 10.0
+    ),
+    "bytewax": Engine("bytewax", "bytewax", "bytewax", frozenset({"events", "count"}), _bytewax, 3.0, 5.0),
 }

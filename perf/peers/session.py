@@ -5,10 +5,11 @@ Called by the harness for each B of its A B A B.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from perf.peers.digest import Digest, is_digest
-from perf.peers.engines import Engine, PeerError
+from perf.peers.engines import Command, Engine, PeerError
 from perf.peers.task import PeerTask
 from perf.processes import ProcessTree, Sample
 
@@ -126,10 +127,13 @@ class _Run:
 
 
 @contextmanager
-def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _started(command: Command, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a peer, which has ended when this context does, its descendants too."""
     with (folder / "output").open("wb") as output, (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=log)
+        arguments, variables = command
+        process = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=output, stderr=log, env={**os.environ, **variables}
+        )
         tree = ProcessTree(process.pid)
         try:
             yield process
