@@ -23,7 +23,7 @@ from perf.peers.engines import Engine, PeerError
 from perf.peers.session import Timing
 from perf.peers.session import measure as measure_peer
 from perf.peers.task import PeerTask
-from perf.processes import ProcessTree, Sample
+from perf.processes import ProcessTree, Sample, crossed
 
 POLL_SECONDS: Final = 0.2
 SAMPLE_SECONDS: Final = 2.0
@@ -202,6 +202,7 @@ class Workload:
         counted: name of the operator whose incoming rows are the events.
         check: runs the same on bounded input and raises `BenchmarkError` where the output is wrong.
         peer: the same for a peer; None: there is nothing to compare with.
+        whole: a measurement begins and ends where a row comes whose number is a multiple of this.
     """
 
     variant: str
@@ -209,6 +210,7 @@ class Workload:
     counted: str
     check: Callable[[BoundedRun], None]
     peer: PeerTask | None = None
+    whole: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,18 +282,16 @@ def _measure_pair(
     """Ours, then the peer's, neither while the other runs."""
     ours = _measure_once(name, workload, options)
     shut_down()
-    return ours, peer_reading(peer, task, options)
+    return ours, peer_reading(peer, task, options, workload.whole)
 
 
-def peer_reading(peer: Engine, task: PeerTask, options: Options) -> Reading:
+def peer_reading(peer: Engine, task: PeerTask, options: Options, whole: int = 1) -> Reading:
     """One measurement of a peer.
 
     Raises:
         BenchmarkError: it does not run as it should, or its output is wrong.
     """
-    timing = Timing(
-        max(options.warm_up, peer.warm_up), max(options.seconds, peer.seconds), SAMPLE_SECONDS, FLOW_SECONDS
-    )
+    timing = Timing(max(options.warm_up, peer.warm_up), max(options.seconds, peer.seconds), whole)
     try:
         return reading(measure_peer(peer, task, options.parallelism, timing))
     except (PeerError, ValueError) as error:
@@ -310,7 +310,7 @@ def _measure_once(name: str, workload: Workload, options: Options) -> Reading:
     workload.stream(env).sink_to(CountingSink()).name("count")
     job = env.submit(f"{name} {workload.variant}")
     try:
-        return _measure(job, workload.counted, options)
+        return _measure(job, workload, options)
     finally:
         job.cancel()
 
@@ -350,21 +350,28 @@ def reading(samples: Sequence[Sample], latency_ms: Mapping[str, float | None] = 
     return Reading(events / seconds, events / cpu if cpu > 0 else None, memory, latency_ms)
 
 
-def _measure(job: JobHandle, counted: str, options: Options) -> Reading:
-    sampler = Sampler(job, counted)
-    deadline = time.monotonic() + FLOW_SECONDS
-    while not rows_in(job.metrics(), counted):
-        _go_on(job, deadline)
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"job {job.name!r} has no rows after {FLOW_SECONDS:.0f} s")
+def _measure(job: JobHandle, workload: Workload, options: Options) -> Reading:
+    sampler = Sampler(job, workload.counted)
+    _wait_for_whole(job, workload.counted, 1)
     _go_on_until(job, time.monotonic() + options.warm_up)
+    _wait_for_whole(job, workload.counted, workload.whole)
     samples = [sampler.sample()]
     end = time.monotonic() + options.seconds
-    # For longer than asked, where that is too short for a single batch.
-    while time.monotonic() < end or (samples[-1].rows == samples[0].rows and time.monotonic() < end + FLOW_SECONDS):
+    while time.monotonic() < end:
         _go_on(job, min(end, time.monotonic() + SAMPLE_SECONDS), SAMPLE_SECONDS)
         samples.append(sampler.sample())
+    # For longer than asked, where that is too short for a single batch.
+    _wait_for_whole(job, workload.counted, workload.whole)
+    samples.append(sampler.sample())
     return reading(samples)
+
+
+def _wait_for_whole(job: JobHandle, counted: str, whole: int) -> None:
+    before, deadline = rows_in(job.metrics(), counted), time.monotonic() + FLOW_SECONDS
+    while not crossed(before, rows_in(job.metrics(), counted), whole):
+        _go_on(job, time.monotonic() + POLL_SECONDS)
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"job {job.name!r} stands still: no row {whole} further after {FLOW_SECONDS:.0f} s")
 
 
 def _go_on_until(job: JobHandle, end: float) -> None:

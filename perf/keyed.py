@@ -1,8 +1,8 @@
 """Question 2: how many rows a second does a running sum per key take, behind a real shuffle?
 
 (key int64, ts int64, v float64), keys uniform and Zipf(1.0), 1,000 and 100,000 of them; coalesced: one update for each
-key and batch; per record: one for each row, by a process function that works on batches. The peer of the first is SQL with
-mini-batches, that of the second a process function with value state. Run by `perf/run.py keyed`.
+key and batch; per record: one for each row, by a process function that works on batches. The peer of the first is SQL
+with mini-batches (`flink-sql`), that of the second a process function (`flink`). Run by `perf/run.py keyed`.
 """
 
 from __future__ import annotations

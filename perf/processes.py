@@ -28,6 +28,11 @@ class Sample:
     memory_mb: float
 
 
+def crossed(before: int, now: int, whole: int) -> bool:
+    """Whether a row whose number is a multiple of `whole` has come between two counts of rows."""
+    return now // whole > before // whole
+
+
 class ProcessTree:
     """A process and all its descendants.
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
-    "grep", "keyed", "window", "process", "latency", "startup", "checkpoint", "recovery", "rescale", "end_to_end"
+    "grep", "keyed", "window", "wide", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
+    "end_to_end",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A hash of a job's rows, whatever their order: two engines have given the same rows if their digests are equal.
 
-Each row is a tuple of int64; a row's hash takes its columns in with the finalizer of MurmurHash3, and the digest is the sum of the
-hashes modulo 2^64. `java/bench/Digest.java` and `programs/counters.py` compute the same.
+Each row is a tuple of int64; a row's hash takes its columns in with the finalizer of MurmurHash3, and the digest is the
+sum of the hashes modulo 2^64. `java/bench/Digest.java` and `programs/counters.py` compute the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The engines: how each is started, which programs it has, and how long it takes to get warm.
 
-Every one is a command that gets a folder (see `perf/peers/task.py`), the parallelism and a file of counters. It prints the digest of
-the job in `FOLDER/check`, then runs the one in `FOLDER/run` and counts its rows in the file until its standard input ends.
+Every one is a command that gets a folder (see `perf/peers/task.py`), the parallelism and a file of counters. It prints
+the digest of the job in `FOLDER/check`, then runs the one in `FOLDER/run` and counts its rows in the file until its
+standard input ends.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Engine:
         ]
         if not names:
             raise PeerError(
-                f"{self.name} is not installed in .venv-peers/{self.environment}: make bench-peers ARGS={self.environment}"
+                f"{self.name} is not installed in .venv-peers/{self.environment}: "
+                f"make bench-peers ARGS={self.environment}"
             )
         return names[0].removesuffix(".dist-info").rpartition("-")[2]
 
@@ -113,8 +115,13 @@ def _flink(api: str, folder: Path, parallelism: int, counters: Path) -> Command:
 
 
 def _pyflink(mode: str, folder: Path, parallelism: int, counters: Path) -> Command:
-    # PyFlink starts its JVM by itself, and these two are how it can be told of classes and options.
-    environment = {"HADOOP_CLASSPATH": classpath().partition(":")[0], "JVM_ARGS": " ".join(_JVM)}
+    # PyFlink starts its JVM by itself: the first two are how it can be told of classes and options. The interpreter in
+    # that JVM knows nothing of virtual environments.
+    environment = {
+        "HADOOP_CLASSPATH": classpath().partition(":")[0],
+        "JVM_ARGS": " ".join(_JVM),
+        "PYTHONPATH": str(_packages("flink")),
+    }
     return _python("flink", "pyflink_count.py", mode, str(folder), str(parallelism), str(counters)), environment
 
 

@@ -1,7 +1,8 @@
 """Sets up the peers: `python perf/peers/install.py [NAME...]`, called by `make bench-peers`.
 
-Each gets a virtual environment of its own, `.venv-peers/NAME`, with exactly what `requirements/NAME.txt` lists by hash: their
-dependencies exclude each other's and ours. One that cannot be installed is reported, and the others are set up all the same.
+Each gets a virtual environment of its own, `.venv-peers/NAME`, with exactly what `requirements/NAME.txt` lists by hash:
+their dependencies exclude each other's and ours. One that cannot be installed is reported, and the others are set up all
+the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no peer is called {unknown[0]!r}: choose among {', '.join(PEERS)}")
     if given.python == sys.executable and not _OLDEST <= sys.version_info[:2] <= _NEWEST:
         parser.error(
-            f"the peers need Python 3.{_OLDEST[1]} or 3.{_NEWEST[1]}, and this is {sys.version.split()[0]}: name one by --python"
+            f"the peers need Python 3.{_OLDEST[1]} or 3.{_NEWEST[1]}, and this is {sys.version.split()[0]}: "
+            "name one by --python"
         )
     failed = [name for name in given.peers or PEERS if not install(name, given.python)]
     return 1 if failed else 0

@@ -20,7 +20,7 @@ import numpy as np
 from perf.peers.digest import Digest, is_digest
 from perf.peers.engines import Command, Engine, PeerError
 from perf.peers.task import PeerTask
-from perf.processes import ProcessTree, Sample
+from perf.processes import ProcessTree, Sample, crossed
 
 SLOTS: Final = 64
 _SLOT_WORDS: Final = 8
@@ -32,12 +32,21 @@ _CHECK_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When to measure, in seconds: how long not, from the first rows on; how long then; and how often to look."""
+    """When to measure, in seconds.
+
+    Args:
+        warm_up: how long not, from the first rows on.
+        seconds: how long then, at the least.
+        whole: a measurement begins and ends where a row comes whose number is a multiple of this.
+        every: how often to look at the memory.
+        patience: how long rows may take to come.
+    """
 
     warm_up: float
     seconds: float
+    whole: int = 1
     every: float = 2.0
-    first_rows: float = 60.0
+    patience: float = 120.0
 
 
 def measure(peer: Engine, task: PeerTask, parallelism: int, timing: Timing) -> list[Sample]:
@@ -92,19 +101,25 @@ class _Run:
         raise PeerError(f"{self._name} has no answer after {_CHECK_SECONDS:.0f} s{self._news()}")
 
     def samples(self, timing: Timing) -> list[Sample]:
-        before = self._rows()
-        deadline = time.monotonic() + timing.first_rows
-        while self._rows() == before:
-            self._wait(_POLL_SECONDS)
-            if time.monotonic() > deadline:
-                raise PeerError(f"{self._name} has no rows after {timing.first_rows:.0f} s{self._news()}")
+        self._wait_for_whole(1, timing)
         self._wait(timing.warm_up)
+        self._wait_for_whole(timing.whole, timing)
         samples = [self._sample()]
         end = time.monotonic() + timing.seconds
         while (left := end - time.monotonic()) > 0:
             self._wait(min(left, timing.every))
             samples.append(self._sample())
-        return samples
+        self._wait_for_whole(timing.whole, timing)
+        return [*samples, self._sample()]
+
+    def _wait_for_whole(self, whole: int, timing: Timing) -> None:
+        before, deadline = self._rows(), time.monotonic() + timing.patience
+        while not crossed(before, self._rows(), whole):
+            self._wait(_POLL_SECONDS)
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    f"{self._name} stands still: {self._rows() - before} rows in {timing.patience:.0f} s{self._news()}"
+                )
 
     def _sample(self) -> Sample:
         at, rows = time.monotonic(), self._rows()

@@ -63,6 +63,7 @@ def check_line(line: dict[str, Any], name: str) -> None:
             ],
         ),
         ("process", ["row-wise", "batch-wise", "null"]),
+        ("wide", ["1k keys", "1M keys", "10M keys"]),
         ("window", ["tumbling 10s", "sliding 10s/2s", "sliding 60s/1s", "session 10s", "null"]),
     ],
 )

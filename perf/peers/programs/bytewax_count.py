@@ -1,7 +1,7 @@
 """A running count per key in Bytewax: `bytewax_count.py FOLDER PARALLELISM COUNTERS`.
 
-A process for each worker, since the workers of one process share the interpreter's lock. Items are (key, value); keys are texts,
-which Bytewax asks for, made before the clock starts.
+A process for each worker, since the workers of one process share the interpreter's lock. Items are (key, value); keys are
+texts, which Bytewax asks for, made before the clock starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PoolSource(DynamicSource):
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> _Partition:
         keys, values = self._job.int64s("key"), self._job.float64s("v")
-        pool = [(str(key), value) for key, value in zip(keys, values)]
+        pool = [(str(key), value) for key, value in zip(keys, values, strict=True)]
         lane = pool[worker_index::worker_count]
         rows = self._job.rows
         return _Partition(lane, None if rows is None else len(range(worker_index, rows, worker_count)))

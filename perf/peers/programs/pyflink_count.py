@@ -1,6 +1,7 @@
 """A running count per key in PyFlink: `pyflink_count.py thread|process FOLDER PARALLELISM COUNTERS`.
 
-Source and sink are those of the Java programs, so that Python does what is measured and no more: taking the key, and counting.
+Source and sink are those of the Java programs, so that Python does what is measured and no more: taking the key, and
+counting.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class CountRows(KeyedProcessFunction):
     def open(self, context: RuntimeContext) -> None:
         self._count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
         self._counters = Counters(self._file)
-        self._subtask = context.get_index_of_this_subtask()
+        self._subtask = subtask_of(context)
         self._rows = 0
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[int, int]]:
@@ -40,6 +41,17 @@ class CountRows(KeyedProcessFunction):
         if self._rows % EVERY == 0:
             self._counters.set(self._subtask, self._rows)
         yield value[0], n
+
+
+def subtask_of(context: RuntimeContext) -> int:
+    """The number of the subtask.
+
+    In thread mode PyFlink 2.3 asks Flink by a method that Flink 2 has no longer, so it is asked by the new one here.
+    """
+    try:
+        return context.get_index_of_this_subtask()
+    except AttributeError:
+        return context._runtime_context.getTaskInfo().getIndexOfThisSubtask()
 
 
 def run(mode: str, folder: Path, parallelism: int, counters: str, check: bool) -> None:
