@@ -1,8 +1,8 @@
 """Sets up the peers: `python perf/peers/install.py [NAME...]`, called by `make bench-peers`.
 
 Each gets a virtual environment of its own, `.venv-peers/NAME`, with exactly what `requirements/NAME.txt` lists by hash:
-their dependencies exclude each other's and ours. One that cannot be installed is reported, and the others are set up all
-the same.
+their dependencies exclude each other's and ours. One that cannot be installed is reported, and the others are set up
+all the same.
 """
 
 from __future__ import annotations

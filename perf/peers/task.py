@@ -1,7 +1,7 @@
 """What a peer is to run: the same rows as ours, the same question, and the digest of the right answer.
 
-A program of `perf/` builds a `PeerTask`; `perf/peers/session.py` writes it into a folder, where programs in any language
-find it.
+A program of `perf/` builds a `PeerTask`; `perf/peers/session.py` writes it into a folder, where programs in any
+language find it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What measures the peers: answers are compared before a time counts, pairs make ratios, and a peer's trouble is told."""
+"""What measures the peers: answers are compared before a time counts, pairs make ratios, a peer's trouble is told."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_peers_rows_and_cost_are_sampled_once_its_answer_is_right(peer: Callab
 
 @pytest.mark.parametrize("program", ["import sys; sys.exit('no memory left')", "print('digest 1'); 1 / 0"])
 def test_a_peer_that_ends_by_itself_is_told_with_its_last_words(program: str, peer: Callable[[str], Engine]) -> None:
-    with pytest.raises((PeerError, ValueError), match="no memory left|ZeroDivisionError|not a digest"):
+    with pytest.raises((PeerError, ValueError), match=r"no memory left|ZeroDivisionError|not a digest"):
         measure(peer(program), task(), 2, AT_ONCE)
 
 

@@ -1,7 +1,7 @@
 """A running count per key in Bytewax: `bytewax_count.py FOLDER PARALLELISM COUNTERS`.
 
-A process for each worker, since the workers of one process share the interpreter's lock. Items are (key, value); keys are
-texts, which Bytewax asks for, made before the clock starts.
+A process for each worker, since the workers of one process share the interpreter's lock. Items are (key, value); keys
+are texts, which Bytewax asks for, made before the clock starts.
 """
 
 from __future__ import annotations
