@@ -1,4 +1,4 @@
-"""Question 6 (buffer timeout 0): how long is a row under way through a keyed shuffle and a running sum?
+"""Question 6: how long is a row under way through a keyed shuffle and a running sum?
 
 Row i is due at start + i / rate, whatever the job does, and its latency counts from then: a source that is held up
 makes its rows late instead of fewer. Measured where the sum's update arrives. Run by `perf/run.py latency`.
@@ -33,7 +33,8 @@ from perf.harness import (
 )
 
 _NAME: Final = "latency"
-_RATES: Final = (10_000, 50_000)
+_CASES: Final = ((10_000, "0"), *((50_000, timeout) for timeout in ("0", "1ms", "5ms", "10ms", "50ms", "100ms")))
+"""Rows a second, and the buffer timeout."""
 _KEY_SECONDS: Final = 10
 """Each key has a row in so many seconds, so that none comes twice in a batch, even when the job is held up."""
 _KEY_STEP: Final = 1_000_003
@@ -140,16 +141,16 @@ class Probe:
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`, for 10 s at the least."""
-    for rate in _RATES:
-        variant = f"{rate // 1000}k/s timeout 0"
+    for rate, timeout in _CASES:
+        variant = f"{rate // 1000}k/s timeout {timeout}"
         if wanted in variant:
-            yield Result.of(_NAME, variant, [_measure(options, rate) for _ in range(options.repetitions)])
+            yield Result.of(_NAME, variant, [_measure(options, rate, timeout) for _ in range(options.repetitions)])
 
 
-def _measure(options: Options, rate: int) -> Reading:
+def _measure(options: Options, rate: int, timeout: str) -> Reading:
     seconds = max(options.seconds, _LEAST_SECONDS) if options.runtime == "ray" else options.seconds
     rows = math.ceil(rate * (options.warm_up + seconds + _TAIL_SECONDS))
-    env = options.environment(buffer_timeout="0")
+    env = options.environment(buffer_timeout=timeout)
     measured = measured_rows(env, PacedSource(rate, rows)).collect()
     job = env.submit(f"{_NAME} {rate}/s")
     try:

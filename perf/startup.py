@@ -9,12 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from penstock import DataGenSource, RandomInt, count
-from perf.harness import BenchmarkError, Options, Reading, Result, spread
+from perf.generators import uniform_keys, values
+from perf.harness import BenchmarkError, ComparedResult, Options, Reading, Result, shut_down, spread
+from perf.peers.engines import Engine, PeerError
+from perf.peers.session import first_output_seconds as peer_first_output_seconds
+from perf.peers.task import PeerInput, PeerTask
 
 _NAME: Final = "startup"
 _IMPORT: Final = "import time; start = time.perf_counter(); import penstock; print(time.perf_counter() - start)"
@@ -23,11 +28,36 @@ _ROWS: Final = 1000
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
-    if wanted in "import":
+    if wanted in "import" and options.peer is None:
         yield _result("import", [import_seconds() for _ in range(options.repetitions)])
-    if wanted in "first output, warm":
+    if wanted in "first output, warm" and options.peer is not None:
+        yield _beside(options, options.peer)
+    elif wanted in "first output, warm":
         first_output_seconds(options)  # The first job starts the cluster.
         yield _result("first output, warm", [first_output_seconds(options) for _ in range(options.repetitions)])
+
+
+def _beside(options: Options, peer: Engine) -> Result:
+    """Ours and Flink's in turns, each on a cluster that has run the same job once."""
+    if peer.name != "flink":
+        raise BenchmarkError(f"startup: {peer.name} has no cluster to submit to: --peer flink has")
+    columns = {"key": partial(uniform_keys, 10), "v": values}
+    task = PeerTask("count", PeerInput({"rows": _ROWS}, columns))
+    pairs = []
+    for _ in range(options.repetitions):
+        first_output_seconds(options)
+        ours = first_output_seconds(options)
+        shut_down()
+        try:
+            theirs = peer_first_output_seconds(task, options.parallelism)
+        except PeerError as error:
+            raise BenchmarkError(str(error)) from error
+        pairs.append((_reading(ours), _reading(theirs)))
+    return ComparedResult.of_pairs(_NAME, "first output, warm", f"{peer.name} {peer.version()}", pairs)
+
+
+def _reading(seconds: float) -> Reading:
+    return Reading(latency_ms={"p50": seconds * 1000, "p99": seconds * 1000})
 
 
 def import_seconds() -> float:
@@ -57,5 +87,5 @@ def first_output_seconds(options: Options) -> float:
 def _result(variant: str, seconds: Sequence[float]) -> Result:
     """The repetitions are the distribution: each of them has one latency only."""
     latency = {name: float(np.quantile(seconds, quantile)) * 1000 for name, quantile in (("p50", 0.5), ("p99", 0.99))}
-    readings = [Reading(latency_ms={"p50": second * 1000, "p99": second * 1000}) for second in seconds]
+    readings = [_reading(second) for second in seconds]
     return Result(_NAME, variant, Reading(latency_ms=latency), spread(list(seconds)), readings)

@@ -1,9 +1,9 @@
 """Question 4: how many rows a second do tumbling windows take with 1 and 10 million keys, and how many bytes a key?
 
 Windows of 10 s. Keys follow the golden ratio: a window has as many rows as there are keys, most keys have one or two
-in it, and those that follow each other lie far apart. Whole windows are measured, from the row at which one ends to that
-at which another does, so that adding to windows and emptying them have their right shares. Bytes a key are the most
-memory, less that of the same job with 1,000 keys. Run by `perf/run.py wide`.
+in it, and those that follow each other lie far apart. Whole windows are measured, from the row at which one ends to
+that at which another does, so that adding to windows and emptying them have their right shares. Bytes a key are the
+most memory, less that of the same job with 1,000 keys. Run by `perf/run.py wide`.
 """
 
 from __future__ import annotations

@@ -114,6 +114,11 @@ def _flink(api: str, folder: Path, parallelism: int, counters: Path) -> Command:
     return command, {}
 
 
+def flink_startup(folder: Path, parallelism: int, counters: Path) -> Sequence[str]:
+    """What measures how long a job of Flink's takes to its first row."""
+    return ["java", *_JVM, "-cp", classpath(), "bench.Startup", str(folder), str(parallelism), str(counters)]
+
+
 def _pyflink(mode: str, folder: Path, parallelism: int, counters: Path) -> Command:
     # PyFlink starts its JVM by itself: the first two are how it can be told of classes and options. The interpreter in
     # that JVM knows nothing of virtual environments.

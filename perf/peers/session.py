@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from perf.peers.digest import Digest, is_digest
-from perf.peers.engines import Command, Engine, PeerError
+from perf.peers.engines import Command, Engine, PeerError, flink_startup
 from perf.peers.task import PeerTask
 from perf.processes import ProcessTree, Sample, crossed
 
@@ -66,6 +66,33 @@ def measure(peer: Engine, task: PeerTask, parallelism: int, timing: Timing) -> l
             if task.expected is not None:
                 check_answer(peer.name, task.program, run.digest(), task.expected())
             return run.samples(timing)
+
+
+def first_output_seconds(task: PeerTask, parallelism: int) -> float:
+    """Seconds from submitting a job to Flink to its first row in the sink, on a cluster that has run it once before.
+
+    Raises:
+        PeerError: it cannot be started, or ended with an error.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-peer-") as name:
+        folder = Path(name)
+        task.write(folder)
+        (folder / "counters").write_bytes(bytes(SLOTS * _SLOT_WORDS * 8))
+        command = flink_startup(folder / "run", parallelism, folder / "counters")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False)
+    return seconds_in(done.stdout, done.stderr)
+
+
+def seconds_in(output: str, errors: str = "") -> float:
+    """What a peer has measured by itself, from its line "seconds N".
+
+    Raises:
+        PeerError: there is no such line; the message has the end of `errors`.
+    """
+    found = [line.removeprefix("seconds ") for line in output.splitlines() if line.startswith("seconds ")]
+    if not found:
+        raise PeerError(f"flink has given no time:\n{errors[-2000:]}")
+    return float(found[0])
 
 
 def check_answer(peer: str, program: str, got: Digest, expected: Digest) -> None:

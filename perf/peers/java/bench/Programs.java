@@ -49,7 +49,7 @@ final class Programs {
             case "events" -> run.input(new Events(run.job())).sinkTo(new DiscardingSink<>());
             case "grep" -> programs.grep();
             case "keyed" -> programs.keyed();
-            case "count" -> programs.count();
+            case "count" -> count(run, row -> Digest.add(row.f0, row.f1));
             case "window" -> programs.window();
             default -> throw new IllegalArgumentException("no DataStream program is called " + name);
         }
@@ -77,8 +77,9 @@ final class Programs {
             update -> Digest.addLargest(update.f0, update.f1.longValue()));
     }
 
-    private void count() {
-        output(byKey(run.input(new Events(job))).process(new RunningCount()), row -> Digest.add(row.f0, row.f1));
+    /** A running count per key, one row for each row. */
+    static void count(Run run, CheckedSink.Take<Tuple2<Long, Long>> take) {
+        new Programs(run).output(byKey(run.input(new Events(run.job()))).process(new RunningCount()), take);
     }
 
     private void window() {
