@@ -18,7 +18,7 @@ COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --pytho
 .PHONY: help demo demo-chaos test services simulate check format docs bench bench-peers lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## run the flight delays example
 	@$(BIN)/python examples/flight_delays.py $(ARGS)

@@ -109,6 +109,8 @@ def check_answer(peer: str, program: str, got: Digest, expected: Digest) -> None
 
 
 class _Run:
+    """A peer at work."""
+
     def __init__(self, name: str, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._name = name
         self._process = process
@@ -120,8 +122,9 @@ class _Run:
         """The digest, once the peer has printed it."""
         deadline = time.monotonic() + _CHECK_SECONDS
         while time.monotonic() < deadline:
-            found = [line for line in self._output.read_text(errors="replace").splitlines() if is_digest(line)]
-            if found:
+            lines = self._output.read_text(errors="replace").splitlines(keepends=True)
+            found = [line for line in lines if is_digest(line)]
+            if found and found[0].endswith("\n"):
                 # From here on, what is in the counters belongs to the job that is measured.
                 return Digest.parse(found[0])
             self._wait(_POLL_SECONDS, "before its answer")
