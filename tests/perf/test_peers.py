@@ -158,7 +158,7 @@ def test_the_counters_of_python_peers_are_where_they_are_read(tmp_path: Path, sh
 
 def test_pairs_make_a_ratio_of_rates_and_of_cost() -> None:
     pairs = [
-        (Reading(10.0, 4.0, 100.0), Reading(5.0, 4.0, 50.0)),
+        (Reading(10.0, 4.0, 100.0), Reading(5.0, 1.0, 50.0)),
         (Reading(12.0, 4.0, 100.0), Reading(4.0, 2.0, 70.0)),
         (Reading(9.0, 6.0, 130.0), Reading(9.0, 2.0, 60.0)),
     ]
@@ -171,7 +171,7 @@ def test_pairs_make_a_ratio_of_rates_and_of_cost() -> None:
         "peak_rss_mb": 60.0,
         "latency_ms": {"p50": None, "p99": None},
     }
-    assert (line["ratio"], line["ratio_cpu"], line["spread"]) == (2.0, 2.0, 1.0)
+    assert (line["ratio"], line["ratio_cpu"], line["spread"]) == (2.0, 3.0, 1.0)
 
 
 def test_latencies_are_compared_the_other_way_round() -> None:
