@@ -1,5 +1,7 @@
 """The public names of Penstock, and where they are: `__init__.py` loads each when it is first used."""
 
+from .actors.spark.options import SparkOptions
+from .actors.spark.session import stop_spark
 from .connectors.datagen import Choice, DataGenSource, EventTime, RandomFloat, RandomInt, Sequence, Zipf
 from .connectors.files.buckets import by_time
 from .connectors.files.rolling import Rolling
@@ -146,6 +148,7 @@ __all__ = [
     "ReducingStateDescriptor",
     "Rolling",
     "Sequence",
+    "SparkOptions",
     "StaleSynchronous",
     "StateError",
     "StreamEnvironment",
@@ -193,6 +196,7 @@ __all__ = [
     "session",
     "sliding",
     "stddev",
+    "stop_spark",
     "sum",
     "sum_horizontal",
     "ttl",

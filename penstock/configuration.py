@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from penstock.actors.spark.options import SparkOptions
 from penstock.configuration_keys import (
     KEYS,
     OPERATOR_STORAGE,
@@ -223,6 +224,15 @@ def configured(settings: Settings, config: JobConfig) -> JobConfig:
             "failover": _failover(settings, config.failover),
         },
     )
+
+
+def configured_spark(settings: Settings, options: SparkOptions) -> SparkOptions:
+    """The executors of batch jobs, changed by the values that were given.
+
+    Raises:
+        ConfigurationError: they cannot be used.
+    """
+    return dataclasses.replace(options, **_given(settings, SparkOptions, "spark_"))
 
 
 def _checkpoints(settings: Settings, current: CheckpointConfig) -> CheckpointConfig:

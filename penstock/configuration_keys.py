@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from penstock.actors.spark.options import SparkOptions, parsed_memory
 from penstock.engine.checkpointing.config import (
     LONGEST_MS,
     MOST,
@@ -91,6 +92,13 @@ def _url(value: object) -> str:
     return text
 
 
+def _memory(value: object) -> str:
+    text = str(value)
+    if parsed_memory(text) is None:
+        raise ValueError(f"must be a size such as 4g or 512m, not {text!r}")
+    return text
+
+
 Milliseconds = Annotated[int, BeforeValidator(_duration), Kind("duration")]
 Count = Annotated[int, BeforeValidator(_whole), Kind("whole number")]
 Number = Annotated[float, BeforeValidator(_number), Kind("number")]
@@ -104,11 +112,14 @@ Strategy = Annotated[Literal["none", "fixed-delay", "failure-rate", "exponential
 Backend = Annotated[Literal["hashmap", "rocksdb"], BeforeValidator(_backend)]
 Failover = Annotated[Literal["region", "full"], BeforeValidator(spelled)]
 Runtime = Annotated[Literal["ray", "local"], BeforeValidator(spelled)]
+RuntimeMode = Annotated[Literal["streaming", "batch", "automatic"], BeforeValidator(spelled)]
+Memory = Annotated[str, BeforeValidator(_memory), Kind("size")]
 _CHECKPOINTS: Final = CheckpointConfig()
 _FAILOVER: Final = FailoverConfig()
 _FIXED: Final = FixedDelay()
 _RATE: Final = FailureRate()
 _EXPONENTIAL: Final = ExponentialDelay()
+_SPARK: Final = SparkOptions()
 
 
 def _key(key: str, default: object, meaning: str, low: float | None = None, high: float | None = None) -> Any:
@@ -330,6 +341,16 @@ class Settings(BaseModel):
     channel_credits: Count = _key(
         "penstock.channel-credits", DEFAULTS.channel_credits, "Batches under way between two subtasks.", 1, 1000
     )
+    mode_of_execution: RuntimeMode = _key(
+        "execution.runtime-mode",
+        "streaming",
+        "`batch` runs on Spark, where all sources end; `automatic`: batch where they do.",
+    )
+    spark_executors: Count = _key(
+        "penstock.spark.executors", _SPARK.executors, "Executors of batch jobs.", 1, 10_000
+    )
+    spark_cores: Count = _key("penstock.spark.cores", _SPARK.cores, "CPUs of each executor.", 1, 1024)
+    spark_memory: Memory = _key("penstock.spark.memory", _SPARK.memory, "Heap of each executor, such as `4g`.")
     operator_storage: dict[str, Url] = _key(OPERATOR_STORAGE_KEY, {}, "Checkpoint storage of one operator, by its uid.")
 
 

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
+from penstock.actors.spark.options import SparkOptions
+from penstock.batch import Mode, check_batch_start, check_mode, explained_batch, runs_in_batch, start_batch_job
 from penstock.connectors.collection import CollectionSource, RowSchema
 from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
@@ -69,6 +71,7 @@ class StreamEnvironment:
         local_recovery: whether each process also keeps what it wrote last on its own disk, to be restored from (Ray).
         address: of a running Ray cluster (`"auto"` finds one on this machine); None uses the one that this process is
             connected to, or else embeds one.
+        spark: the executors of batch jobs; None: one, of the default size.
         seed, clock: local runtime: order of the steps, and time (`ManualClock` never waits).
 
     Raises:
@@ -99,6 +102,7 @@ class StreamEnvironment:
         standbys: int = 1,
         local_recovery: bool = False,
         address: str | None = None,
+        spark: SparkOptions | None = None,
         seed: int = 0,
         clock: Clock | None = None,
     ) -> None:
@@ -136,6 +140,8 @@ class StreamEnvironment:
         self._parallelism = parallelism
         self._runtime = runtime
         self._address = address
+        self._spark = spark or SparkOptions()
+        self._mode: Mode = "streaming"
         self._seed = seed
         self._clock = clock
         self._name = _DEFAULT_NAME
@@ -167,14 +173,17 @@ class StreamEnvironment:
             >>> env.configure({"execution.checkpointing.interval": "10s"})
         """
         # pydantic takes 0.2 s to import, and most environments do without it.
-        from penstock.configuration import Configuration, configured
+        from penstock.configuration import Configuration, configured, configured_spark
 
         settings = Configuration().over(values, "").settings()
+        spark = configured_spark(settings, self._spark)
         self._config = configured(settings, self._config)
         given = settings.model_fields_set
         self._parallelism = settings.parallelism if "parallelism" in given else self._parallelism
         self._runtime = settings.runtime if "runtime" in given else self._runtime
         self._address = settings.address if "address" in given else self._address
+        self._mode = settings.mode_of_execution if "mode_of_execution" in given else self._mode
+        self._spark = spark
         self._name = settings.name if settings.name is not None else self._name
         if settings.savepoint is not None:
             self._start_from = _start(settings.savepoint, settings.allow_non_restored_state)
@@ -283,6 +292,7 @@ class StreamEnvironment:
         parallelism: int | None = None,
         savepoint: str | None = None,
         allow_non_restored_state: bool = False,
+        mode: Mode | None = None,
     ) -> JobHandle:
         """Run the program and return when it has finished. In a terminal, shows the job at work.
 
@@ -292,13 +302,15 @@ class StreamEnvironment:
             savepoint: path or URL of the savepoint or retained checkpoint to go on from; None: the configured one.
             allow_non_restored_state: whether to go on although operators in it are not in the program any more; the
                 handle's `dropped_operators` names them.
+            mode: `"streaming"`; `"batch"`, on Spark in the same cluster, where all sources end: docs/batch-mode.md;
+                `"automatic"`, batch where they do. None: the configured one, or streaming.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run; nothing was started.
             RestoreError, CheckpointCorruptError: it cannot go on from the savepoint; nothing was started.
             JobFailedError: the job failed.
         """
-        job = self.submit(name, parallelism, savepoint, allow_non_restored_state)
+        job = self.submit(name, parallelism, savepoint, allow_non_restored_state, mode=mode)
         try:
             if sys.stderr.isatty():
                 from penstock.live_view import wait_with_view
@@ -319,6 +331,7 @@ class StreamEnvironment:
         savepoint: str | None = None,
         allow_non_restored_state: bool = False,
         detached: bool = False,
+        mode: Mode | None = None,
     ) -> JobHandle:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
@@ -329,17 +342,20 @@ class StreamEnvironment:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
-        return self._submit(self._program, name, parallelism, start, detached)
+        return self._submit(self._program, name, parallelism, start, detached, mode)
 
     def clear(self) -> None:
         """Forget the program under construction, such as one that cannot run as it is."""
         self._program = Program(self._submit)
 
-    def explain(self, parallelism: int | None = None) -> str:
-        """The program and its plan, as stable text."""
+    def explain(self, parallelism: int | None = None, mode: Mode | None = None) -> str:
+        """The program and its plan, as stable text; in batch mode also the stages of the Spark plan."""
         logical = explain_logical(live_part(self._program.graph.build()))
-        physical = explain_physical(self._plan("explain", parallelism).physical())
-        return f"== Program ==\n{logical}\n\n== Plan ==\n{physical}\n"
+        graph = self._plan("explain", parallelism).physical()
+        text = f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(graph)}\n"
+        if runs_in_batch(check_mode(mode or self._mode), graph, self._runtime):
+            return f"{text}\n== Spark ==\n{explained_batch(graph)}\n"
+        return text
 
     def program(self, name: str = "penstock job", parallelism: int | None = None) -> JobProgram:
         """The program as `submit` would hand it to a runtime: checked, and nothing started.
@@ -356,14 +372,21 @@ class StreamEnvironment:
         parallelism: int | None = None,
         start: Start | None = None,
         detached: bool = False,
+        mode: Mode | None = None,
     ) -> JobHandle:
+        mode = check_mode(mode or self._mode)
         name, start = name or self._name, start or self._start_from
         built = program.graph.build()
         logical = built if start.savepoint is None else resumed(built)
         job_program = self._plan(name, parallelism, logical)
         graph = job_program.physical()
-        _warn_of_sinks_that_wait(graph)
-        job = program.job = self._start(graph, job_program, program, start, detached)
+        if runs_in_batch(mode, graph, self._runtime):
+            check_batch_start(graph, start, detached)
+            job = start_batch_job(graph, program.consumers, self._spark, self._address)
+        else:
+            _warn_of_sinks_that_wait(graph)
+            job = self._start(graph, job_program, program, start, detached)
+        program.job = job
         if program is self._program:
             self._program = Program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.

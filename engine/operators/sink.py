@@ -53,7 +53,7 @@ class SinkOperator(Operator):
         self._writer: SinkWriter | None = None
 
     def open(self, context: OperatorContext) -> None:
-        self._writer = self._sink.open(_connector_context(context))
+        self._writer = self._sink.open(connector_context(context))
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert self._writer is not None
@@ -81,11 +81,11 @@ class TransactionalSinkOperator(Operator):
         self._prepared: list[Committable] = []
 
     def open(self, context: OperatorContext) -> None:
-        self._context = _connector_context(context)
+        self._context = connector_context(context)
         self._has_checkpoints = context.config.checkpoints.enabled
         if context.restored is not None and COMMITTABLES in context.restored.tables:
             # The checkpoint counts, or it would not be restored; a new writer may end what old ones have left open.
-            self._commit(_committables(context.restored.tables[COMMITTABLES].data))
+            self._commit(committables_of(context.restored.tables[COMMITTABLES].data))
         self._writer = self._sink.open(self._context)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -98,7 +98,7 @@ class TransactionalSinkOperator(Operator):
         prepared = tuple(self._prepared)
         if not prepared:
             return OperatorCapture()
-        table = TableCapture(Redistribution.WHOLE, lambda: _table(prepared))
+        table = TableCapture(Redistribution.WHOLE, lambda: committables_table(prepared))
         return OperatorCapture({COMMITTABLES: table})
 
     def on_checkpoint_complete(self, checkpoint: int) -> None:
@@ -123,11 +123,13 @@ class TransactionalSinkOperator(Operator):
             self._writer.close()
 
 
-def _connector_context(context: OperatorContext) -> ConnectorContext:
+def connector_context(context: OperatorContext) -> ConnectorContext:
+    """What the sink is told of the subtask."""
     return ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock, context.identity)
 
 
-def _table(committables: Sequence[Committable]) -> pa.Table:
+def committables_table(committables: Sequence[Committable]) -> pa.Table:
+    """The committables, one at least, as rows that `committables_of` reads."""
     return pa.concat_tables(
         [
             committable.data.add_column(
@@ -139,7 +141,7 @@ def _table(committables: Sequence[Committable]) -> pa.Table:
     )
 
 
-def _committables(table: pa.Table) -> list[Committable]:
+def committables_of(table: pa.Table) -> list[Committable]:
     """Those of the table, in order: what one writer has prepared for one checkpoint is one."""
     origins = list(zip(table.column(WRITER).to_pylist(), table.column(CHECKPOINT).to_pylist(), strict=True))
     starts = [row for row, origin in enumerate(origins) if row == 0 or origin != origins[row - 1]]

@@ -1,0 +1,175 @@
+"""A batch job on Spark, as its user sees it.
+
+A thread of the driver builds the plan, runs it, and commits what the sinks have prepared; the handle waits for it. Rows
+for the client come when the job has finished, and never of one that failed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from pyspark import AccumulatorParam
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.actors.spark.edges import edge_numbers
+from penstock.actors.spark.failures import job_error
+from penstock.actors.spark.parcels import unpack
+from penstock.actors.spark.stage import Counters, stage_of
+from penstock.actors.spark.terminals import commit, terminals
+from penstock.actors.spark.translate import translated
+from penstock.engine.elements import Batch
+from penstock.engine.errors import CheckpointError, PenstockError
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, new_job_id, transition
+from penstock.engine.metrics import JobMetrics, report
+
+_CANCEL_SECONDS: Final = 20.0
+
+
+class CountersParam(AccumulatorParam[Counters]):
+    """Adds up the counters that stages report."""
+
+    def zero(self, value: Counters) -> Counters:
+        return {}
+
+    def addInPlace(self, value1: Counters, value2: Counters) -> Counters:  # noqa: N802 - Spark's name
+        value1.update(value2)
+        return value1
+
+
+class SparkJob(JobHandle):
+    """A job on Spark. It runs whether or not anybody waits for it.
+
+    Args:
+        graph: the job, which `check_translatable` has nothing against.
+        consumers: takes the rows of each results node, by node id.
+        session: where it runs.
+    """
+
+    def __init__(self, graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer], session: SparkSession) -> None:
+        super().__init__(graph.name, consumers)
+        self.job_id = new_job_id(graph.name)
+        self._terminals = terminals(graph)
+        self._session = session
+        self._status = JobStatus.CREATED
+        self._failure: PenstockError | None = None
+        self._rows: list[tuple[int, Batch]] = []
+        self._lock = threading.Lock()
+        self._commits = False
+        self._uncounted = graph.uncounted()
+        self._counters = session.sparkContext.accumulator({}, CountersParam())
+        self._thread = threading.Thread(target=self._run, name=f"batch job {graph.name}", daemon=True)
+        self._thread.start()
+
+    # The thread
+
+    def _run(self) -> None:
+        kept: Sequence[DataFrame] = ()
+        try:
+            self._become(JobStatus.DEPLOYING)
+            graph = self._terminals.graph
+            self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
+            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters))
+            kept = plan.kept
+            self._become(JobStatus.RUNNING)
+            results = self._by_result(plan.output.collect())
+            if self._may_commit():
+                commit(self._terminals.pending, results)
+                # Before the status, which tells that they are there.
+                self._rows = [(number, batch) for number in self._consumers for batch in results[number]]
+                self._become(JobStatus.FINISHED)
+        except Exception as error:
+            with self._lock:
+                if not self._status.ended:
+                    self._failure = job_error(error)
+                    self._status = transition(self._status, JobStatus.FAILED)
+        finally:
+            _release(kept)
+
+    def _become(self, following: JobStatus) -> None:
+        with self._lock:
+            if not self._status.ended:
+                self._status = transition(self._status, following)
+
+    def _may_commit(self) -> bool:
+        """Whether nobody has cancelled the job; from then on it is too late for that."""
+        with self._lock:
+            self._commits = not self._status.ended
+            return self._commits
+
+    def _by_result(self, parcels: Sequence[Any]) -> Mapping[int, list[Batch]]:
+        """The rows of each results node and sink, those of a subtask in order."""
+        graph = self._terminals.graph
+        leaving = {number: place for place, number in edge_numbers(graph).items()}
+        results: defaultdict[int, list[Batch]] = defaultdict(list)
+        for parcel in sorted(parcels, key=lambda one: (one.edge, one.sender, one.sequence)):
+            task, output = leaving[parcel.edge]
+            result = graph.task(task).outputs[output].result
+            assert result is not None, "only rows for the client come to the driver"
+            results[result].append(unpack(bytes(parcel.rows)))
+        return results
+
+    # The handle
+
+    def status(self) -> JobStatus:
+        return self._status
+
+    def metrics(self) -> JobMetrics:
+        counted = self._counters.value
+        return report(counted.get((one.task, one.subtask), one) for one in self._uncounted)
+
+    def cancel(self) -> None:
+        with self._lock:
+            if not self._status.ended and not self._commits:
+                self._status = transition(self._status, JobStatus.CANCELLED)
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            if not self._commits:
+                self._session.sparkContext.cancelJobGroup(self.job_id)
+            self._thread.join(0.2)
+
+    def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
+        self._thread.join(seconds)
+        if not self._status.ended:
+            return []
+        rows, self._rows = self._rows, []
+        return rows
+
+    @property
+    def _drained(self) -> bool:
+        return self._status.ended and not self._rows
+
+    @property
+    def _error(self) -> PenstockError | None:
+        return self._failure
+
+    def checkpoint(self) -> str:
+        self._refuse("takes no checkpoints: it has no state between its stages")
+
+    def savepoint(self, directory: str | None = None) -> str:
+        self._refuse("takes no savepoints")
+
+    def stop(self, directory: str | None = None) -> str:
+        self._refuse("cannot be stopped with a savepoint; cancel() ends it")
+
+    def drain(self, directory: str | None = None) -> str:
+        self._refuse("ends by itself, when its input has been read")
+
+    def rescale(self, parallelism: int) -> float:
+        self._refuse("cannot be rescaled; cancel it, and run it at another parallelism")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise CheckpointError(f"job {self.name!r} is a batch job, which {what}")
+
+
+def _release(kept: Sequence[DataFrame]) -> None:
+    """Let Spark forget what was kept for several readers; a session that has ended has forgotten it."""
+    for frame in kept:
+        try:
+            frame.unpersist()
+        except Exception:
+            return

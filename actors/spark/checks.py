@@ -1,0 +1,50 @@
+"""What batch mode has nothing for, and the plan of what it has, as text: both without Spark.
+
+The environment asks before anything is started, and for `explain`.
+"""
+
+from __future__ import annotations
+
+from penstock.actors.spark.edges import incoming
+from penstock.engine.errors import GraphError
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.operators.iteration import IterationHeadFactory
+
+
+def check_translatable(graph: PhysicalGraph) -> None:
+    """Make sure that the job can run as a batch job.
+
+    Raises:
+        GraphError: an input without end, or an operator that batch mode does not have; names all of them.
+    """
+    endless = [task.source.name for task in graph.tasks if task.source is not None and not task.source.source.bounded]
+    loops = [
+        operator.name
+        for task in graph.tasks
+        for operator in task.operators
+        if isinstance(operator.factory, IterationHeadFactory)
+    ]
+    problems = [
+        *(
+            f"source {name!r} has no end: give it one (until, rows, no monitor), or run in streaming mode"
+            for name in endless
+        ),
+        *(
+            f"operator {name!r} is the head of a loop, which Spark's plans cannot have: unroll it, or run in streaming mode"
+            for name in loops
+        ),
+    ]
+    if problems:
+        raise GraphError(f"job {graph.name!r} cannot run in batch mode: {'; '.join(problems)}")
+
+
+def explain_stages(graph: PhysicalGraph) -> str:
+    """The stages of the Spark plan, each with what it reads: stable text."""
+    lines: list[str] = []
+    for task in graph.tasks:
+        readers = len({exchange.downstream for exchange in task.outputs})
+        kept = f", kept for {readers} readers" if readers > 1 else ""
+        lines.append(f"stage {task.id}: {task.name} (partitions {task.parallelism}{kept})")
+        for _, exchange in incoming(graph, task):
+            lines.append(f"  <- stage {exchange.upstream} (shuffle by {exchange.partitioner.describe()}, in order of time)")
+    return "\n".join(lines)

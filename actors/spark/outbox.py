@@ -1,0 +1,121 @@
+"""The sending side of a stage: gathers what its task emits into sorted runs, and cuts these into parcels.
+
+Stands behind the task's channels; `stage.py` takes the parcels out as they become ready.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.actors.spark.parcels import FIRST_TURN, Parcel, pack
+from penstock.actors.spark.time_order import sorted_by_time
+from penstock.engine.elements import Batch, concat_batches
+from penstock.engine.task.outputs import Message
+
+PARCEL_BYTES: Final = 1024 * 1024
+"""About how large a parcel is."""
+HELD_BYTES: Final = 128 * 1024 * 1024
+"""How much the lanes of a subtask gather together before the longest of them is sent."""
+_CREDITS: Final = 2**31
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What waits for one receiving subtask."""
+
+    edge: int
+    route: int
+    is_timed: bool
+    batches: list[Batch] = field(default_factory=list)
+    size: int = 0
+    sent: int = 0
+
+
+class Outbox:
+    """All lanes of one subtask.
+
+    Args:
+        sender: the subtask.
+        parcel_bytes, held_bytes: as the constants above.
+    """
+
+    def __init__(self, sender: int, parcel_bytes: int = PARCEL_BYTES, held_bytes: int = HELD_BYTES) -> None:
+        self._sender = sender
+        self._parcel_bytes = parcel_bytes
+        self._held_bytes = held_bytes
+        self._lanes: list[_Lane] = []
+        self._held = 0
+        self._ready: deque[Parcel] = deque()
+
+    def lane(self, edge: int, route: int, is_timed: bool) -> LaneEnd:
+        """The sending end of a channel.
+
+        Args:
+            edge, route: as in `Parcel`.
+            is_timed: whether its rows are to be read in the order of their timestamps, where they have some.
+        """
+        lane = _Lane(edge, route, is_timed)
+        self._lanes.append(lane)
+        return LaneEnd(self, lane)
+
+    def add(self, lane: _Lane, batch: Batch) -> None:
+        """Take rows for a lane."""
+        size = batch.nbytes
+        lane.batches.append(batch)
+        lane.size += size
+        self._held += size
+        if self._held > self._held_bytes:
+            self._send(max(self._lanes, key=lambda one: one.size))
+
+    def take(self) -> Sequence[Parcel]:
+        """The parcels that are ready."""
+        ready, self._ready = self._ready, deque()
+        return ready
+
+    def finish(self) -> Sequence[Parcel]:
+        """The parcels that are ready, and all that waited."""
+        for lane in self._lanes:
+            self._send(lane)
+        return self.take()
+
+    def _send(self, lane: _Lane) -> None:
+        if not lane.batches:
+            return
+        whole = concat_batches(lane.batches)
+        self._held -= lane.size
+        lane.batches, lane.size = [], 0
+        if lane.is_timed:
+            whole = sorted_by_time(whole)
+        rows = max(1, whole.num_rows * self._parcel_bytes // max(whole.nbytes, 1))
+        for begin in range(0, whole.num_rows, rows):
+            part = whole.slice(begin, rows)
+            turn = _turn(part) if lane.is_timed else FIRST_TURN
+            self._ready.append(Parcel(lane.edge, lane.route, turn, self._sender, lane.sent, pack(part)))
+            lane.sent += 1
+
+
+class LaneEnd:
+    """A channel to Spark, which takes whatever comes: Spark writes it to disk where memory is short."""
+
+    credits = _CREDITS
+    under_way = 0
+
+    def __init__(self, outbox: Outbox, lane: _Lane) -> None:
+        self._outbox = outbox
+        self._lane = lane
+
+    def send(self, message: Message) -> None:
+        """Keep the rows. Control elements end here: the next stage begins when all rows are there."""
+        for element in message:
+            if isinstance(element, Batch):
+                self._outbox.add(self._lane, element)
+
+
+def _turn(part: Batch) -> int:
+    if part.timestamps is None:
+        return FIRST_TURN
+    first: int = part.timestamps[0].as_py()
+    return max(first, FIRST_TURN + 1)

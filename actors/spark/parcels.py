@@ -1,0 +1,108 @@
+"""How rows travel through Spark: as parcels, each an Arrow batch as bytes with its way and its turn.
+
+Spark moves, sorts and spills the parcels and never looks inside: so every type of Arrow arrives as it was sent, and so
+do columns that nobody knew before the job ran. `stage.py` makes and reads them, `translate.py` shuffles them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.engine.elements import MIN_TIMESTAMP, Batch
+
+TIME: Final = "__penstock_time"
+KINDS: Final = "__penstock_kinds"
+FIRST_TURN: Final = MIN_TIMESTAMP
+"""The turn of rows that are not sorted by time: those without timestamps, and those that go to all subtasks."""
+
+EDGE: Final = "edge"
+ROUTE: Final = "route"
+ORDER: Final = ("turn", "edge", "sender", "sequence")
+"""The columns that put the parcels of a partition in order, the same one in every attempt."""
+SPARK_SCHEMA: Final = "edge int, route int, turn bigint, sender int, sequence bigint, rows binary"
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("edge", pa.int32()),
+        ("route", pa.int32()),
+        ("turn", pa.int64()),
+        ("sender", pa.int32()),
+        ("sequence", pa.int64()),
+        ("rows", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Rows on their way.
+
+    Args:
+        edge: number of the exchange that they take (see `edges.py`).
+        route: what Spark hashes to the partition of the receiving subtask.
+        turn: when they are to be read: the time of the first one (int64 ms), or `FIRST_TURN`.
+        sender: the sending subtask.
+        sequence: number of the parcel among those of its sender and edge.
+        rows: the batch, as `pack` makes it.
+    """
+
+    edge: int
+    route: int
+    turn: int
+    sender: int
+    sequence: int
+    rows: bytes
+
+
+def pack(batch: Batch) -> bytes:
+    """The batch as bytes, with timestamps and row kinds as columns behind the others."""
+    columns, fields = list(batch.data.columns), list(batch.data.schema)
+    for name, array in ((TIME, batch.timestamps), (KINDS, batch.kinds)):
+        if array is not None:
+            columns.append(array)
+            fields.append(pa.field(name, array.type))
+    data = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, batch.data.schema.metadata))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_batch(data)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unpack(rows: bytes | pa.Buffer) -> Batch:
+    """The batch that `pack` was given."""
+    with pa.ipc.open_stream(rows) as reader:
+        data = reader.read_next_batch()
+    beside: dict[str, pa.Array] = {}
+    for name in (KINDS, TIME):
+        last = data.num_columns - 1
+        if last >= 0 and data.schema.names[last] == name:
+            beside[name] = data.column(last)
+            data = data.select(list(range(last)))
+    return Batch(data, beside.get(TIME), beside.get(KINDS))
+
+
+def to_arrow(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
+    """The parcels as Spark takes them, each by itself: it may be large."""
+    for parcel in parcels:
+        values: list[Any] = [
+            parcel.edge,
+            parcel.route,
+            parcel.turn,
+            parcel.sender,
+            parcel.sequence,
+            parcel.rows,
+        ]
+        columns = [pa.array([value], kind) for value, kind in zip(values, ARROW_SCHEMA.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Batch]]:
+    """Edge, turn and rows of each parcel that Spark hands over."""
+    for batch in batches:
+        edges, turns = batch.column("edge").to_pylist(), batch.column("turn").to_pylist()
+        for edge, turn, rows in zip(edges, turns, batch.column("rows"), strict=True):
+            yield edge, turn, unpack(rows.as_buffer())

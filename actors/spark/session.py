@@ -1,0 +1,224 @@
+"""The Spark session of this process: started with the first batch job, used by those after it, ended by `stop_spark`.
+
+RayDP has one Spark application a process, whose executors are actors in the Ray cluster that the process is connected
+to. Whatever keeps it from starting is told before anything is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
+
+from penstock.actors.cluster import connect
+from penstock.actors.spark.java import JVM_OPTIONS, check_java
+from penstock.actors.spark.options import SparkOptions
+from penstock.engine.errors import ClusterError, ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+_LOOK_SECONDS: Final = 0.1
+_JAVA_OPTIONS: Final = (
+    "spark.driver.extraJavaOptions",
+    "spark.executor.extraJavaOptions",
+    "spark.ray.raydp_app_master.extraJavaOptions",
+)
+_SETTINGS: Final = {
+    # Partition i of a stage is subtask i: nobody may join or split partitions.
+    "spark.sql.adaptive.enabled": "false",
+    # A row is a parcel of about a megabyte.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    "spark.sql.inMemoryColumnarStorage.batchSize": "4",
+    # Who collects rows wants all of them.
+    "spark.driver.maxResultSize": "0",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The session, what it was started with, and the Ray cluster that it is in."""
+
+    session: SparkSession
+    options: SparkOptions
+    cluster: str
+
+
+class _Holder:
+    """The session of the process, of which there can be one at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.running: _Running | None = None
+
+
+_HOLDER: Final = _Holder()
+
+
+def check_installed() -> None:
+    """Make sure that batch mode can run here, before anything is started.
+
+    Raises:
+        ConfigurationError: a package or Java is missing; says how to install it.
+    """
+    missing = [name for name in ("pyspark", "raydp") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"batch mode needs {' and '.join(missing)}, which cannot be imported here: pip install 'penstock[spark]'"
+        )
+    check_java()
+
+
+def spark_session(options: SparkOptions, address: str | None, patience: float) -> SparkSession:
+    """The session of this process; started unless it runs.
+
+    Args:
+        options: its executors.
+        address: of the Ray cluster, as for `connect`.
+        patience: how long (seconds) to wait for the first executor.
+
+    Raises:
+        ConfigurationError: something is missing here, or a session runs with other options.
+        ClusterError: no node of the cluster has room for an executor.
+    """
+    with _HOLDER.lock:
+        running = _HOLDER.running
+        if running is not None and running.cluster != _cluster():
+            # Its Ray cluster is gone, and all executors with it.
+            stop_spark()
+            running = None
+        if running is not None:
+            _check_same(running.options, options)
+            return running.session
+        check_installed()
+        _check_no_other()
+        connect(address, options.executors * options.cores)
+        _check_room(options, ray.nodes())
+        session = _started(options, patience)
+        _HOLDER.running = _Running(session, options, _cluster())
+        _LOG.info("Spark runs with %s; its pages: %s", options, session.sparkContext.uiWebUrl)
+        return session
+
+
+def stop_spark() -> None:
+    """End the Spark session of this process, if there is one: its executors leave the Ray cluster.
+
+    Call it before `ray.shutdown()`, or for other `SparkOptions`; the end of the process does it too.
+    """
+    with _HOLDER.lock:
+        if _HOLDER.running is None:
+            return
+        _HOLDER.running = None
+        _stop()
+
+
+def _stop() -> None:
+    import raydp
+
+    # Where the cluster is gone already, there is nobody to say good-bye to.
+    with contextlib.suppress(Exception):
+        raydp.stop_spark()
+
+
+def _cluster() -> str:
+    return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else ""
+
+
+def _check_same(running: SparkOptions, wanted: SparkOptions) -> None:
+    if running != wanted:
+        raise ConfigurationError(
+            f"Spark runs in this process with {running}, and the job wants {wanted}; give the environment the same "
+            "options, or call penstock.stop_spark() first"
+        )
+
+
+def _check_no_other() -> None:
+    from pyspark import SparkContext
+
+    other = SparkContext._active_spark_context
+    if other is not None:
+        raise ConfigurationError(
+            f"Spark runs in this process already, as {other.appName!r} on {other.master}, which Penstock has not "
+            "started; stop it (SparkSession.stop()) before the first batch job"
+        )
+
+
+def _check_room(options: SparkOptions, nodes: list[dict[str, Any]]) -> None:
+    """Make sure that an executor fits a node: Ray would wait for one for ever."""
+    resources = [node.get("Resources", {}) for node in nodes if node.get("Alive")]
+    cpus = max((one.get("CPU", 0.0) for one in resources), default=0.0)
+    memory = int(max((one.get("memory", 0.0) for one in resources), default=0.0))
+    if memory < options.memory_bytes:
+        raise ClusterError(
+            f"no node of the Ray cluster has the memory of an executor, {options.memory}: the largest has "
+            f"{memory / 2**30:.1f} GiB; lower memory= of SparkOptions"
+        )
+    if cpus < options.cores:
+        raise ClusterError(
+            f"no node of the Ray cluster has the {options.cores} CPUs of an executor: the largest has {cpus:g}; lower "
+            "cores= of SparkOptions"
+        )
+
+
+def _started(options: SparkOptions, patience: float) -> SparkSession:
+    import raydp
+
+    # Spark starts the interpreter of this name on every node.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        session: SparkSession = raydp.init_spark(
+            "penstock",
+            options.executors,
+            options.cores,
+            f"{options.memory_bytes // 2**20}m",
+            fault_tolerant_mode=False,
+            configs=dict(spark_settings(options.configuration, sys.path)),
+        )
+    except Exception as error:
+        _stop()
+        raise ClusterError(f"Spark could not be started in the Ray cluster: {type(error).__name__}: {error}") from error
+    session.sparkContext.setLogLevel(_SETTINGS["spark.log.level"])
+    _await_executor(session, options, patience)
+    return session
+
+
+def spark_settings(configuration: Mapping[str, str], path: list[str]) -> Mapping[str, str]:
+    """All settings of Spark.
+
+    Args:
+        configuration: the user's.
+        path: where this process imports from; functions of the program may need modules from there.
+    """
+    folders = [str(Path(entry or ".").absolute()) for entry in path if Path(entry or ".").is_dir()]
+    settings = {**_SETTINGS, "spark.executorEnv.PYTHONPATH": os.pathsep.join(folders), **configuration}
+    for name in _JAVA_OPTIONS:
+        settings[name] = f"{JVM_OPTIONS} {configuration.get(name, '')}".strip()
+    return settings
+
+
+def _await_executor(session: SparkSession, options: SparkOptions, patience: float) -> None:
+    """Return when an executor has come; Spark itself would wait for one for ever."""
+    context: Any = session.sparkContext._jsc
+    deadline = time.monotonic() + patience
+    # The driver counts as one.
+    while context.sc().getExecutorMemoryStatus().size() < 2:
+        if time.monotonic() > deadline:
+            _stop()
+            raise ClusterError(
+                f"no executor of {options.cores} CPUs and {options.memory} has started on the Ray cluster within "
+                f"{patience:g} s: other jobs hold what it needs; end one, lower the SparkOptions, or raise slot_timeout"
+            )
+        time.sleep(_LOOK_SECONDS)

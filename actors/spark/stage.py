@@ -1,0 +1,163 @@
+"""One task of the job as Spark runs it: in each partition, one subtask, the engine's own.
+
+`translate.py` puts a stage into `mapInArrow`. It feeds the subtask the parcels of its partition, in event-time order,
+then the end of time and of the input, and gives what it emits as parcels for the stages behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import Accumulator, TaskContext
+
+from penstock.actors.spark.edges import edge_numbers, incoming
+from penstock.actors.spark.failures import stage_error
+from penstock.actors.spark.murmur import routes
+from penstock.actors.spark.outbox import Outbox
+from penstock.actors.spark.parcels import FIRST_TURN, Parcel, from_arrow, to_arrow
+from penstock.actors.spark.time_order import TimeMerger
+from penstock.engine.clock import SystemClock
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
+from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.build import build_task
+from penstock.engine.task.input_gate import InputGate
+from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.engine.task.outputs import Channel
+from penstock.engine.task.partitioners import Broadcast
+
+Counters = dict[tuple[int, int], SubtaskMetrics]
+"""The counters of subtasks by task and subtask: a subtask that ran twice counts once."""
+_LONGEST_SLEEP: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A task, ready to be sent to the executors.
+
+    Args:
+        graph: the job, without what only other tasks need.
+        task: id of the task.
+        edges: number of each exchange that leaves the task.
+        inputs: of each exchange that comes in, the channel that its rows take.
+        input_indexes: which input of the head operator each channel feeds.
+        counters: takes the counters of each subtask that has ended.
+    """
+
+    graph: PhysicalGraph
+    task: int
+    edges: Sequence[int]
+    inputs: Mapping[int, int]
+    input_indexes: Sequence[int]
+    counters: Accumulator[Counters]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the subtask of the partition that Spark calls this for."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        subtask = context.partitionId()
+        plan = self.graph.task(self.task)
+        incoming = () if plan.source is not None else from_arrow(batches)
+        try:
+            yield from to_arrow(self.run(subtask, incoming))
+        except Exception as error:
+            raise stage_error(error, plan.name, subtask) from None
+
+    def run(self, subtask: int, parcels: Iterable[tuple[int, int, Batch]]) -> Iterator[Parcel]:
+        """Run one subtask to its end.
+
+        Args:
+            subtask: its index.
+            parcels: edge, turn and rows of what came for it, in order.
+        """
+        outbox = Outbox(subtask)
+        plan = self.graph.task(self.task)
+        gate = None if plan.source is not None else InputGate(self.input_indexes)
+        task = build_task(self.graph, plan, subtask, gate, self._opener(plan, subtask, outbox), SystemClock())
+        try:
+            task.open()
+            for _ in self._steps(task, gate, parcels):
+                yield from outbox.take()
+            yield from outbox.finish()
+        except BaseException:
+            _close_after_error(task)
+            raise
+        task.close()
+        self.counters.add({(self.task, subtask): task.metrics})
+
+    def _opener(self, plan: TaskPlan, subtask: int, outbox: Outbox) -> Any:
+        def open_channel(output: int, index: int) -> Channel:
+            exchange, edge = plan.outputs[output], self.edges[output]
+            if exchange.downstream is None:
+                return outbox.lane(edge, 0, is_timed=False)
+            target = self.graph.output_targets(plan, output, subtask)[index]
+            route = routes(self.graph.task(exchange.downstream).parallelism)[target]
+            return outbox.lane(edge, route, is_timed=not isinstance(exchange.partitioner, Broadcast))
+
+        return open_channel
+
+    def _steps(self, task: Task, gate: InputGate | None, parcels: Iterable[tuple[int, int, Batch]]) -> Iterator[None]:
+        """Step the task to its end, and say after each step that it was taken."""
+        if gate is not None:
+            for channel, batch in self._in_order(parcels):
+                for begin in range(0, batch.num_rows, self.graph.config.max_batch_rows):
+                    _put(gate, channel, batch.slice(begin, self.graph.config.max_batch_rows))
+                    yield from _step_while_it_goes(task)
+            for channel in range(len(self.input_indexes)):
+                _put(gate, channel, Watermark(MAX_TIMESTAMP), EndOfInput())
+        yield from _step_to_the_end(task)
+
+    def _in_order(self, parcels: Iterable[tuple[int, int, Batch]]) -> Iterator[tuple[int, Batch]]:
+        """Channel and rows of what came: first what has no time, then by time over all channels."""
+        merger = TimeMerger(len(self.input_indexes))
+        for edge, turn, batch in parcels:
+            channel = self.inputs[edge]
+            if turn == FIRST_TURN:
+                yield channel, batch
+            else:
+                yield from merger.add(turn, channel, batch)
+        yield from merger.finish()
+
+
+def stage_of(graph: PhysicalGraph, task: TaskPlan, counters: Accumulator[Counters]) -> Stage:
+    """The stage of one task of the job."""
+    numbers = edge_numbers(graph)
+    indexes = sorted({exchange.input_index for _, exchange in incoming(graph, task)})
+    inputs = {edge: indexes.index(exchange.input_index) for edge, exchange in incoming(graph, task)}
+    edges = [numbers[task.id, output] for output in range(len(task.outputs))]
+    others = (other if other is task else replace(other, source=None, operators=()) for other in graph.tasks)
+    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, counters)
+
+
+def _put(gate: InputGate, channel: int, *elements: Element) -> None:
+    gate.put(channel, elements, lambda: None)
+
+
+def _step_while_it_goes(task: Task) -> Iterator[None]:
+    while isinstance(task.step(), Progress):
+        yield
+
+
+def _step_to_the_end(task: Task) -> Iterator[None]:
+    while True:
+        match task.step():
+            case Finished():
+                return
+            case Progress():
+                yield
+            case Idle(until) | Blocked(until):
+                # A source that waits for a server, or rows that wait for their batch to fill.
+                now = time.monotonic()
+                time.sleep(min(_LONGEST_SLEEP, max(0.0, (until or now + _LONGEST_SLEEP) - now)))
+
+
+def _close_after_error(task: Task) -> None:
+    """Release what the task holds; what that raises is of no interest beside the error that has ended it."""
+    try:
+        task.close()
+    except Exception:
+        return

@@ -1,0 +1,79 @@
+"""The plan of a batch job: one Spark plan for the whole physical graph.
+
+Each task becomes a stage (`stage.py`) in `mapInArrow`, and all exchanges that lead to a task one shuffle: the senders
+have divided the rows among the subtasks, and Spark brings each parcel to the partition that its route names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from penstock.actors.spark.parcels import EDGE, ORDER, ROUTE, SPARK_SCHEMA
+from penstock.actors.spark.edges import edge_numbers, incoming
+from penstock.actors.spark.stage import Stage
+from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The Spark plan of a job.
+
+    Args:
+        output: the parcels of all exchanges that lead to the client. Running it runs the whole job.
+        kept: what several stages read, and Spark keeps until the job has ended.
+    """
+
+    output: DataFrame
+    kept: tuple[DataFrame, ...]
+
+
+def translated(spark: SparkSession, graph: PhysicalGraph, stage_of: Callable[[TaskPlan], Stage]) -> BatchPlan:
+    """The plan of a job that `check_translatable` has nothing against.
+
+    Args:
+        spark: where it is to run.
+        graph: the job.
+        stage_of: makes the stage of each task.
+    """
+    frames: dict[int, DataFrame] = {}
+    kept: list[DataFrame] = []
+    for task in graph.tasks:
+        frame = _input(spark, graph, task, frames).mapInArrow(stage_of(task), SPARK_SCHEMA)
+        if _readers(task) > 1:
+            # Else each reader would run the stage again, with its functions and sinks.
+            frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+            kept.append(frame)
+        frames[task.id] = frame
+    ends = [_selected(frames[task.id], task, graph, None) for task in graph.tasks if _is_end(task)]
+    return BatchPlan(reduce(DataFrame.union, ends), tuple(kept))
+
+
+def _input(spark: SparkSession, graph: PhysicalGraph, task: TaskPlan, frames: dict[int, DataFrame]) -> DataFrame:
+    """The parcels for a task, those of each subtask in its own partition and in order; a row a subtask for a source."""
+    if task.source is not None:
+        return spark.range(0, task.parallelism, 1, task.parallelism)
+    upstream = dict.fromkeys(exchange.upstream for _, exchange in incoming(graph, task))
+    parts = [_selected(frames[number], graph.task(number), graph, task.id) for number in upstream]
+    return reduce(DataFrame.union, parts).repartition(task.parallelism, ROUTE).sortWithinPartitions(*ORDER)
+
+
+def _selected(frame: DataFrame, task: TaskPlan, graph: PhysicalGraph, reader: int | None) -> DataFrame:
+    """Those of the task's parcels that lead to `reader` (None: the client)."""
+    numbers = edge_numbers(graph)
+    wanted = [numbers[task.id, out] for out, exchange in enumerate(task.outputs) if exchange.downstream == reader]
+    if len(wanted) == len(task.outputs):
+        return frame
+    return frame.where(f"{EDGE} in ({', '.join(map(str, wanted))})")
+
+
+def _readers(task: TaskPlan) -> int:
+    return len({exchange.downstream for exchange in task.outputs})
+
+
+def _is_end(task: TaskPlan) -> bool:
+    return not task.outputs or any(exchange.downstream is None for exchange in task.outputs)

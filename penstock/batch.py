@@ -1,0 +1,113 @@
+"""Batch mode as the environment offers it: which mode a job runs in, what batch mode refuses, and how it starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from penstock.actors.spark.options import SparkOptions
+from penstock.engine.errors import ConfigurationError, nearest
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.job import JobHandle, ResultConsumer
+from penstock.job_folders import Start
+
+Mode = Literal["streaming", "batch", "automatic"]
+"""How a job runs: as it comes, each stage when the one before has ended, or in batch if all its sources end."""
+_MODES: Final = get_args(Mode)
+_LOG = logging.getLogger(__name__)
+
+
+def check_mode(mode: Mode) -> Mode:
+    """The mode itself, if there is such a one.
+
+    Raises:
+        ConfigurationError: there is not.
+    """
+    if mode not in _MODES:
+        raise ConfigurationError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}{nearest(str(mode), _MODES)}")
+    return mode
+
+
+def runs_in_batch(mode: Mode, graph: PhysicalGraph, runtime: str) -> bool:
+    """Whether the job runs in batch mode. Automatically it does where all its sources end, but for local jobs.
+
+    Args:
+        mode: what the user asked for.
+        graph: the job.
+        runtime: where it would run otherwise.
+
+    Raises:
+        ConfigurationError: a local job cannot.
+        GraphError: a source has no end, or an operator cannot run so.
+    """
+    bounded = all(task.source is None or task.source.source.bounded for task in graph.tasks)
+    if mode == "streaming" or (mode == "automatic" and (runtime == "local" or not bounded)):
+        return False
+    if runtime == "local":
+        raise ConfigurationError(
+            "batch mode runs Spark on Ray, and this environment is local: leave out runtime='local', or mode='batch' "
+            "(a bounded program gives the same rows in streaming mode)"
+        )
+    from penstock.actors.spark.checks import check_translatable
+
+    check_translatable(graph)
+    return True
+
+
+def check_batch_start(graph: PhysicalGraph, start: Start, detached: bool) -> None:
+    """Make sure that nothing was asked for that batch mode does not have.
+
+    Raises:
+        ConfigurationError: a start from a savepoint, or a detached job.
+    """
+    if start.savepoint is not None:
+        raise ConfigurationError(
+            f"a batch job cannot go on from a savepoint ({start.savepoint}): it reads its input from the beginning; "
+            "leave it out, or run in streaming mode"
+        )
+    if detached:
+        raise ConfigurationError("a batch job is driven by this process and cannot be detached from it")
+    if graph.config.checkpoints.enabled:
+        _LOG.info("job %r takes no checkpoints: in batch mode Spark runs again what is lost", graph.name)
+
+
+def start_batch_job(
+    graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer], options: SparkOptions, address: str | None
+) -> JobHandle:
+    """Start the job, and Spark if it does not run.
+
+    Args:
+        graph: the job, which has been checked.
+        consumers: takes the rows of each results node.
+        options: Spark's executors.
+        address: of the Ray cluster.
+
+    Raises:
+        ConfigurationError, ClusterError: Spark cannot be had here.
+        SerializationError: a part of the job cannot be sent to the executors.
+    """
+    from penstock.actors.spark.session import check_installed, spark_session
+
+    check_installed()
+    # Ray and Spark take seconds to import, and other jobs do without them.
+    from penstock.actors.client import check_serializable
+    from penstock.actors.spark.batch_job import SparkJob
+
+    check_serializable(graph)
+    session = spark_session(options, address, graph.config.slot_timeout_ms / 1000)
+    for sink in graph.sinks:
+        sink.prepare()
+    return SparkJob(graph, consumers, session)
+
+
+def explained_batch(graph: PhysicalGraph) -> str:
+    """The job's Spark plan, as stable text.
+
+    Raises:
+        GraphError: it cannot run in batch mode.
+    """
+    from penstock.actors.spark.checks import check_translatable, explain_stages
+
+    check_translatable(graph)
+    return explain_stages(graph)
