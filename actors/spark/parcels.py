@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ KINDS: Final = "__penstock_kinds"
 FIRST_TURN: Final = MIN_TIMESTAMP
 """The turn of rows that are not sorted by time: those without timestamps, and those that go to all subtasks."""
 
+CALL: Final = -1
+"""The edge of the parcel without rows that comes first in each partition: its sender is the subtask to be run there."""
 EDGE: Final = "edge"
 ROUTE: Final = "route"
 ORDER: Final = ("turn", "edge", "sender", "sequence")
@@ -100,8 +103,18 @@ def to_arrow(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
-def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Batch]]:
-    """Edge, turn and rows of each parcel that Spark hands over."""
+def called(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[tuple[int, int, Batch]]]:
+    """The subtask that a partition is for, and edge, turn and rows of each parcel in it.
+
+    A partition's own number does not tell: in a union of several frames Spark counts on.
+    """
+    first = next(batches)
+    assert first.column("edge")[0].as_py() == CALL, "each partition begins with the call of its subtask"
+    subtask: int = first.column("sender")[0].as_py()
+    return subtask, _opened(chain([first.slice(1)], batches))
+
+
+def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Batch]]:
     for batch in batches:
         edges, turns = batch.column("edge").to_pylist(), batch.column("turn").to_pylist()
         for edge, turn, rows in zip(edges, turns, batch.column("rows"), strict=True):

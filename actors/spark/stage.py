@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import Accumulator, TaskContext
+from pyspark import Accumulator
 
 from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.failures import stage_error
 from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.outbox import Outbox
-from penstock.actors.spark.parcels import FIRST_TURN, Parcel, from_arrow, to_arrow
+from penstock.actors.spark.parcels import FIRST_TURN, Parcel, called, to_arrow
 from penstock.actors.spark.time_order import TimeMerger
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
@@ -57,15 +57,11 @@ class Stage:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of the partition that Spark calls this for."""
-        context = TaskContext.get()
-        assert context is not None, "Spark calls this in a task"
-        subtask = context.partitionId()
-        plan = self.graph.task(self.task)
-        incoming = () if plan.source is not None else from_arrow(batches)
+        subtask, parcels = called(iter(batches))
         try:
-            yield from to_arrow(self.run(subtask, incoming))
+            yield from to_arrow(self.run(subtask, parcels))
         except Exception as error:
-            raise stage_error(error, plan.name, subtask) from None
+            raise stage_error(error, self.graph.task(self.task).name, subtask) from None
 
     def run(self, subtask: int, parcels: Iterable[tuple[int, int, Batch]]) -> Iterator[Parcel]:
         """Run one subtask to its end.

@@ -13,7 +13,8 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from penstock.actors.spark.parcels import EDGE, ORDER, ROUTE, SPARK_SCHEMA
+from penstock.actors.spark.murmur import routes
+from penstock.actors.spark.parcels import CALL, EDGE, FIRST_TURN, ORDER, ROUTE, SPARK_SCHEMA
 from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.stage import Stage
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
@@ -54,12 +55,26 @@ def translated(spark: SparkSession, graph: PhysicalGraph, stage_of: Callable[[Ta
 
 
 def _input(spark: SparkSession, graph: PhysicalGraph, task: TaskPlan, frames: dict[int, DataFrame]) -> DataFrame:
-    """The parcels for a task, those of each subtask in its own partition and in order; a row a subtask for a source."""
+    """The parcels for a task, those of each subtask in its own partition and in order."""
     if task.source is not None:
-        return spark.range(0, task.parallelism, 1, task.parallelism)
+        return _calls(spark, task.parallelism, task.parallelism)
     upstream = dict.fromkeys(exchange.upstream for _, exchange in incoming(graph, task))
     parts = [_selected(frames[number], graph.task(number), graph, task.id) for number in upstream]
-    return reduce(DataFrame.union, parts).repartition(task.parallelism, ROUTE).sortWithinPartitions(*ORDER)
+    rows = reduce(DataFrame.union, [_calls(spark, task.parallelism, 1), *parts])
+    return rows.repartition(task.parallelism, ROUTE).sortWithinPartitions(*ORDER)
+
+
+def _calls(spark: SparkSession, subtasks: int, partitions: int) -> DataFrame:
+    """The parcels that call the subtasks, first of all in their partitions."""
+    numbers = ", ".join(map(str, routes(subtasks)))
+    return spark.range(0, subtasks, 1, partitions).selectExpr(
+        f"{CALL} edge",
+        f"element_at(array({numbers}), cast(id as int) + 1) route",
+        f"cast('{FIRST_TURN}' as bigint) turn",
+        "cast(id as int) sender",
+        "0L sequence",
+        "cast('' as binary) rows",
+    )
 
 
 def _selected(frame: DataFrame, task: TaskPlan, graph: PhysicalGraph, reader: int | None) -> DataFrame:
