@@ -346,9 +346,7 @@ class Settings(BaseModel):
         "streaming",
         "`batch` runs on Spark, where all sources end; `automatic`: batch where they do.",
     )
-    spark_executors: Count = _key(
-        "penstock.spark.executors", _SPARK.executors, "Executors of batch jobs.", 1, 10_000
-    )
+    spark_executors: Count = _key("penstock.spark.executors", _SPARK.executors, "Executors of batch jobs.", 1, 10_000)
     spark_cores: Count = _key("penstock.spark.cores", _SPARK.cores, "CPUs of each executor.", 1, 1024)
     spark_memory: Memory = _key("penstock.spark.memory", _SPARK.memory, "Heap of each executor, such as `4g`.")
     operator_storage: dict[str, Url] = _key(OPERATOR_STORAGE_KEY, {}, "Checkpoint storage of one operator, by its uid.")

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.actors.spark.edges import edge_numbers
 from penstock.actors.spark.failures import job_error
+from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.parcels import unpack
 from penstock.actors.spark.stage import Counters, stage_of
 from penstock.actors.spark.terminals import commit, terminals
@@ -53,7 +54,7 @@ class SparkJob(JobHandle):
     def __init__(self, graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer], session: SparkSession) -> None:
         super().__init__(graph.name, consumers)
         self.job_id = new_job_id(graph.name)
-        self._terminals = terminals(graph)
+        self._terminals = terminals(with_final_updates(graph))
         self._session = session
         self._status = JobStatus.CREATED
         self._failure: PenstockError | None = None

@@ -30,7 +30,7 @@ def check_translatable(graph: PhysicalGraph) -> None:
             for name in endless
         ),
         *(
-            f"operator {name!r} is the head of a loop, which Spark's plans cannot have: unroll it, or run in streaming mode"
+            f"operator {name!r} is the head of a loop, which Spark has not: unroll it, or run in streaming mode"
             for name in loops
         ),
     ]
@@ -46,5 +46,7 @@ def explain_stages(graph: PhysicalGraph) -> str:
         kept = f", kept for {readers} readers" if readers > 1 else ""
         lines.append(f"stage {task.id}: {task.name} (partitions {task.parallelism}{kept})")
         for _, exchange in incoming(graph, task):
-            lines.append(f"  <- stage {exchange.upstream} (shuffle by {exchange.partitioner.describe()}, in order of time)")
+            lines.append(
+                f"  <- stage {exchange.upstream} (shuffle by {exchange.partitioner.describe()}, in order of time)"
+            )
     return "\n".join(lines)

@@ -53,7 +53,7 @@ def job_error(raised: BaseException) -> PenstockError:
     short = text if len(text) <= _MOST_OF_SPARK else f"{text[:_MOST_OF_SPARK]}... ({len(text)} characters)"
     if any(sign in text for sign in _LOST):
         return WorkerLostError(
-            f"an executor of Spark was lost more often than it tries again, by want of memory perhaps; raise memory= of "
-            f"SparkOptions, or parallelism, for smaller parts ({short})"
+            f"an executor of Spark was lost more often than it tries again, perhaps for want of memory; raise memory= "
+            f"of SparkOptions, or parallelism, for smaller parts ({short})"
         )
     return PenstockError(f"Spark ended the job: {type(raised).__name__}: {short}")

@@ -81,5 +81,7 @@ def _answer(java: str) -> str:
         # Some versions answer on standard output, others on standard error.
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigurationError(f"batch mode runs Spark in Java, and {java} does not run: {error}; {_REMEDY}") from error
+        raise ConfigurationError(
+            f"batch mode runs Spark in Java, and {java} does not run: {error}; {_REMEDY}"
+        ) from error
     return done.stdout + done.stderr

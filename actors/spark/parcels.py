@@ -15,8 +15,10 @@ import pyarrow as pa
 
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
 
-TIME: Final = "__penstock_time"
-KINDS: Final = "__penstock_kinds"
+_TIME: Final = "__time"
+_KINDS: Final = "__kinds"
+_BESIDE: Final = b"penstock.beside"
+"""Of the metadata of a packed batch: which columns were not the user's, as those may have any names."""
 FIRST_TURN: Final = MIN_TIMESTAMP
 """The turn of rows that are not sorted by time: those without timestamps, and those that go to all subtasks."""
 
@@ -63,11 +65,12 @@ class Parcel:
 def pack(batch: Batch) -> bytes:
     """The batch as bytes, with timestamps and row kinds as columns behind the others."""
     columns, fields = list(batch.data.columns), list(batch.data.schema)
-    for name, array in ((TIME, batch.timestamps), (KINDS, batch.kinds)):
-        if array is not None:
-            columns.append(array)
-            fields.append(pa.field(name, array.type))
-    data = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, batch.data.schema.metadata))
+    beside = [(name, array) for name, array in ((_TIME, batch.timestamps), (_KINDS, batch.kinds)) if array is not None]
+    for name, array in beside:
+        columns.append(array)
+        fields.append(pa.field(name, array.type))
+    metadata = {**(batch.data.schema.metadata or {}), _BESIDE: ",".join(name for name, _ in beside)}
+    data = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, data.schema) as writer:
         writer.write_batch(data)
@@ -79,13 +82,12 @@ def unpack(rows: bytes | pa.Buffer) -> Batch:
     """The batch that `pack` was given."""
     with pa.ipc.open_stream(rows) as reader:
         data = reader.read_next_batch()
-    beside: dict[str, pa.Array] = {}
-    for name in (KINDS, TIME):
-        last = data.num_columns - 1
-        if last >= 0 and data.schema.names[last] == name:
-            beside[name] = data.column(last)
-            data = data.select(list(range(last)))
-    return Batch(data, beside.get(TIME), beside.get(KINDS))
+    metadata = dict(data.schema.metadata)
+    names = [name for name in metadata.pop(_BESIDE).decode().split(",") if name]
+    own = data.num_columns - len(names)
+    beside = {name: data.column(own + number) for number, name in enumerate(names)}
+    user = data.select(list(range(own))).replace_schema_metadata(metadata or None)
+    return Batch(user, beside.get(_TIME), beside.get(_KINDS))
 
 
 def to_arrow(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:

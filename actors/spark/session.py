@@ -106,7 +106,8 @@ def spark_session(options: SparkOptions, address: str | None, patience: float) -
         check_installed()
         _check_no_other()
         connect(address, options.executors * options.cores)
-        _check_room(options, ray.nodes())
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        _check_room(options, nodes)
         session = _started(options, patience)
         _HOLDER.running = _Running(session, options, _cluster())
         _LOG.info("Spark runs with %s; its pages: %s", options, session.sparkContext.uiWebUrl)

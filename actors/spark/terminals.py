@@ -96,8 +96,8 @@ def terminals(graph: PhysicalGraph) -> Terminals:
 def _with_preparing_sinks(graph: PhysicalGraph, task: TaskPlan, pending: dict[int, PendingSink]) -> TaskPlan:
     operators: list[OperatorPlan] = []
     outputs = list(task.outputs)
-    for plan in task.operators:
-        factory = plan.factory
+    for operator in task.operators:
+        plan, factory = operator, operator.factory
         if isinstance(factory, SinkFactory) and isinstance(factory.sink, TransactionalSink):
             number = -1 - len(pending)
             identity = graph.identity(plan.uid)
@@ -128,7 +128,7 @@ def commit(pending: Mapping[int, PendingSink], prepared: Mapping[int, Sequence[B
         except Exception as error:
             done = f"; committed before that: {', '.join(committed)}" if committed else "; no sink has committed"
             raise JobFailedError(
-                f"all rows were written, and operator {sink.operator!r} ({sink.sink.describe()}) could not commit them: "
+                f"all rows were written, and operator {sink.operator!r} ({sink.sink.describe()}) could not commit: "
                 f"{type(error).__name__}: {error}{done}; mend the cause and run the job again"
             ) from error
         committed.append(repr(sink.operator))

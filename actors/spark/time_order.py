@@ -78,7 +78,7 @@ class TimeMerger:
 
 
 def interleaved(inputs: Sequence[tuple[int, Batch]]) -> Iterator[tuple[int, Batch]]:
-    """Cut the batches, each sorted by time, into runs that follow each other in time; at equal times the first goes first.
+    """Cut batches that are sorted by time into runs that follow each other; at equal times the first input goes first.
 
     Args:
         inputs: number and rows of each input.

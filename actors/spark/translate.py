@@ -13,9 +13,9 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
+from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.parcels import CALL, EDGE, FIRST_TURN, ORDER, ROUTE, SPARK_SCHEMA
-from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.stage import Stage
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 

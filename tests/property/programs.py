@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import DataStream, StreamEnvironment, WatermarkStrategy, col
+from penstock import CollectResult, DataStream, StreamEnvironment, WatermarkStrategy, col
 
 Row = dict[str, Any]
 SCHEMA = {"k": "string", "j": "int64", "v": "int64", "t": "int64"}
@@ -76,13 +76,17 @@ class Program:
 
     def run(self, env: StreamEnvironment) -> list[Row]:
         """What the program gives, sorted."""
+        return self.rows_of(self.build(env))
+
+    def build(self, env: StreamEnvironment) -> CollectResult:
+        """Put the program into an environment."""
         disorder = max((_disorder(self.rows)), 0)
         strategy = WatermarkStrategy.for_bounded_out_of_orderness(f"{disorder}ms")
         stream = env.from_collection(self.rows, schema=SCHEMA).assign_timestamps("t", strategy)
         for step in self.steps:
             stream = step.apply(stream)
         if self.end[0] == "rows":
-            return _sorted(stream.collect())
+            return stream.collect()
         aggregates = {
             "n": ps.count(),
             "values": ps.count("v"),
@@ -94,11 +98,19 @@ class Program:
         }
         keyed = stream.key_by(*self.keys)
         if self.end[0] == "running":
-            last = {tuple(row[key] for key in self.keys): row for row in keyed.aggregate(**aggregates).collect()}
-            return _sorted(map(_with_sorted_list, last.values()))
+            return keyed.aggregate(**aggregates).collect()
         kind, *arguments = self.end
         windows = {"tumbling": ps.tumbling, "sliding": ps.sliding, "session": ps.session}[kind](*arguments)
-        return _sorted(map(_with_sorted_list, keyed.window(windows).aggregate(**aggregates).collect()))
+        return keyed.window(windows).aggregate(**aggregates).collect()
+
+    def rows_of(self, result: CollectResult) -> list[Row]:
+        """The rows of a job, sorted; of running aggregates the last one of each key."""
+        if self.end[0] == "rows":
+            return _sorted(result)
+        if self.end[0] == "running":
+            last = {tuple(row[key] for key in self.keys): row for row in result}
+            return _sorted(map(_with_sorted_list, last.values()))
+        return _sorted(map(_with_sorted_list, result))
 
     def expected(self) -> list[Row]:
         """What it must give, sorted."""

@@ -1,0 +1,163 @@
+"""Running aggregates and reductions in batch mode: one row a key, the last update, when the input has ended.
+
+Whoever reads the updates of a stream without end wants each; of input that ends, only the last one is the result. The
+source of the rule: Flink's documentation, "Execution Mode (Batch/Streaming)".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.accumulators import plain
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark, concat_batches
+from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.functions.keyed_reduce import KeyedReduceFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+
+_ROW: Final = "row"
+_LEAST_ROWS: Final = 65_536
+
+
+def with_final_updates(graph: PhysicalGraph) -> PhysicalGraph:
+    """The job with operators that emit only the last update of each key."""
+    tasks = (replace(task, operators=tuple(map(_final, task.operators))) for task in graph.tasks)
+    return replace(graph, tasks=tuple(tasks))
+
+
+def _final(plan: OperatorPlan) -> OperatorPlan:
+    match plan.factory:
+        case RunningAggregateFactory() | KeyedReduceFactory():
+            return replace(plan, factory=FinalUpdatesFactory(plan.factory))
+        case _:
+            return plan
+
+
+@dataclass(frozen=True, slots=True)
+class FinalUpdatesFactory:
+    """Creates the operator that emits the last updates of what `updates` creates."""
+
+    updates: RunningAggregateFactory | KeyedReduceFactory
+
+    def __call__(self) -> Operator:
+        if isinstance(self.updates, KeyedReduceFactory):
+            return FinalReductions(self.updates)
+        return FinalAggregates(self.updates)
+
+
+class LastRows:
+    """The last row of each key among those that came.
+
+    Args:
+        least_rows: from how many rows on it is worth looking for those that a later one has replaced.
+    """
+
+    def __init__(self, least_rows: int = _LEAST_ROWS) -> None:
+        self._least_rows = least_rows
+        self._enough = least_rows
+        self._keys: list[pa.Table] = []
+        self._batches: list[Batch] = []
+        self._rows = 0
+
+    def add(self, keys: Sequence[pa.Array], batch: Batch) -> None:
+        """Take rows with their keys."""
+        names = [f"key{number}" for number in range(len(keys))]
+        self._keys.append(pa.Table.from_arrays([plain(key) for key in keys], names=names))
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= self._enough:
+            self._compact()
+            self._enough = max(self._least_rows, 2 * self._rows)
+
+    def take(self) -> Batch | None:
+        """The last rows, in the order in which they came; None if there are none."""
+        if not self._batches:
+            return None
+        self._compact()
+        rows = self._batches[0]
+        self._keys, self._batches, self._rows = [], [], 0
+        return rows
+
+    def _compact(self) -> None:
+        keys = pa.concat_tables(self._keys, promote_options="default")
+        numbered = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows)))
+        last = numbered.group_by(keys.column_names, use_threads=False).aggregate([(_ROW, "max")])
+        kept = pa.array(np.sort(last.column(f"{_ROW}_max").to_numpy()))
+        self._keys = [keys.take(kept)]
+        self._batches = [concat_batches(self._batches).take(kept)]
+        self._rows = len(kept)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """A collector that keeps rows for the operator around."""
+
+    batches: list[Batch] = field(default_factory=list)
+
+    def collect(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+    def broadcast(self, element: Control) -> None:
+        """Operators that only update emit rows and nothing else."""
+
+
+class FinalAggregates(Operator):
+    """A running aggregate whose last updates alone go on."""
+
+    def __init__(self, factory: RunningAggregateFactory) -> None:
+        self._running = factory()
+        self._keys = factory.aggregation.keys
+        self._last = LastRows()
+
+    def open(self, context: OperatorContext) -> None:
+        self._running.open(context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        gathered = _Gathered()
+        self._running.process_batch(batch, input_index, gathered)
+        for update in gathered.batches:
+            self._last.add([update.data.column(key) for key in self._keys], update)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark:
+        _emit_at_the_end(self._last, watermark, out)
+        return watermark
+
+    def close(self) -> None:
+        self._running.close()
+
+
+class FinalReductions(Operator):
+    """A reduction whose last updates alone go on. An update may have other key columns than the row that caused it."""
+
+    def __init__(self, factory: KeyedReduceFactory) -> None:
+        self._reducing = factory()
+        self._keys = factory.keys
+        self._last = LastRows()
+
+    def open(self, context: OperatorContext) -> None:
+        self._reducing.open(context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        gathered = _Gathered()
+        self._reducing.process_batch(batch, input_index, gathered)
+        updates = concat_batches(gathered.batches)
+        assert updates.num_rows == batch.num_rows, "a reduction gives one update a row, in order"
+        self._last.add([batch.data.column(key) for key in self._keys], updates)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark:
+        self._reducing.on_watermark(watermark, out)
+        _emit_at_the_end(self._last, watermark, out)
+        return watermark
+
+    def close(self) -> None:
+        self._reducing.close()
+
+
+def _emit_at_the_end(last: LastRows, watermark: Watermark, out: Collector) -> None:
+    if watermark.timestamp == MAX_TIMESTAMP and (rows := last.take()) is not None:
+        out.collect(rows)
