@@ -105,8 +105,29 @@ def to_arrow(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
-def called(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[tuple[int, int, Batch]]]:
-    """The subtask that a partition is for, and edge, turn and rows of each parcel in it.
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A parcel at its receiver, opened.
+
+    Args:
+        edge, turn, sender, sequence: as in `Parcel`.
+        batch: its rows.
+    """
+
+    edge: int
+    turn: int
+    sender: int
+    sequence: int
+    batch: Batch
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Of two rows with the same timestamp, that of the lower rank goes first."""
+        return self.edge, self.sender, self.sequence
+
+
+def called(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[Arrival]]:
+    """The subtask that a partition is for, and the parcels for it.
 
     A partition's own number does not tell: in a union of several frames Spark counts on.
     """
@@ -116,8 +137,8 @@ def called(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[tuple[int, 
     return subtask, _opened(chain([first.slice(1)], batches))
 
 
-def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Batch]]:
+def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[Arrival]:
     for batch in batches:
-        edges, turns = batch.column("edge").to_pylist(), batch.column("turn").to_pylist()
-        for edge, turn, rows in zip(edges, turns, batch.column("rows"), strict=True):
-            yield edge, turn, unpack(rows.as_buffer())
+        places = (batch.column(name).to_pylist() for name in ("edge", "turn", "sender", "sequence"))
+        for *place, rows in zip(*places, batch.column("rows"), strict=True):
+            yield Arrival(*place, unpack(rows.as_buffer()))

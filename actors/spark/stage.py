@@ -18,7 +18,7 @@ from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.failures import stage_error
 from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.outbox import Outbox
-from penstock.actors.spark.parcels import FIRST_TURN, Parcel, called, to_arrow
+from penstock.actors.spark.parcels import FIRST_TURN, Arrival, Parcel, called, to_arrow
 from penstock.actors.spark.time_order import TimeMerger
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
@@ -63,12 +63,12 @@ class Stage:
         except Exception as error:
             raise stage_error(error, self.graph.task(self.task).name, subtask) from None
 
-    def run(self, subtask: int, parcels: Iterable[tuple[int, int, Batch]]) -> Iterator[Parcel]:
+    def run(self, subtask: int, parcels: Iterable[Arrival]) -> Iterator[Parcel]:
         """Run one subtask to its end.
 
         Args:
             subtask: its index.
-            parcels: edge, turn and rows of what came for it, in order.
+            parcels: what came for it, in order.
         """
         outbox = Outbox(subtask)
         plan = self.graph.task(self.task)
@@ -96,7 +96,7 @@ class Stage:
 
         return open_channel
 
-    def _steps(self, task: Task, gate: InputGate | None, parcels: Iterable[tuple[int, int, Batch]]) -> Iterator[None]:
+    def _steps(self, task: Task, gate: InputGate | None, parcels: Iterable[Arrival]) -> Iterator[None]:
         """Step the task to its end, and say after each step that it was taken."""
         if gate is not None:
             for channel, batch in self._in_order(parcels):
@@ -107,15 +107,15 @@ class Stage:
                 _put(gate, channel, Watermark(MAX_TIMESTAMP), EndOfInput())
         yield from _step_to_the_end(task)
 
-    def _in_order(self, parcels: Iterable[tuple[int, int, Batch]]) -> Iterator[tuple[int, Batch]]:
+    def _in_order(self, parcels: Iterable[Arrival]) -> Iterator[tuple[int, Batch]]:
         """Channel and rows of what came: first what has no time, then by time over all channels."""
         merger = TimeMerger(len(self.input_indexes))
-        for edge, turn, batch in parcels:
-            channel = self.inputs[edge]
-            if turn == FIRST_TURN:
-                yield channel, batch
+        for parcel in parcels:
+            channel = self.inputs[parcel.edge]
+            if parcel.turn == FIRST_TURN:
+                yield channel, parcel.batch
             else:
-                yield from merger.add(turn, channel, batch)
+                yield from merger.add(channel, parcel)
         yield from merger.finish()
 
 

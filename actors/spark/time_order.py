@@ -7,14 +7,17 @@ more than a few runs, or parcels, in memory, however many rows there are and wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.actors.spark.parcels import Arrival
 from penstock.engine.elements import Batch, concat_batches
 
-_RELEASE_BYTES = 8 * 1024 * 1024
+_RELEASE_BYTES: Final = 8 * 1024 * 1024
 
 
 def sorted_by_time(batch: Batch) -> Batch:
@@ -28,7 +31,7 @@ def sorted_by_time(batch: Batch) -> Batch:
 
 
 class TimeMerger:
-    """Gives the rows of all inputs in the order of their timestamps; those of one time by input, then as they came.
+    """Gives the rows of all inputs in the order of their timestamps; those of one time by input, then as they were sent.
 
     Args:
         inputs: how many inputs there are.
@@ -36,45 +39,50 @@ class TimeMerger:
     """
 
     def __init__(self, inputs: int, release_bytes: int = _RELEASE_BYTES) -> None:
-        self._waiting: list[list[Batch]] = [[] for _ in range(inputs)]
+        self._waiting: list[list[Arrival]] = [[] for _ in range(inputs)]
         self._release_bytes = release_bytes
         self._bytes = 0
         self._enough = release_bytes
 
-    def add(self, turn: int, channel: int, batch: Batch) -> Iterator[tuple[int, Batch]]:
-        """Take rows sorted by time, which begin at time `turn`; gives those that none can precede any more.
+    def add(self, channel: int, arrival: Arrival) -> Iterator[tuple[int, Batch]]:
+        """Take rows sorted by time, whose turn is never less than in the call before; gives those that can go on.
 
         Args:
-            turn: int64 ms; never less than in the call before.
             channel: the input that they came on.
-            batch: the rows.
+            arrival: the rows.
         """
         if self._bytes >= self._enough:
-            yield from self._release(turn)
-            # What must wait on is not to be sorted anew for each parcel.
+            yield from self._release(arrival.turn)
+            # What must wait on is not to be looked at anew for each parcel.
             self._enough = max(self._release_bytes, 2 * self._bytes)
-        self._waiting[channel].append(batch)
-        self._bytes += batch.nbytes
+        self._waiting[channel].append(arrival)
+        self._bytes += arrival.batch.nbytes
 
     def finish(self) -> Iterator[tuple[int, Batch]]:
         """The rows that are left."""
         yield from self._release(None)
 
     def _release(self, turn: int | None) -> Iterator[tuple[int, Batch]]:
+        """The rows before `turn`, all of them for None: none can come any more that belongs before or among them."""
         ready: list[tuple[int, Batch]] = []
         self._bytes = 0
-        for channel, batches in enumerate(self._waiting):
-            if not batches:
-                continue
-            whole = sorted_by_time(concat_batches(batches))
-            times = _times(whole)
-            end = len(times) if turn is None else int(np.searchsorted(times, turn, side="left"))
-            rest = whole.slice(end)
-            self._waiting[channel] = [rest] if rest.num_rows else []
-            self._bytes += rest.nbytes
-            if end:
-                ready.append((channel, whole.slice(0, end)))
+        for channel, arrivals in enumerate(self._waiting):
+            parts = [(arrival, _rows_before(arrival.batch, turn)) for arrival in sorted(arrivals, key=_rank)]
+            rests = [replace(arrival, batch=arrival.batch.slice(end)) for arrival, end in parts]
+            self._waiting[channel] = [rest for rest in rests if rest.batch.num_rows]
+            self._bytes += sum(rest.batch.nbytes for rest in self._waiting[channel])
+            batches = [arrival.batch.slice(0, end) for arrival, end in parts if end]
+            if batches:
+                ready.append((channel, sorted_by_time(concat_batches(batches))))
         yield from interleaved(ready)
+
+
+def _rank(arrival: Arrival) -> tuple[int, int, int]:
+    return arrival.rank
+
+
+def _rows_before(batch: Batch, turn: int | None) -> int:
+    return batch.num_rows if turn is None else int(np.searchsorted(_times(batch), turn, side="left"))
 
 
 def interleaved(inputs: Sequence[tuple[int, Batch]]) -> Iterator[tuple[int, Batch]]:

@@ -1,0 +1,21 @@
+"""One Spark session for all tests of batch mode: it takes fifteen seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock import SparkOptions, StreamEnvironment, stop_spark
+
+OPTIONS = SparkOptions(executors=1, cores=2, memory="512m")
+
+Environment = Callable[[], StreamEnvironment]
+
+
+@pytest.fixture(scope="session")
+def spark(ray_cluster: None) -> Iterator[Environment]:
+    """Makes environments whose batch jobs run on the session's Spark."""
+    pytest.importorskip("raydp", reason="needs the spark extra")
+    yield lambda: StreamEnvironment(parallelism=2, spark=OPTIONS)
+    stop_spark()
