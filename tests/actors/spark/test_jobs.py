@@ -1,0 +1,154 @@
+"""A batch job as its user meets it: metrics, sinks that show all or nothing, errors, refusals, lost executors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv as csv
+import pytest
+
+from penstock import DataGenSource, FileSink, JobStatus, Sequence, SparkOptions, StreamEnvironment, col
+from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.elements import Batch
+from penstock.engine.errors import (
+    CheckpointError,
+    ConfigurationError,
+    JobCancelledError,
+    JobFailedError,
+    UserCodeError,
+)
+from tests.actors.spark.conftest import Environment
+
+pytestmark = pytest.mark.ray
+
+
+def rows_of_files(folder: Path) -> list[int]:
+    return sorted(n for file in folder.rglob("part-*.csv") for n in csv.read_csv(file)["n"].to_pylist())
+
+
+class Lines(Sink):
+    """A plain sink: one file a subtask, written when its input ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        return LinesWriter(self.folder / f"{context.subtask}.txt")
+
+    def describe(self) -> str:
+        return "lines"
+
+
+class LinesWriter(SinkWriter):
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.rows = 0
+
+    def write(self, batch: Batch) -> None:
+        self.rows += batch.num_rows
+
+    def finish(self) -> None:
+        self.file.write_text(str(self.rows))
+
+
+def test_sinks_show_all_rows_at_the_end_and_operators_count_them(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=1000), "rows")
+    even = source.filter(col("n") % 2 == 0).name("even")
+    even.sink_to(FileSink(str(tmp_path / "files"), "csv"))
+    even.rebalance().sink_to(FileSink(str(tmp_path / "again"), "csv"))
+    (tmp_path / "lines").mkdir()
+    source.sink_to(Lines(tmp_path / "lines"))
+    job = env.execute("sinks", mode="batch")
+    assert rows_of_files(tmp_path / "files") == rows_of_files(tmp_path / "again") == list(range(0, 1000, 2))
+    assert sum(int(file.read_text()) for file in (tmp_path / "lines").iterdir()) == 1000
+    assert job.status() is JobStatus.FINISHED
+    counted = {operator.name: (operator.rows_in, operator.rows_out) for operator in job.metrics().operators}
+    assert counted["rows"] == (0, 1000)
+    assert counted["even"] == (1000, 500)
+
+
+def fail_at_900(row: dict[str, Any]) -> dict[str, Any]:
+    if row["n"] == 900:
+        raise ValueError("nine hundred")
+    return row
+
+
+def test_a_failed_job_shows_no_files_and_names_operator_and_row(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=1000), "rows")
+    source.rebalance().sink_to(FileSink(str(tmp_path), "csv"))
+    source.rebalance().map(fail_at_900).name("checked").collect()
+    with pytest.raises(JobFailedError, match=r"operator 'checked'.*ValueError: nine hundred") as raised:
+        env.execute("fails", mode="batch")
+    assert isinstance(raised.value.__cause__, UserCodeError)
+    assert "{'n': 900}" in str(raised.value)
+    assert "fail_at_900" in str(raised.value)
+    assert rows_of_files(tmp_path) == []
+
+
+def test_a_cancelled_job_shows_no_files(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    gate = tmp_path / "gate"
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=20), "rows")
+    source.map(lambda row: _once(gate, row)).sink_to(FileSink(str(tmp_path / "files"), "csv"))
+    job = env.submit("cancelled", mode="batch")
+    _await(gate)
+    job.cancel()
+    assert job.status() is JobStatus.CANCELLED
+    with pytest.raises(JobCancelledError):
+        job.wait()
+    assert rows_of_files(tmp_path / "files") == []
+
+
+def _once(gate: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """Tells who runs it by a file, and waits until somebody ends the process or the job; in the next attempt passes."""
+    if row["n"] == 0 and not gate.exists():
+        gate.with_suffix(".new").write_text(f"{os.getpid()} {os.getppid()}")
+        gate.with_suffix(".new").rename(gate)
+        threading.Event().wait(60)
+    return row
+
+
+def _await(gate: Path) -> list[int]:
+    for _ in range(400):
+        if gate.exists():
+            return [int(word) for word in gate.read_text().split()]
+        threading.Event().wait(0.05)
+    raise AssertionError("the job has not come to its first row")
+
+
+def test_every_row_comes_once_though_a_worker_is_killed(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    gate = tmp_path / "gate"
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=2000), "rows")
+    source.rebalance().map(lambda row: _once(gate, row), returns={"n": "int64"}).sink_to(
+        FileSink(str(tmp_path / "files"), "csv")
+    )
+    job = env.submit("killed", mode="batch")
+    os.kill(_await(gate)[0], signal.SIGKILL)
+    job.wait()
+    assert rows_of_files(tmp_path / "files") == list(range(2000))
+
+
+def test_what_a_batch_job_does_not_have_is_refused(spark: Environment) -> None:
+    env = spark()
+    env.from_collection([{"n": 1}]).collect()
+    job = env.execute("refuses", mode="batch")
+    for action in (job.checkpoint, job.savepoint, job.stop, job.drain, lambda: job.rescale(3)):
+        with pytest.raises(CheckpointError, match="is a batch job, which"):
+            action()
+
+
+def test_other_options_are_refused_while_spark_runs(spark: Environment) -> None:
+    env = spark()
+    env.from_collection([{"n": 1}]).collect()
+    env.execute("starts Spark", mode="batch")
+    other = StreamEnvironment(spark=SparkOptions(memory="600m"))
+    other.from_collection([{"n": 1}]).collect()
+    with pytest.raises(ConfigurationError, match=r"memory='512m'.*memory='600m'.*stop_spark"):
+        other.execute("other", mode="batch")

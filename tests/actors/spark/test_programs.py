@@ -1,0 +1,41 @@
+"""Random programs give in batch mode what plain Python gives: those of one job run in one Spark plan."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.actors.spark.conftest import Environment
+from tests.property.programs import Program, programs
+
+pytestmark = pytest.mark.ray
+
+
+def some_programs(number: int) -> list[Program]:
+    """The same ones each time."""
+    found: list[Program] = []
+
+    @settings(
+        max_examples=number,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs())
+    def draw(program: Program) -> None:
+        found.append(program)
+
+    draw()
+    return found
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_programs_give_what_plain_python_gives(spark: Environment, part: int) -> None:
+    env = spark()
+    drawn = [program for program in some_programs(40) if program.rows][part::2]
+    assert len(drawn) >= 10
+    results = [program.build(env) for program in drawn]
+    env.execute("programs", mode="batch")
+    for program, result in zip(drawn, results, strict=True):
+        assert program.rows_of(result) == program.expected(), program

@@ -1,0 +1,135 @@
+"""Which programs run in batch mode, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+import penstock as ps
+from penstock import DataGenSource, Sequence, SparkOptions, StreamEnvironment
+from penstock.actors.spark.session import _check_room
+from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
+
+
+def bounded(env: StreamEnvironment) -> None:
+    env.from_collection([{"k": "a", "n": 1}]).key_by("k").aggregate(total=ps.sum("n")).collect()
+
+
+def endless(env: StreamEnvironment) -> None:
+    env.from_source(DataGenSource({"n": Sequence()}), "for ever").collect()
+
+
+def test_a_source_without_end_is_named() -> None:
+    env = StreamEnvironment()
+    bounded(env)
+    endless(env)
+    with pytest.raises(GraphError, match=r"cannot run in batch mode: source 'for ever' has no end"):
+        env.execute("endless", mode="batch")
+
+
+def test_automatic_is_streaming_where_a_source_has_no_end_or_the_job_is_local() -> None:
+    env = StreamEnvironment()
+    endless(env)
+    assert "== Spark ==" not in env.explain(mode="automatic")
+    local = StreamEnvironment(runtime="local")
+    bounded(local)
+    assert "== Spark ==" not in local.explain(mode="automatic")
+    local.execute("local", mode="automatic")
+
+
+def test_explain_shows_both_plans() -> None:
+    env = StreamEnvironment(parallelism=2)
+    bounded(env)
+    assert "== Spark ==" not in env.explain()
+    assert env.explain(mode="automatic") == env.explain(mode="batch")
+    assert env.explain(mode="batch").endswith(
+        """\
+== Spark ==
+stage 1: collection(1 rows) (partitions 1)
+stage 2: aggregate(total=sum(n)) (partitions 2)
+  <- stage 1 (shuffle by hash(k), in order of time)
+"""
+    )
+
+
+def test_the_mode_may_be_configured() -> None:
+    env = StreamEnvironment.from_configuration({"execution.runtime-mode": "BATCH", "parallelism.default": 1})
+    bounded(env)
+    assert "== Spark ==" in env.explain()
+    assert "== Spark ==" not in env.explain(mode="streaming")
+
+
+def test_a_mode_that_there_is_not() -> None:
+    env = StreamEnvironment()
+    bounded(env)
+    with pytest.raises(
+        ConfigurationError, match=r"mode must be one of streaming, batch, automatic, not 'bach'.*'batch'"
+    ):
+        env.execute(mode="bach")  # type: ignore[arg-type]
+
+
+def test_a_loop_is_named() -> None:
+    env = StreamEnvironment()
+    stream = env.from_collection([{"n": 1}])
+    stream.iterate(lambda loop: (loop.filter(ps.col("n") > 1), loop)).name("round").collect()
+    with pytest.raises(GraphError, match="is the head of a loop"):
+        env.execute(mode="batch")
+
+
+def test_a_local_environment_has_no_batch_mode() -> None:
+    env = StreamEnvironment(runtime="local")
+    bounded(env)
+    with pytest.raises(ConfigurationError, match="batch mode runs Spark on Ray, and this environment is local"):
+        env.execute(mode="batch")
+
+
+def test_savepoints_and_detached_jobs_are_refused() -> None:
+    env = StreamEnvironment()
+    bounded(env)
+    with pytest.raises(ConfigurationError, match="cannot go on from a savepoint"):
+        env.submit(mode="batch", savepoint="nowhere")
+    with pytest.raises(ConfigurationError, match="cannot be detached"):
+        env.submit(mode="batch", detached=True)
+
+
+def test_missing_java_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("raydp", reason="needs the spark extra")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    env = StreamEnvironment()
+    bounded(env)
+    with pytest.raises(ConfigurationError, match="JAVA_HOME is /nowhere, where there is no bin/java; install JDK 17"):
+        env.execute(mode="batch")
+
+
+def test_missing_packages_are_told_with_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    env = StreamEnvironment()
+    bounded(env)
+    with pytest.raises(ConfigurationError, match=r"needs pyspark and raydp.*pip install 'penstock\[spark\]'"):
+        env.execute(mode="batch")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (SparkOptions(memory="8g"), "has the memory of an executor, 8g: the largest has 4.0 GiB"),
+        (SparkOptions(cores=5), "has the 5 CPUs of an executor: the largest has 4"),
+    ],
+)
+def test_an_executor_that_no_node_has_room_for(options: SparkOptions, reason: str) -> None:
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 4.0, "memory": 4.0 * 2**30}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "memory": 64.0 * 2**30}},
+    ]
+    with pytest.raises(ClusterError, match=reason):
+        _check_room(options, nodes)
+
+
+def test_keys_set_the_options_of_spark() -> None:
+    env = StreamEnvironment.from_configuration(
+        {"penstock.spark.executors": 3, "penstock.spark.cores": "4", "penstock.spark.memory": "8g"}
+    )
+    assert env._spark == SparkOptions(3, 4, "8g")
+    with pytest.raises(
+        ConfigurationError, match=r"penstock.spark.memory: must be a size such as 4g or 512m, not 'much'"
+    ):
+        StreamEnvironment.from_configuration({"penstock.spark.memory": "much"})
