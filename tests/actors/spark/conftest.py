@@ -10,6 +10,9 @@ from penstock import SparkOptions, StreamEnvironment, stop_spark
 
 OPTIONS = SparkOptions(executors=1, cores=2, memory="512m")
 
+# Whoever takes rows from Spark leaves a socket to be closed when it is forgotten: pyspark.rdd._load_from_socket.
+on_spark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
 Environment = Callable[[], StreamEnvironment]
 
 

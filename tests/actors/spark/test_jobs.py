@@ -21,9 +21,10 @@ from penstock.engine.errors import (
     JobFailedError,
     UserCodeError,
 )
-from tests.actors.spark.conftest import Environment
+from tests.actors.spark.conftest import Environment, on_spark
 
-pytestmark = pytest.mark.ray
+# pytest.mark.ray: of the files that one process runs.
+pytestmark = on_spark
 
 
 def rows_of_files(folder: Path) -> list[int]:

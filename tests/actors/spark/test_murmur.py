@@ -20,6 +20,7 @@ def test_each_partition_has_a_number_of_its_own(partitions: int) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_spark_hashes_alike(spark: Environment) -> None:
     session = spark_session(OPTIONS, None, 60)
     numbers = [*range(300), 2**31 - 1, 123_456_789]

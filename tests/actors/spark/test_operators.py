@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import penstock as ps
-from penstock import CollectResult, DataStream, StreamEnvironment, WatermarkStrategy, col
+from penstock import CollectResult, DataStream, KeyedStream, StreamEnvironment, WatermarkStrategy, col
 from penstock.engine.functions import (
     BroadcastContext,
     BroadcastOnTimerContext,
@@ -20,9 +19,10 @@ from penstock.engine.functions import (
     Row,
     RuntimeContext,
 )
-from tests.actors.spark.conftest import Environment
+from tests.actors.spark.conftest import Environment, on_spark
 
-pytestmark = pytest.mark.ray
+# pytest.mark.ray: of the files that one process runs.
+pytestmark = on_spark
 
 Results = Mapping[str, CollectResult]
 SMALL = ps.OutputTag("small", {"n": "int64"})
@@ -117,6 +117,10 @@ def aggregates() -> dict[str, Any]:
     return {name: make() for name, make in AGGREGATES.items()}
 
 
+def ends_of_time(keyed: KeyedStream) -> DataStream:
+    return keyed.window(ps.global_windows()).trigger(ps.EndOfTimeTrigger()).aggregate(**aggregates())
+
+
 class Spread(ps.ProcessWindowFunction):
     def process(self, key: Any, context: Any, elements: Iterable[Row]) -> Iterator[Row]:
         values = [row["n"] for row in elements]
@@ -132,7 +136,7 @@ def test_windows(spark: Environment) -> None:
             "sliding": keyed.window(ps.sliding("20s", "5s")).aggregate(**aggregates()).collect(),
             "session": keyed.window(ps.session("2s")).aggregate(**aggregates()).collect(),
             "cumulative": keyed.window(ps.cumulative("30s", "10s")).aggregate(**aggregates()).collect(),
-            "global": keyed.window(ps.global_windows()).trigger(ps.EndOfTimeTrigger()).aggregate(n=ps.sum("n")).collect(),
+            "global": ends_of_time(keyed).collect(),
             "count": keyed.count_window(20).aggregate(rows=ps.count()).collect(),
             "all": stream.window_all(ps.tumbling("30s")).aggregate(**aggregates()).collect(),
             "reduce": keyed.window(ps.tumbling("30s"))
@@ -174,7 +178,7 @@ def test_joins(spark: Environment) -> None:
     same_in_both_modes(spark, build)
 
 
-def group_sizes(left: Iterable[Row], right: Iterable[Row]) -> Iterator[Row]:
+def group_sizes(key: Any, window: Any, left: Iterable[Row], right: Iterable[Row]) -> Iterator[Row]:
     yield {"left": len(list(left)), "right": len(list(right))}
 
 

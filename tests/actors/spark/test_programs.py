@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.actors.spark.conftest import Environment
+from tests.actors.spark.conftest import Environment, on_spark
 from tests.property.programs import Program, programs
 
-pytestmark = pytest.mark.ray
+# pytest.mark.ray: of the files that one process runs.
+pytestmark = on_spark
 
 
 def some_programs(number: int) -> list[Program]:
