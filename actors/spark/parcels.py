@@ -140,5 +140,5 @@ def called(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[Arrival]]:
 def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[Arrival]:
     for batch in batches:
         places = (batch.column(name).to_pylist() for name in ("edge", "turn", "sender", "sequence"))
-        for *place, rows in zip(*places, batch.column("rows"), strict=True):
-            yield Arrival(*place, unpack(rows.as_buffer()))
+        for edge, turn, sender, sequence, rows in zip(*places, batch.column("rows"), strict=True):
+            yield Arrival(edge, turn, sender, sequence, unpack(rows.as_buffer()))

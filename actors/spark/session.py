@@ -38,6 +38,9 @@ _JAVA_OPTIONS: Final = (
 _SETTINGS: Final = {
     # Partition i of a stage is subtask i: nobody may join or split partitions.
     "spark.sql.adaptive.enabled": "false",
+    # Spark has few rows to work on, and to compile code for each plan takes longer than all of them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # A row is a parcel of about a megabyte.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
     "spark.sql.inMemoryColumnarStorage.batchSize": "4",

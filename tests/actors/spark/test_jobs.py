@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.csv as csv
 import pytest
 
@@ -109,21 +109,22 @@ def test_a_cancelled_job_shows_no_files(spark: Environment, tmp_path: Path) -> N
 def _once(gate: Path, row: dict[str, Any]) -> dict[str, Any]:
     """Tells who runs it by a file, and waits until somebody ends the process or the job; in the next attempt passes."""
     if row["n"] == 0 and not gate.exists():
-        gate.with_suffix(".new").write_text(f"{os.getpid()} {os.getppid()}")
+        gate.with_suffix(".new").write_text(str(os.getpid()))
         gate.with_suffix(".new").rename(gate)
         threading.Event().wait(60)
     return row
 
 
-def _await(gate: Path) -> list[int]:
+def _await(gate: Path) -> int:
     for _ in range(400):
         if gate.exists():
-            return [int(word) for word in gate.read_text().split()]
+            return int(gate.read_text())
         threading.Event().wait(0.05)
     raise AssertionError("the job has not come to its first row")
 
 
-def test_every_row_comes_once_though_a_worker_is_killed(spark: Environment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("process", ["worker", "executor"])
+def test_every_row_comes_once_though_a_process_is_killed(spark: Environment, tmp_path: Path, process: str) -> None:
     env = spark()
     gate = tmp_path / "gate"
     source = env.from_source(DataGenSource({"n": Sequence()}, rows=2000), "rows")
@@ -131,7 +132,10 @@ def test_every_row_comes_once_though_a_worker_is_killed(spark: Environment, tmp_
         FileSink(str(tmp_path / "files"), "csv")
     )
     job = env.submit("killed", mode="batch")
-    os.kill(_await(gate)[0], signal.SIGKILL)
+    worker = psutil.Process(_await(gate))
+    killed = worker if process == "worker" else worker.parent().parent()
+    assert ("java" in killed.name()) is (process == "executor")
+    killed.kill()
     job.wait()
     assert rows_of_files(tmp_path / "files") == list(range(2000))
 
