@@ -67,7 +67,10 @@ def check_batch_start(graph: PhysicalGraph, start: Start, detached: bool) -> Non
             "leave it out, or run in streaming mode"
         )
     if detached:
-        raise ConfigurationError("a batch job is driven by this process and cannot be detached from it")
+        raise ConfigurationError(
+            "a batch job is driven by this process and cannot be detached from it: leave out "
+            "detached=True (--detach), or run in streaming mode"
+        )
     if graph.config.checkpoints.enabled:
         _LOG.info("job %r takes no checkpoints: in batch mode Spark runs again what is lost", graph.name)
 

@@ -99,8 +99,7 @@ def spark_session(options: SparkOptions, address: str | None, patience: float) -
     """
     with _HOLDER.lock:
         running = _HOLDER.running
-        if running is not None and running.cluster != _cluster():
-            # Its Ray cluster is gone, and all executors with it.
+        if running is not None and not _is_alive(running):
             stop_spark()
             running = None
         if running is not None:
@@ -139,6 +138,12 @@ def _stop() -> None:
 
 def _cluster() -> str:
     return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else ""
+
+
+def _is_alive(running: _Running) -> bool:
+    """Whether its Ray cluster is there, and nobody has stopped the session behind our back."""
+    stopped = getattr(running.session.sparkContext, "_jsc", None) is None
+    return running.cluster == _cluster() and not stopped
 
 
 def _check_same(running: SparkOptions, wanted: SparkOptions) -> None:
