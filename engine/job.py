@@ -117,6 +117,10 @@ class JobHandle(ABC):
     def metrics(self) -> JobMetrics:
         """Counters of all operators, as of now or of the job's end."""
 
+    def progress(self) -> str:
+        """How far the job has come, in words, where that can be told: that of a stream has no end to come to."""
+        return ""
+
     @abstractmethod
     def cancel(self) -> None:
         """End the job now, and release all that it holds. Does nothing where the job has ended."""

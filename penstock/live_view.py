@@ -36,7 +36,9 @@ def wait_with_view(job: JobHandle) -> None:
             more = job.pump(_PERIOD_SECONDS)
             now = time.monotonic()
             if now - drawn >= _PERIOD_SECONDS or not more:
-                live.update(job_table(job.name, job.status(), job.metrics(), rates, now), refresh=True)
+                table = job_table(job.name, job.status(), job.metrics(), rates, now)
+                table.caption = job.progress()
+                live.update(table, refresh=True)
                 drawn = now
     job.raise_if_ended_badly()
 

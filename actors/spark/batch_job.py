@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.actors.spark.edges import edge_numbers
 from penstock.actors.spark.failures import job_error
 from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.parcels import unpack
-from penstock.actors.spark.stage import Counters, stage_of
+from penstock.actors.spark.reports import CountersParam, stage_progress
+from penstock.actors.spark.stage import stage_of
 from penstock.actors.spark.terminals import commit, terminals
 from penstock.actors.spark.translate import translated
 from penstock.engine.elements import Batch
@@ -29,17 +29,6 @@ from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, new_job_id
 from penstock.engine.metrics import JobMetrics, report
 
 _CANCEL_SECONDS: Final = 20.0
-
-
-class CountersParam(AccumulatorParam[Counters]):
-    """Adds up the counters that stages report."""
-
-    def zero(self, value: Counters) -> Counters:
-        return {}
-
-    def addInPlace(self, value1: Counters, value2: Counters) -> Counters:  # noqa: N802 - Spark's name
-        value1.update(value2)
-        return value1
 
 
 class SparkJob(JobHandle):
@@ -122,6 +111,9 @@ class SparkJob(JobHandle):
     def metrics(self) -> JobMetrics:
         counted = self._counters.value
         return report(counted.get((one.task, one.subtask), one) for one in self._uncounted)
+
+    def progress(self) -> str:
+        return "" if self._status.ended else stage_progress(self._session.sparkContext, self.job_id)
 
     def cancel(self) -> None:
         with self._lock:

@@ -46,6 +46,7 @@ class PreparingSink(Operator):
         self._writer: TransactionalWriter | None = None
 
     def open(self, context: OperatorContext) -> None:
+        self._metrics = context.metrics
         self._writer = self._sink.open(connector_context(context))
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -57,6 +58,8 @@ class PreparingSink(Operator):
         prepared = self._writer.prepare(_EPOCH)
         if prepared:
             out.collect(Batch(table_to_record_batch(committables_table(prepared))))
+            # Committables are no rows of the stream.
+            self._metrics.rows_out = 0
 
     def close(self) -> None:
         if self._writer is not None:

@@ -71,6 +71,7 @@ def test_sinks_show_all_rows_at_the_end_and_operators_count_them(spark: Environm
     counted = {operator.name: (operator.rows_in, operator.rows_out) for operator in job.metrics().operators}
     assert counted["rows"] == (0, 1000)
     assert counted["even"] == (1000, 500)
+    assert {rows_out for name, (_, rows_out) in counted.items() if name.startswith(("files", "lines"))} == {0}
 
 
 def fail_at_900(row: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +100,7 @@ def test_a_cancelled_job_shows_no_files(spark: Environment, tmp_path: Path) -> N
     source.map(lambda row: _once(gate, row)).sink_to(FileSink(str(tmp_path / "files"), "csv"))
     job = env.submit("cancelled", mode="batch")
     _await(gate)
+    assert job.progress() == "stage 1 of 1, 0 of 1 tasks"
     job.cancel()
     assert job.status() is JobStatus.CANCELLED
     with pytest.raises(JobCancelledError):
