@@ -66,6 +66,9 @@ class SparkJob(JobHandle):
             plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters))
             kept = plan.kept
             self._become(JobStatus.RUNNING)
+            for frame in plan.kept:
+                # Before anybody reads it: readers on several executors would run the stage again, each for itself.
+                frame.count()
             results = self._by_result(plan.output.collect())
             if self._may_commit():
                 commit(self._terminals.pending, results)

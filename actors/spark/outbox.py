@@ -17,8 +17,8 @@ from penstock.engine.task.outputs import Message
 
 PARCEL_BYTES: Final = 1024 * 1024
 """About how large a parcel is."""
-HELD_BYTES: Final = 128 * 1024 * 1024
-"""How much the lanes of a subtask gather together before the longest of them is sent."""
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""How much the lanes of a subtask gather together, to be sorted by time, before the longest of them is sent."""
 _CREDITS: Final = 2**31
 
 
@@ -67,7 +67,10 @@ class Outbox:
         lane.batches.append(batch)
         lane.size += size
         self._held += size
-        if self._held > self._held_bytes:
+        keeps_order = not lane.is_timed or batch.timestamps is None
+        if keeps_order and lane.size >= self._parcel_bytes:
+            self._send(lane)
+        elif self._held > self._held_bytes:
             self._send(max(self._lanes, key=lambda one: one.size))
 
     def take(self) -> Sequence[Parcel]:

@@ -50,7 +50,7 @@ class Parcel:
         route: what Spark hashes to the partition of the receiving subtask.
         turn: when they are to be read: the time of the first one (int64 ms), or `FIRST_TURN`.
         sender: the sending subtask.
-        sequence: number of the parcel among those of its sender and edge.
+        sequence: number of the parcel among those of its sender, edge and route.
         rows: the batch, as `pack` makes it.
     """
 

@@ -26,7 +26,7 @@ class BatchPlan:
 
     Args:
         output: the parcels of all exchanges that lead to the client. Running it runs the whole job.
-        kept: what several stages read, and Spark keeps until the job has ended.
+        kept: what several stages read, upstream first: to be run before `output`, and kept until the job has ended.
     """
 
     output: DataFrame

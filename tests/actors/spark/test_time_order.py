@@ -79,6 +79,13 @@ def test_rows_for_all_subtasks_go_first_whatever_their_time() -> None:
     assert unpack(parcel.rows).timestamps.to_pylist() == [9, 3]
 
 
+def test_rows_without_time_do_not_wait_for_others() -> None:
+    outbox = Outbox(0, parcel_bytes=100)
+    lane = outbox.lane(0, route=0, is_timed=True)
+    lane.send((Batch(pa.record_batch({"n": list(range(20))})),))
+    assert sum(unpack(parcel.rows).num_rows for parcel in outbox.take()) == 20
+
+
 def test_what_is_held_is_bounded() -> None:
     outbox = Outbox(0, held_bytes=1_000)
     lanes = [outbox.lane(0, route=number, is_timed=True) for number in range(2)]
