@@ -74,6 +74,22 @@ def test_sinks_show_all_rows_at_the_end_and_operators_count_them(spark: Environm
     assert {rows_out for name, (_, rows_out) in counted.items() if name.startswith(("files", "lines"))} == {0}
 
 
+def test_what_several_stages_read_runs_once(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    told = tmp_path / "told"
+
+    def tell(row: dict[str, Any]) -> dict[str, Any]:
+        with told.open("a") as file:
+            file.write(f"{row['n']}\n")
+        return row
+
+    rows = env.from_source(DataGenSource({"n": Sequence()}, rows=50), "rows").map(tell, returns={"n": "int64"})
+    results = [rows.rebalance().filter(col("n") >= 0).collect(), rows.global_().filter(col("n") < 9).collect()]
+    env.execute("once", mode="batch")
+    assert [result.to_arrow().num_rows for result in results] == [50, 9]
+    assert sorted(map(int, told.read_text().split())) == list(range(50))
+
+
 def fail_at_900(row: dict[str, Any]) -> dict[str, Any]:
     if row["n"] == 900:
         raise ValueError("nine hundred")
