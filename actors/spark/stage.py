@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark import Accumulator
@@ -24,7 +24,7 @@ from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.engine.task.build import build_task
+from penstock.engine.task.build import OpenChannel, build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel
@@ -85,7 +85,7 @@ class Stage:
         task.close()
         self.counters.add({(self.task, subtask): task.metrics})
 
-    def _opener(self, plan: TaskPlan, subtask: int, outbox: Outbox) -> Any:
+    def _opener(self, plan: TaskPlan, subtask: int, outbox: Outbox) -> OpenChannel:
         def open_channel(output: int, index: int) -> Channel:
             exchange, edge = plan.outputs[output], self.edges[output]
             if exchange.downstream is None:
