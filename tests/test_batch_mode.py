@@ -92,7 +92,6 @@ def test_savepoints_and_detached_jobs_are_refused() -> None:
 
 
 def test_missing_java_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("raydp", reason="needs the spark extra")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     env = StreamEnvironment()
     bounded(env)

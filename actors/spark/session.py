@@ -41,6 +41,8 @@ _SETTINGS: Final = {
     # Spark has few rows to work on, and to compile code for each plan takes longer than all of them.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Parcels come from everywhere: no executor is worth waiting for.
+    "spark.locality.wait": "0s",
     # A row is a parcel of about a megabyte.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
     "spark.sql.inMemoryColumnarStorage.batchSize": "4",

@@ -19,6 +19,5 @@ Environment = Callable[[], StreamEnvironment]
 @pytest.fixture(scope="session")
 def spark(ray_cluster: None) -> Iterator[Environment]:
     """Makes environments whose batch jobs run on the session's Spark."""
-    pytest.importorskip("raydp", reason="needs the spark extra")
     yield lambda: StreamEnvironment(parallelism=2, spark=OPTIONS)
     stop_spark()

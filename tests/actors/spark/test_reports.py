@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("pyspark", reason="needs the spark extra")
-
 from pyspark.status import SparkStageInfo
 
 from penstock.actors.spark.reports import CountersParam, progress_text
