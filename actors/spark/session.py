@@ -109,7 +109,8 @@ def spark_session(options: SparkOptions, address: str | None, patience: float) -
             return running.session
         check_installed()
         _check_no_other()
-        connect(address, options.executors * options.cores)
+        # A cluster of this process has room for streaming jobs beside the executors, idle as these are between jobs.
+        connect(address, (os.cpu_count() or 1) + options.executors * options.cores)
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         _check_room(options, nodes)
         session = _started(options, patience)
