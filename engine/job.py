@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -25,6 +26,21 @@ from penstock.engine.task.schema_guard import SchemaGuard
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """How far one stage of a batch job has come.
+
+    Args:
+        tasks: how many the stage has.
+        done: how many of them have ended.
+        active: how many are at work.
+    """
+
+    tasks: int
+    done: int
+    active: int
 
 
 class JobStatus(enum.Enum):
@@ -117,9 +133,9 @@ class JobHandle(ABC):
     def metrics(self) -> JobMetrics:
         """Counters of all operators, as of now or of the job's end."""
 
-    def progress(self) -> str:
-        """How far the job has come, in words, where that can be told: that of a stream has no end to come to."""
-        return ""
+    def progress(self) -> Sequence[StageProgress]:
+        """How far the stages of the job have come, in order; none for a stream, which has no end to come to."""
+        return ()
 
     @abstractmethod
     def cancel(self) -> None:

@@ -96,9 +96,10 @@ def start_batch_job(
     # Ray and Spark take seconds to import, and other jobs do without them.
     from penstock.actors.client import check_serializable
     from penstock.actors.spark.batch_job import SparkJob
+    from penstock.live_view import tell
 
     check_serializable(graph)
-    session = spark_session(options, address, graph.config.slot_timeout_ms / 1000)
+    session = spark_session(options, address, graph.config.slot_timeout_ms / 1000, tell)
     for sink in graph.sinks:
         sink.prepare()
     return SparkJob(graph, consumers, session)

@@ -1,25 +1,28 @@
 """The live view of a running job in a terminal: one row an operator, redrawn while `execute` waits.
 
-Reads the job's metrics about twice a second and computes rates between readings; the job pays for it by a few calls.
+Below it stand the stages of a batch job that are at work. Reads the job's metrics about twice a second and computes rates between readings; the job pays for it by a few calls.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.elements import MAX_TIMESTAMP
-from penstock.engine.job import JobHandle, JobStatus
+from penstock.engine.job import JobHandle, JobStatus, StageProgress
 from penstock.engine.metrics import JobMetrics, OperatorReport
 
 _PERIOD_SECONDS: Final = 0.5
+_BAR_WIDTH: Final = 30
 
 
 def wait_with_view(job: JobHandle) -> None:
@@ -37,10 +40,14 @@ def wait_with_view(job: JobHandle) -> None:
             now = time.monotonic()
             if now - drawn >= _PERIOD_SECONDS or not more:
                 table = job_table(job.name, job.status(), job.metrics(), rates, now)
-                table.caption = job.progress()
-                live.update(table, refresh=True)
+                live.update(Group(table, stage_bars(job.progress())), refresh=True)
                 drawn = now
     job.raise_if_ended_badly()
+
+
+def tell(line: str) -> None:
+    """Print a line for the user on standard error; it stands above the view."""
+    Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class Rates:
@@ -83,6 +90,16 @@ def job_table(name: str, status: JobStatus, metrics: JobMetrics, rates: Rates, n
             watermark_text(operator.current_watermark),
         )
     return table
+
+
+def stage_bars(stages: Sequence[StageProgress]) -> Table:
+    """A bar for each stage that is at work, as long as the part of its tasks that has ended."""
+    bars = Table.grid(padding=(0, 1))
+    for number, stage in enumerate(stages, 1):
+        if stage.active:
+            bar = ProgressBar(stage.tasks, stage.done, width=_BAR_WIDTH)
+            bars.add_row(f" stage {number} of {len(stages)}", bar, f"{stage.done} of {stage.tasks} tasks")
+    return bars
 
 
 def number_text(number: float) -> str:

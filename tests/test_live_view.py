@@ -9,8 +9,9 @@ from rich.console import Console
 
 from penstock import JobStatus
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from penstock.engine.job import StageProgress
 from penstock.engine.metrics import JobMetrics, OperatorMetrics, SubtaskMetrics, report
-from penstock.live_view import Rates, job_table, number_text, watermark_text
+from penstock.live_view import Rates, job_table, number_text, stage_bars, tell, watermark_text
 
 
 def metrics(rows: int) -> JobMetrics:
@@ -39,6 +40,21 @@ def test_at_the_end_the_view_shows_rows_in_all_on_one_line_an_operator() -> None
     assert len(lines) == 1
     assert "40.0k" in lines[0]
     assert len(lines[0]) <= 80
+
+
+def test_a_stage_at_work_has_a_bar_as_long_as_the_part_that_is_done() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(stage_bars([StageProgress(4, 4, 0), StageProgress(8, 2, 2), StageProgress(3, 0, 0)]))
+    assert isinstance(console.file, io.StringIO)
+    (line,) = console.file.getvalue().splitlines()
+    assert line.split() == ["stage", "2", "of", "3", "━" * 7 + "╸", "2", "of", "8", "tasks"]
+    assert line.index("2 of 8") == line.index("━") + 31
+
+
+def test_a_line_for_the_user_is_not_cut_and_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"Spark's pages: http://[::1]:4040/{'x' * 200}"
+    tell(line)
+    assert capsys.readouterr() == ("", f"{line}\n")
 
 
 @pytest.mark.parametrize(

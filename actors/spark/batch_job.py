@@ -25,7 +25,7 @@ from penstock.actors.spark.translate import translated
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, new_job_id, transition
+from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, StageProgress, new_job_id, transition
 from penstock.engine.metrics import JobMetrics, report
 
 _CANCEL_SECONDS: Final = 20.0
@@ -115,8 +115,8 @@ class SparkJob(JobHandle):
         counted = self._counters.value
         return report(counted.get((one.task, one.subtask), one) for one in self._uncounted)
 
-    def progress(self) -> str:
-        return "" if self._status.ended else stage_progress(self._session.sparkContext, self.job_id)
+    def progress(self) -> Sequence[StageProgress]:
+        return () if self._status.ended else stage_progress(self._session.sparkContext, self.job_id)
 
     def cancel(self) -> None:
         with self._lock:

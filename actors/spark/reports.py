@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyspark import AccumulatorParam, SparkContext
 from pyspark.status import SparkStageInfo
 
 from penstock.actors.spark.stage import Counters
+from penstock.engine.job import StageProgress
 
 
 class CountersParam(AccumulatorParam[Counters]):
@@ -21,8 +22,8 @@ class CountersParam(AccumulatorParam[Counters]):
         return value1
 
 
-def stage_progress(context: SparkContext, job_group: str) -> str:
-    """How far Spark has come with the jobs of a group; empty before it has begun.
+def stage_progress(context: SparkContext, job_group: str) -> Sequence[StageProgress]:
+    """How far the stages of a group of Spark's jobs have come, in order; none before it has begun.
 
     Args:
         context: Spark's.
@@ -30,24 +31,15 @@ def stage_progress(context: SparkContext, job_group: str) -> str:
     """
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(job_group)]
-    numbers = [stage for job in jobs if job is not None for stage in job.stageIds]
-    return progress_text(len(numbers), [stage for number in numbers if (stage := tracker.getStageInfo(number))])
+    numbers = sorted({stage for job in jobs if job is not None for stage in job.stageIds})
+    return progress_of(info for number in numbers if (info := tracker.getStageInfo(number)))
 
 
-def progress_text(stages: int, known: Iterable[SparkStageInfo]) -> str:
-    """The progress in words.
-
-    Args:
-        stages: how many there are.
-        known: those that Spark tells something of.
+def progress_of(stages: Iterable[SparkStageInfo]) -> Sequence[StageProgress]:
+    """What Spark tells of stages, as ours.
 
     Example:
-        >>> progress_text(3, [SparkStageInfo(1, 0, "first", 4, 0, 4, 0), SparkStageInfo(2, 0, "second", 8, 2, 3, 0)])
-        'stage 2 of 3, 7 of 12 tasks'
+        >>> progress_of([SparkStageInfo(2, 0, "second", 8, 2, 3, 0)])
+        [StageProgress(tasks=8, done=3, active=2)]
     """
-    if not stages:
-        return ""
-    begun = list(known)
-    ended = sum(stage.numCompletedTasks == stage.numTasks for stage in begun)
-    tasks, done = sum(stage.numTasks for stage in begun), sum(stage.numCompletedTasks for stage in begun)
-    return f"stage {min(ended + 1, stages)} of {stages}, {done} of {tasks} tasks"
+    return [StageProgress(one.numTasks, one.numCompletedTasks, one.numActiveTasks) for one in stages]

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -87,13 +87,16 @@ def check_installed() -> None:
     check_java()
 
 
-def spark_session(options: SparkOptions, address: str | None, patience: float) -> SparkSession:
+def spark_session(
+    options: SparkOptions, address: str | None, patience: float, tell: Callable[[str], None]
+) -> SparkSession:
     """The session of this process; started unless it runs.
 
     Args:
         options: its executors.
         address: of the Ray cluster, as for `connect`.
         patience: how long (seconds) to wait for the first executor.
+        tell: gets a line for the user when Spark is started: where its pages are.
 
     Raises:
         ConfigurationError: something is missing here, or a session runs with other options.
@@ -115,7 +118,10 @@ def spark_session(options: SparkOptions, address: str | None, patience: float) -
         _check_room(options, nodes)
         session = _started(options, patience)
         _HOLDER.running = _Running(session, options, _cluster())
-        _LOG.info("Spark runs with %s; its pages: %s", options, session.sparkContext.uiWebUrl)
+        pages = session.sparkContext.uiWebUrl
+        _LOG.info("Spark runs with %s; its pages: %s", options, pages)
+        if pages is not None:
+            tell(f"Spark's pages: {pages}")
         return session
 
 

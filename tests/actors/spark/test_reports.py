@@ -1,21 +1,17 @@
-"""How far Spark has come, in words, and counters that count each subtask once."""
+"""How far Spark has come, and counters that count each subtask once."""
 
 from __future__ import annotations
 
 from pyspark.status import SparkStageInfo
 
-from penstock.actors.spark.reports import CountersParam, progress_text
+from penstock.actors.spark.reports import CountersParam, progress_of
+from penstock.engine.job import StageProgress
 from penstock.engine.metrics import SubtaskMetrics
 
 
-def stage(number: int, tasks: int, done: int) -> SparkStageInfo:
-    return SparkStageInfo(number, 0, "stage", tasks, 0, done, 0)
-
-
-def test_progress_counts_stages_and_tasks() -> None:
-    assert progress_text(0, []) == ""
-    assert progress_text(3, [stage(1, 4, 4), stage(2, 8, 3)]) == "stage 2 of 3, 7 of 12 tasks"
-    assert progress_text(1, [stage(1, 4, 4)]) == "stage 1 of 1, 4 of 4 tasks"
+def test_progress_is_that_of_the_tasks_of_each_stage() -> None:
+    done, begun = SparkStageInfo(1, 0, "stage", 4, 0, 4, 0), SparkStageInfo(2, 0, "stage", 8, 2, 3, 1)
+    assert progress_of([done, begun]) == [StageProgress(4, 4, 0), StageProgress(8, 3, 2)]
 
 
 def test_a_subtask_that_ran_twice_counts_once() -> None:
