@@ -1,6 +1,7 @@
 """The live view of a running job in a terminal: one row an operator, redrawn while `execute` waits.
 
-Below it stand the stages of a batch job that are at work. Reads the job's metrics about twice a second and computes rates between readings; the job pays for it by a few calls.
+Reads the job's metrics about twice a second and computes rates between readings; the job pays for it by a few calls.
+Below the operators stand the stages of a batch job that are at work.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment, WatermarkStrategy, col, count, session, sliding, tumbling
+from penstock.batch import Mode
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 HISTORIES = ["commits-a", "commits-b"]
@@ -39,7 +40,7 @@ def test_windows_of_a_history_on_ray(history: str, parallelism: int) -> None:
     check(history, StreamEnvironment(parallelism, "ray"))
 
 
-def check(history: str, env: StreamEnvironment) -> None:
+def check(history: str, env: StreamEnvironment, mode: Mode = "streaming") -> None:
     """Run the three windowed counts as one job, and compare each with its digest."""
     golden = json.loads((DATA / "golden.json").read_text())[history]
     changes = (
@@ -51,7 +52,7 @@ def check(history: str, env: StreamEnvironment) -> None:
     sessions = changes.key_by("author").window(session("30m")).aggregate(n=count()).collect()
     sliding_days = changes.key_by("op").window(sliding("24h", "6h")).aggregate(n=count()).collect()
 
-    metrics = env.execute(history).metrics()
+    metrics = env.execute(history, mode=mode).metrics()
 
     computed = {
         "tumbling_1d_count_by_ext": digest(days.to_arrow(), ["ext", "window_start", "n"]),

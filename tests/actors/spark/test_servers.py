@@ -1,0 +1,92 @@
+"""Batch jobs that read from servers and write to servers: each row once, and none before the job has ended."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import psycopg
+import pytest
+
+import penstock as ps
+from penstock.connectors.kafka import KafkaSink, KafkaSource
+from penstock.connectors.postgres import PostgresLookup, PostgresSink, PostgresSource
+from penstock.connectors.records import JsonFormat
+from penstock.engine.errors import JobFailedError
+from penstock.testing.services import Kafka, Postgres
+from tests.actors.spark.conftest import Environment, on_spark
+from tests.connectors.kafka.topics import produce
+from tests.connectors.kafka.written import open_transactions, records
+from tests.connectors.postgres.tables import Database
+
+# pytest.mark.ray: of the files that one process runs.
+pytestmark = on_spark
+ROWS, KEYS, HOUR = 600, 7, 3_600_000
+READ = JsonFormat({"k": "string", "at": "int64"})
+WRITTEN = JsonFormat({"k": "string", "n": "int64"})
+
+
+def topic_of(kafka: Kafka, partitions: int) -> str:
+    topic = f"batch-{uuid.uuid4().hex[:10]}"
+    kafka.create_topic(topic, partitions=partitions, settings={"retention.ms": "-1"})
+    return topic
+
+
+def counted(env: ps.StreamEnvironment, source: KafkaSource) -> ps.DataStream:
+    """Rows of each key and hour. No partition is in the order of time."""
+    rows = env.from_source(source).assign_timestamps("at", ps.WatermarkStrategy.for_monotonous_timestamps())
+    return rows.key_by("k").window(ps.tumbling("1h")).aggregate(n=ps.count()).select("k", "n")
+
+
+def fail_at_the_last(row: dict[str, Any]) -> dict[str, Any]:
+    if row["k"] == f"key-{KEYS - 1}":
+        raise ValueError("the last key")
+    return row
+
+
+def test_from_kafka_to_kafka(spark: Environment, kafka: Kafka) -> None:
+    servers, incoming, outgoing = kafka.bootstrap_servers, topic_of(kafka, 3), topic_of(kafka, 2)
+    for partition in range(3):
+        rows = [{"k": f"key-{n % KEYS}", "at": n * 7919 % 3 * HOUR} for n in range(partition, ROWS, 3)]
+        produce(servers, incoming, [json.dumps(row).encode() for row in rows], partition)
+    source = KafkaSource(servers, incoming, format=READ, until="latest")
+
+    def run(check: Any) -> None:
+        env = spark()
+        checked = counted(env, source).map(check, returns=WRITTEN.schema)
+        checked.sink_to(KafkaSink(servers, outgoing, format=WRITTEN, key="k"))
+        env.execute("from Kafka to Kafka", mode="batch")
+
+    with pytest.raises(JobFailedError, match="the last key"):
+        run(fail_at_the_last)
+    assert records(servers, outgoing) == []
+    run(lambda row: row)
+    expected: dict[tuple[int, int], int] = {}
+    for n in range(ROWS):
+        window = (n % KEYS, n * 7919 % 3)
+        expected[window] = expected.get(window, 0) + 1
+    found = [json.loads(record.value) for record in records(servers, outgoing)]
+    assert sorted((row["k"], row["n"]) for row in found) == sorted((f"key-{k}", n) for (k, _), n in expected.items())
+    assert open_transactions(servers, outgoing) == 0
+
+
+def test_from_table_to_table_with_a_lookup(spark: Environment, postgres: Postgres) -> None:
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        database = Database(postgres, connection)
+        users = database.create("id bigint primary key, name text")
+        orders = database.create("id bigint primary key, customer bigint, amount numeric(8,2)")
+        totals = database.create("name text primary key, total numeric(12,2)")
+        database.run(f"INSERT INTO {users} SELECT n, 'user ' || n FROM generate_series(0, 3) AS n")
+        database.run(f"INSERT INTO {orders} SELECT n, n % 5, n / 4.0 FROM generate_series(1, 200) AS n")
+        env = spark()
+        rows = env.from_source(PostgresSource(database.dsn, orders, column="id", ranges=[50, 150]))
+        named = rows.lookup_join(PostgresLookup(database.dsn, users, keys="id"), on={"customer": "id"})
+        sums = named.key_by("name").aggregate(total=ps.sum("amount"))
+        sums.sink_to(PostgresSink(database.dsn, totals, markers=database.new_name("m")))
+        env.execute("from table to table", mode="batch")
+        expected = database.ask(
+            f"SELECT name, sum(amount) FROM {orders} JOIN {users} u ON u.id = customer GROUP BY name ORDER BY name"
+        )
+        assert len(expected) == 4
+        assert database.ask(f"SELECT name, total FROM {totals} ORDER BY name") == expected
