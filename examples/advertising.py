@@ -7,6 +7,7 @@ S. Chintapalli et al., Benchmarking Streaming Computation Engines (2016).
 
     python examples/advertising.py
     python examples/advertising.py --source kafka --events 1000000
+    python examples/advertising.py --mode batch
 """
 
 from __future__ import annotations
@@ -99,11 +100,14 @@ def show(views: pa.Table) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The Yahoo streaming benchmark's job.")
     parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="where to run (default: ray)")
+    parser.add_argument("--mode", choices=("streaming", "batch"), default="streaming", help="(default: streaming)")
     parser.add_argument("--source", choices=("generator", "kafka"), default="generator", help="(default: generator)")
     parser.add_argument("--events", type=int, default=2_000_000, metavar="N", help="how many (default: 2,000,000)")
     parser.add_argument("--parallelism", type=int, default=2, metavar="N", help="subtasks (default: 2)")
     add_option(parser, EVENTS)
     options = parser.parse_args()
+    if options.runtime == "local" and options.mode == "batch":
+        parser.error("--mode batch runs Spark on Ray; leave out --runtime local")
 
     env = ps.StreamEnvironment(runtime=options.runtime, parallelism=options.parallelism)
     with ExitStack() as running:
@@ -114,7 +118,7 @@ def main() -> None:
             source = KafkaSource(servers, EVENTS, format=EVENT, until="latest")
         views = build(env, source).collect()
         started = time.perf_counter()
-        job = env.execute("advertising")
+        job = env.execute("advertising", mode=options.mode)
         seconds = time.perf_counter() - started
     table = views.to_arrow()
     show(table)

@@ -5,6 +5,7 @@ under the time at which they were *scheduled*. So a flight five hours late comes
 window has to wait for it: the watermark says how long. Run it with `make demo`, or by hand:
 
     python examples/flight_delays.py --runtime local --limit 20000
+    python examples/flight_delays.py --mode batch
 
 With `--chaos` (`make demo-chaos`) it runs twice: undisturbed, and again while processes of the job are killed.
 """
@@ -210,14 +211,19 @@ def positive(text: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Departure delays from New York in 2013: the worst hours and days.")
     parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="where to run (default: ray)")
+    parser.add_argument("--mode", choices=("streaming", "batch"), default="streaming", help="(default: streaming)")
     parser.add_argument("--parallelism", type=positive, default=2, metavar="N", help="subtasks (default: 2)")
     parser.add_argument("--limit", type=positive, metavar="N", help="take only the year's first N departures")
     parser.add_argument("--json", action="store_true", help="JSON instead of tables; the summary goes to stderr")
     parser.add_argument("--chaos", action="store_true", help="run twice, the second time while processes are killed")
     options = parser.parse_args()
+    if options.runtime == "local" and options.mode == "batch":
+        parser.error("--mode batch runs Spark on Ray; leave out --runtime local")
     if options.chaos:
-        if options.runtime != "ray":
-            parser.error("--chaos kills processes of a job on Ray; leave out --runtime local")
+        if options.runtime != "ray" or options.mode != "streaming":
+            parser.error(
+                "--chaos kills processes of a streaming job on Ray; leave out --runtime local and --mode batch"
+            )
         sys.exit(run_chaos(load_departures().head(options.limit or sys.maxsize), options.parallelism))
 
     env = ps.StreamEnvironment(parallelism=options.parallelism, runtime=options.runtime)
@@ -225,7 +231,7 @@ def main() -> None:
         path = replay_file(load_departures().head(options.limit or sys.maxsize), Path(folder))
         hourly, daily = (stream.collect() for stream in build(env, path))
         started = time.perf_counter()
-        job = env.execute("flight delays")
+        job = env.execute("flight delays", mode=options.mode)
         seconds = time.perf_counter() - started
 
     metrics = job.metrics()
