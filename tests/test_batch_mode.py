@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import penstock as ps
 from penstock import DataGenSource, Sequence, SparkOptions, StreamEnvironment
-from penstock.actors.spark.session import _check_room
+from penstock.actors.spark import session
 from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
 
 
@@ -120,7 +122,17 @@ def test_an_executor_that_no_node_has_room_for(options: SparkOptions, reason: st
         {"Alive": False, "Resources": {"CPU": 64.0, "memory": 64.0 * 2**30}},
     ]
     with pytest.raises(ClusterError, match=reason):
-        _check_room(options, nodes)
+        session._check_room(options, nodes)
+
+
+def test_where_the_pages_of_spark_are_is_told_when_it_starts_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(uiWebUrl="http://here:4040", _jsc=object())
+    monkeypatch.setattr(session, "_HOLDER", session._Holder())
+    monkeypatch.setattr(session, "_started", lambda *arguments: SimpleNamespace(sparkContext=context))
+    told: list[str] = []
+    for _ in range(2):
+        session.spark_session(SparkOptions(), None, 0.0, told.append)
+    assert told == ["Spark's pages: http://here:4040"]
 
 
 def test_keys_set_the_options_of_spark() -> None:

@@ -110,13 +110,7 @@ def spark_session(
         if running is not None:
             _check_same(running.options, options)
             return running.session
-        check_installed()
-        _check_no_other()
-        # A cluster of this process has room for streaming jobs beside the executors, idle as these are between jobs.
-        connect(address, (os.cpu_count() or 1) + options.executors * options.cores)
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        _check_room(options, nodes)
-        session = _started(options, patience)
+        session = _started(options, address, patience)
         _HOLDER.running = _Running(session, options, _cluster())
         pages = session.sparkContext.uiWebUrl
         _LOG.info("Spark runs with %s; its pages: %s", options, pages)
@@ -191,7 +185,20 @@ def _check_room(options: SparkOptions, nodes: list[dict[str, Any]]) -> None:
         )
 
 
-def _started(options: SparkOptions, patience: float) -> SparkSession:
+def _started(options: SparkOptions, address: str | None, patience: float) -> SparkSession:
+    check_installed()
+    _check_no_other()
+    # A cluster of this process has room for streaming jobs beside the executors, idle as these are between jobs.
+    connect(address, (os.cpu_count() or 1) + options.executors * options.cores)
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    _check_room(options, nodes)
+    session = _init_spark(options)
+    session.sparkContext.setLogLevel(_SETTINGS["spark.log.level"])
+    _await_executor(session, options, patience)
+    return session
+
+
+def _init_spark(options: SparkOptions) -> SparkSession:
     import raydp
 
     # Spark starts the interpreter of this name on every node.
@@ -208,8 +215,6 @@ def _started(options: SparkOptions, patience: float) -> SparkSession:
     except Exception as error:
         _stop()
         raise ClusterError(f"Spark could not be started in the Ray cluster: {type(error).__name__}: {error}") from error
-    session.sparkContext.setLogLevel(_SETTINGS["spark.log.level"])
-    _await_executor(session, options, patience)
     return session
 
 
