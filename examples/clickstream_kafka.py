@@ -93,9 +93,12 @@ def show(visits: pa.Table) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Clicks to visits through Kafka, exactly once.")
     parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="where to run (default: ray)")
+    parser.add_argument("--mode", choices=("streaming", "batch"), default="streaming", help="(default: streaming)")
     parser.add_argument("--clicks", type=int, default=200_000, metavar="N", help="how many (default: 200,000)")
     add_option(parser, f"{CLICKS} and {VISITS}")
     options = parser.parse_args()
+    if options.runtime == "local" and options.mode == "batch":
+        parser.error("--mode batch runs Spark on Ray; leave out --runtime local")
 
     rows = clicks(options.clicks)
     with (
@@ -109,7 +112,7 @@ def main() -> None:
         )
         build(env, servers)
         started = time.perf_counter()
-        job = env.execute("visits")
+        job = env.execute("visits", mode=options.mode)
         seconds = time.perf_counter() - started
         visits = committed(local, servers)
     show(visits)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -63,6 +64,27 @@ def test_advertising(spark: Environment, load: Callable[[str], ModuleType]) -> N
     example = load("advertising")
     source = example.events(60_000)
     assert_equal_rows(spark, lambda env: [example.build(env, source)], [["campaign", "window_start"]])
+
+
+def test_clickstream(
+    spark: Environment, load: Callable[[str], ModuleType], kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, servers = load("clickstream_kafka"), kafka.bootstrap_servers
+    monkeypatch.setattr(example, "CLICKS", "clicks-in-both-modes")
+    kafka.create_topic("clicks-in-both-modes", partitions=4)
+    example.produce(ps.StreamEnvironment(parallelism=1, runtime="local"), servers, example.clicks(5_000))
+
+    def visits(env: ps.StreamEnvironment, mode: Mode) -> list[dict[str, Any]]:
+        monkeypatch.setattr(example, "VISITS", f"visits-{mode}")
+        kafka.create_topic(f"visits-{mode}", partitions=4)
+        example.build(env, servers)
+        env.execute("visits", mode=mode)
+        found: list[dict[str, Any]] = example.committed(ps.StreamEnvironment(runtime="local"), servers).to_pylist()
+        return sorted(found, key=lambda row: (row["user"], row["began"]))
+
+    expected = visits(ps.StreamEnvironment(parallelism=2, runtime="local"), "streaming")
+    assert sum(row["pages"] for row in expected) == 5_000
+    assert visits(spark(), "batch") == expected
 
 
 @pytest.mark.parametrize("model", ["1", "2"])
