@@ -13,7 +13,7 @@ from penstock.engine.job import JobHandle, ResultConsumer
 from penstock.job_folders import Start
 
 Mode = Literal["streaming", "batch", "automatic"]
-"""How a job runs: as it comes, each stage when the one before has ended, or in batch if all its sources end."""
+"""How a job runs: as it comes, each stage when the one before has ended, or in batch where it can."""
 _MODES: Final = get_args(Mode)
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def check_mode(mode: Mode) -> Mode:
 
 
 def runs_in_batch(mode: Mode, graph: PhysicalGraph, runtime: str) -> bool:
-    """Whether the job runs in batch mode. Automatically it does where all its sources end, but for local jobs.
+    """Whether the job runs in batch mode. Automatically it does wherever it can, but for local jobs.
 
     Args:
         mode: what the user asked for.
@@ -41,16 +41,17 @@ def runs_in_batch(mode: Mode, graph: PhysicalGraph, runtime: str) -> bool:
         ConfigurationError: a local job cannot.
         GraphError: a source has no end, or an operator cannot run so.
     """
-    bounded = all(task.source is None or task.source.source.bounded for task in graph.tasks)
-    if mode == "streaming" or (mode == "automatic" and (runtime == "local" or not bounded)):
+    from penstock.actors.spark.checks import check_translatable, untranslatable
+
+    if mode == "streaming":
         return False
+    if mode == "automatic":
+        return runtime != "local" and not untranslatable(graph)
     if runtime == "local":
         raise ConfigurationError(
             "batch mode runs Spark on Ray, and this environment is local: leave out runtime='local', or mode='batch' "
             "(a bounded program gives the same rows in streaming mode)"
         )
-    from penstock.actors.spark.checks import check_translatable
-
     check_translatable(graph)
     return True
 

@@ -73,7 +73,16 @@ def test_a_loop_is_named() -> None:
     env = StreamEnvironment()
     stream = env.from_collection([{"n": 1}])
     stream.iterate(lambda loop: (loop.filter(ps.col("n") > 1), loop)).name("round").collect()
+    assert "== Spark ==" not in env.explain(mode="automatic")
     with pytest.raises(GraphError, match="is the head of a loop"):
+        env.execute(mode="batch")
+
+
+def test_resources_of_an_operator_are_refused_by_name() -> None:
+    env = StreamEnvironment()
+    stream = env.from_collection([{"n": 1}])
+    stream.map_batches(lambda batch: batch, returns={"n": "int64"}, num_cpus=1).name("model").collect()
+    with pytest.raises(GraphError, match=r"task '.*model.*' has CPUs or GPUs of its own"):
         env.execute(mode="batch")
 
 
@@ -126,7 +135,8 @@ def test_an_executor_that_no_node_has_room_for(options: SparkOptions, reason: st
 
 
 def test_where_the_pages_of_spark_are_is_told_when_it_starts_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = SimpleNamespace(uiWebUrl="http://here:4040", _jsc=object())
+    alive = SimpleNamespace(isStopped=lambda: False)
+    context = SimpleNamespace(uiWebUrl="http://here:4040", _jsc=SimpleNamespace(sc=lambda: alive))
     monkeypatch.setattr(session, "_HOLDER", session._Holder())
     monkeypatch.setattr(session, "_started", lambda *arguments: SimpleNamespace(sparkContext=context))
     told: list[str] = []

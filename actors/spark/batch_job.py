@@ -6,6 +6,7 @@ for the client come when the job has finished, and never of one that failed.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import defaultdict
@@ -59,11 +60,12 @@ class SparkJob(JobHandle):
 
     def _run(self) -> None:
         kept: Sequence[DataFrame] = ()
+        secret = secrets.token_hex(16)
         try:
             self._become(JobStatus.DEPLOYING)
             graph = self._terminals.graph
             self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
-            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters))
+            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters, secret))
             kept = plan.kept
             self._become(JobStatus.RUNNING)
             for frame in plan.kept:
@@ -78,7 +80,7 @@ class SparkJob(JobHandle):
         except Exception as error:
             with self._lock:
                 if not self._status.ended:
-                    self._failure = job_error(error)
+                    self._failure = job_error(error, secret)
                     self._status = transition(self._status, JobStatus.FAILED)
         finally:
             _release(kept)

@@ -17,6 +17,12 @@ def check_translatable(graph: PhysicalGraph) -> None:
     Raises:
         GraphError: an input without end, or an operator that batch mode does not have; names all of them.
     """
+    if problems := untranslatable(graph):
+        raise GraphError(f"job {graph.name!r} cannot run in batch mode: {'; '.join(problems)}")
+
+
+def untranslatable(graph: PhysicalGraph) -> list[str]:
+    """What keeps the job from running in batch mode, each with a remedy."""
     endless = [task.source.name for task in graph.tasks if task.source is not None and not task.source.source.bounded]
     loops = [
         operator.name
@@ -24,7 +30,8 @@ def check_translatable(graph: PhysicalGraph) -> None:
         for operator in task.operators
         if isinstance(operator.factory, IterationHeadFactory)
     ]
-    problems = [
+    reserving = [task.name for task in graph.tasks if task.resources is not None]
+    return [
         *(
             f"source {name!r} has no end: give it one (until, rows, no monitor), or run in streaming mode"
             for name in endless
@@ -33,9 +40,12 @@ def check_translatable(graph: PhysicalGraph) -> None:
             f"operator {name!r} is the head of a loop, which Spark has not: unroll it, or run in streaming mode"
             for name in loops
         ),
+        *(
+            f"task {name!r} has CPUs or GPUs of its own (num_cpus, num_gpus), which Spark does not reserve: leave them "
+            "out, or run in streaming mode"
+            for name in reserving
+        ),
     ]
-    if problems:
-        raise GraphError(f"job {graph.name!r} cannot run in batch mode: {'; '.join(problems)}")
 
 
 def explain_stages(graph: PhysicalGraph) -> str:

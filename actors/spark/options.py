@@ -44,7 +44,8 @@ class SparkOptions:
     executors: int = 1
     cores: int = 2
     memory: str = "1g"
-    configuration: Mapping[str, str] = field(default_factory=dict)
+    configuration: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Not shown: there may be secrets in it."""
 
     def __post_init__(self) -> None:
         problems = [

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.actors.spark.parcels import FIRST_TURN, Parcel, pack
+from penstock.actors.spark.parcels import FIRST_TURN, Parcel, Phase, pack
 from penstock.actors.spark.time_order import sorted_by_time
 from penstock.engine.elements import Batch, concat_batches
 from penstock.engine.task.outputs import Message
@@ -28,6 +28,7 @@ class _Lane:
 
     edge: int
     route: int
+    phase: Phase
     is_timed: bool
     batches: list[Batch] = field(default_factory=list)
     size: int = 0
@@ -50,14 +51,14 @@ class Outbox:
         self._held = 0
         self._ready: deque[Parcel] = deque()
 
-    def lane(self, edge: int, route: int, is_timed: bool) -> LaneEnd:
+    def lane(self, edge: int, route: int, phase: Phase = Phase.ROWS, is_timed: bool = True) -> LaneEnd:
         """The sending end of a channel.
 
         Args:
-            edge, route: as in `Parcel`.
+            edge, route, phase: as in `Parcel`.
             is_timed: whether its rows are to be read in the order of their timestamps, where they have some.
         """
-        lane = _Lane(edge, route, is_timed)
+        lane = _Lane(edge, route, phase, is_timed)
         self._lanes.append(lane)
         return LaneEnd(self, lane)
 
@@ -96,7 +97,7 @@ class Outbox:
         for begin in range(0, whole.num_rows, rows):
             part = whole.slice(begin, rows)
             turn = _turn(part) if lane.is_timed else FIRST_TURN
-            self._ready.append(Parcel(lane.edge, lane.route, turn, self._sender, lane.sent, pack(part)))
+            self._ready.append(Parcel(lane.edge, lane.route, lane.phase, turn, self._sender, lane.sent, pack(part)))
             lane.sent += 1
 
 

@@ -6,6 +6,7 @@ do columns that nobody knew before the job ran. `stage.py` makes and reads them,
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -20,19 +21,32 @@ _KINDS: Final = "__kinds"
 _BESIDE: Final = b"penstock.beside"
 """Of the metadata of a packed batch: which columns were not the user's, as those may have any names."""
 FIRST_TURN: Final = MIN_TIMESTAMP
-"""The turn of rows that are not sorted by time: those without timestamps, and those that go to all subtasks."""
+"""The turn of rows without timestamps."""
+
+
+class Phase(enum.IntEnum):
+    """What a subtask reads one after the other, whatever the times of the rows."""
+
+    CALL = 0
+    """The parcel without rows that tells which subtask it is."""
+    BROADCAST = 1
+    """Rows that go to all subtasks: what they say is known before the first of the others."""
+    ROWS = 2
+    """All others."""
+
 
 CALL: Final = -1
 """The edge of the parcel without rows that comes first in each partition: its sender is the subtask to be run there."""
 EDGE: Final = "edge"
 ROUTE: Final = "route"
-ORDER: Final = ("turn", "edge", "sender", "sequence")
+ORDER: Final = ("phase", "turn", "edge", "sender", "sequence")
 """The columns that put the parcels of a partition in order, the same one in every attempt."""
-SPARK_SCHEMA: Final = "edge int, route int, turn bigint, sender int, sequence bigint, rows binary"
+SPARK_SCHEMA: Final = "edge int, route int, phase int, turn bigint, sender int, sequence bigint, rows binary"
 ARROW_SCHEMA: Final = pa.schema(
     [
         ("edge", pa.int32()),
         ("route", pa.int32()),
+        ("phase", pa.int32()),
         ("turn", pa.int64()),
         ("sender", pa.int32()),
         ("sequence", pa.int64()),
@@ -48,7 +62,8 @@ class Parcel:
     Args:
         edge: number of the exchange that they take (see `edges.py`).
         route: what Spark hashes to the partition of the receiving subtask.
-        turn: when they are to be read: the time of the first one (int64 ms), or `FIRST_TURN`.
+        phase: when they are to be read.
+        turn: and when within that: the time of the first one (int64 ms), or `FIRST_TURN`.
         sender: the sending subtask.
         sequence: number of the parcel among those of its sender, edge and route.
         rows: the batch, as `pack` makes it.
@@ -56,6 +71,7 @@ class Parcel:
 
     edge: int
     route: int
+    phase: Phase
     turn: int
     sender: int
     sequence: int
@@ -96,6 +112,7 @@ def to_arrow(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
         values: list[Any] = [
             parcel.edge,
             parcel.route,
+            parcel.phase,
             parcel.turn,
             parcel.sender,
             parcel.sequence,
@@ -110,11 +127,12 @@ class Arrival:
     """A parcel at its receiver, opened.
 
     Args:
-        edge, turn, sender, sequence: as in `Parcel`.
+        edge, phase, turn, sender, sequence: as in `Parcel`.
         batch: its rows.
     """
 
     edge: int
+    phase: int
     turn: int
     sender: int
     sequence: int
@@ -139,6 +157,6 @@ def called(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[Arrival]]:
 
 def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[Arrival]:
     for batch in batches:
-        places = (batch.column(name).to_pylist() for name in ("edge", "turn", "sender", "sequence"))
-        for edge, turn, sender, sequence, rows in zip(*places, batch.column("rows"), strict=True):
-            yield Arrival(edge, turn, sender, sequence, unpack(rows.as_buffer()))
+        places = (batch.column(name).to_pylist() for name in ("edge", "phase", "turn", "sender", "sequence"))
+        for edge, phase, turn, sender, sequence, rows in zip(*places, batch.column("rows"), strict=True):
+            yield Arrival(edge, phase, turn, sender, sequence, unpack(rows.as_buffer()))

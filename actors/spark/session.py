@@ -10,10 +10,11 @@ import contextlib
 import importlib.util
 import logging
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -145,15 +146,25 @@ def _cluster() -> str:
 
 def _is_alive(running: _Running) -> bool:
     """Whether its Ray cluster is there, and nobody has stopped the session behind our back."""
-    stopped = getattr(running.session.sparkContext, "_jsc", None) is None
-    return running.cluster == _cluster() and not stopped
+    context: Any = getattr(running.session.sparkContext, "_jsc", None)
+    try:
+        return running.cluster == _cluster() and context is not None and not context.sc().isStopped()
+    except Exception:
+        # Its JVM has died.
+        return False
 
 
 def _check_same(running: SparkOptions, wanted: SparkOptions) -> None:
     if running != wanted:
+        keys = sorted(
+            key
+            for key in {*running.configuration, *wanted.configuration}
+            if running.configuration.get(key) != wanted.configuration.get(key)
+        )
+        others = f" (and another configuration: {', '.join(keys)})" if keys else ""
         raise ConfigurationError(
-            f"Spark runs in this process with {running}, and the job wants {wanted}; give the environment the same "
-            "options, or call penstock.stop_spark() first"
+            f"Spark runs in this process with {running}, and the job wants {wanted}{others}; give the environment the "
+            "same options, or call penstock.stop_spark() first"
         )
 
 
@@ -193,8 +204,13 @@ def _started(options: SparkOptions, address: str | None, patience: float) -> Spa
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     _check_room(options, nodes)
     session = _init_spark(options)
-    session.sparkContext.setLogLevel(_SETTINGS["spark.log.level"])
-    _await_executor(session, options, patience)
+    try:
+        session.sparkContext.setLogLevel(options.configuration.get("spark.log.level", _SETTINGS["spark.log.level"]))
+        _await_executor(session, options, patience)
+    except BaseException:
+        # Also on Ctrl-C, which is likely while executors are waited for.
+        _stop()
+        raise
     return session
 
 
@@ -204,18 +220,34 @@ def _init_spark(options: SparkOptions) -> SparkSession:
     # Spark starts the interpreter of this name on every node.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     try:
-        session: SparkSession = raydp.init_spark(
-            "penstock",
-            options.executors,
-            options.cores,
-            f"{options.memory_bytes // 2**20}m",
-            fault_tolerant_mode=False,
-            configs=dict(spark_settings(options.configuration, sys.path)),
-        )
-    except Exception as error:
+        with _own_interrupts():
+            session: SparkSession = raydp.init_spark(
+                "penstock",
+                options.executors,
+                options.cores,
+                f"{options.memory_bytes // 2**20}m",
+                fault_tolerant_mode=False,
+                configs=dict(spark_settings(options.configuration, sys.path)),
+            )
+    except BaseException as error:
         _stop()
+        if not isinstance(error, Exception):
+            raise
         raise ClusterError(f"Spark could not be started in the Ray cluster: {type(error).__name__}: {error}") from error
     return session
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the process's way with Ctrl-C: Spark would replace it by one that outlives Spark, and then fails."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def spark_settings(configuration: Mapping[str, str], path: list[str]) -> Mapping[str, str]:
@@ -239,7 +271,6 @@ def _await_executor(session: SparkSession, options: SparkOptions, patience: floa
     # The driver counts as one.
     while context.sc().getExecutorMemoryStatus().size() < 2:
         if time.monotonic() > deadline:
-            _stop()
             raise ClusterError(
                 f"no executor of {options.cores} CPUs and {options.memory} has started on the Ray cluster within "
                 f"{patience:g} s: other jobs hold what it needs; end one, lower the SparkOptions, or raise slot_timeout"

@@ -6,6 +6,7 @@ then the end of time and of the input, and gives what it emits as parcels for th
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.failures import stage_error
 from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.outbox import Outbox
-from penstock.actors.spark.parcels import FIRST_TURN, Arrival, Parcel, called, to_arrow
+from penstock.actors.spark.parcels import Arrival, Parcel, Phase, called, to_arrow
 from penstock.actors.spark.time_order import TimeMerger
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
@@ -46,6 +47,7 @@ class Stage:
         inputs: of each exchange that comes in, the channel that its rows take.
         input_indexes: which input of the head operator each channel feeds.
         counters: takes the counters of each subtask that has ended.
+        secret: of the job; marks its errors.
     """
 
     graph: PhysicalGraph
@@ -54,6 +56,7 @@ class Stage:
     inputs: Mapping[int, int]
     input_indexes: Sequence[int]
     counters: Accumulator[Counters]
+    secret: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of the partition that Spark calls this for."""
@@ -61,7 +64,7 @@ class Stage:
         try:
             yield from to_arrow(self.run(subtask, parcels))
         except Exception as error:
-            raise stage_error(error, self.graph.task(self.task).name, subtask) from None
+            raise stage_error(error, self.graph.task(self.task).name, subtask, self.secret) from None
 
     def run(self, subtask: int, parcels: Iterable[Arrival]) -> Iterator[Parcel]:
         """Run one subtask to its end.
@@ -92,7 +95,8 @@ class Stage:
                 return outbox.lane(edge, 0, is_timed=False)
             target = self.graph.output_targets(plan, output, subtask)[index]
             route = routes(self.graph.task(exchange.downstream).parallelism)[target]
-            return outbox.lane(edge, route, is_timed=not isinstance(exchange.partitioner, Broadcast))
+            is_broadcast = isinstance(exchange.partitioner, Broadcast)
+            return outbox.lane(edge, route, Phase.BROADCAST if is_broadcast else Phase.ROWS)
 
         return open_channel
 
@@ -108,25 +112,26 @@ class Stage:
         yield from _step_to_the_end(task)
 
     def _in_order(self, parcels: Iterable[Arrival]) -> Iterator[tuple[int, Batch]]:
-        """Channel and rows of what came: first what has no time, then by time over all channels."""
-        merger = TimeMerger(len(self.input_indexes))
-        for parcel in parcels:
-            channel = self.inputs[parcel.edge]
-            if parcel.turn == FIRST_TURN:
-                yield channel, parcel.batch
-            else:
-                yield from merger.add(channel, parcel)
-        yield from merger.finish()
+        """Channel and rows of what came, phase by phase: first what has no time, then by time over all channels."""
+        for _, phase in itertools.groupby(parcels, key=lambda parcel: parcel.phase):
+            merger = TimeMerger(len(self.input_indexes))
+            for parcel in phase:
+                channel = self.inputs[parcel.edge]
+                if parcel.batch.timestamps is None:
+                    yield channel, parcel.batch
+                else:
+                    yield from merger.add(channel, parcel)
+            yield from merger.finish()
 
 
-def stage_of(graph: PhysicalGraph, task: TaskPlan, counters: Accumulator[Counters]) -> Stage:
-    """The stage of one task of the job."""
+def stage_of(graph: PhysicalGraph, task: TaskPlan, counters: Accumulator[Counters], secret: str) -> Stage:
+    """The stage of one task of the job; `counters` and `secret` as for `Stage`."""
     numbers = edge_numbers(graph)
     indexes = sorted({exchange.input_index for _, exchange in incoming(graph, task)})
     inputs = {edge: indexes.index(exchange.input_index) for edge, exchange in incoming(graph, task)}
     edges = [numbers[task.id, output] for output in range(len(task.outputs))]
     others = (other if other is task else replace(other, source=None, operators=()) for other in graph.tasks)
-    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, counters)
+    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, counters, secret)
 
 
 def _put(gate: InputGate, channel: int, *elements: Element) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
+import tenacity
 
 from penstock.engine.clock import SystemClock
 from penstock.engine.connectors import ConnectorContext, TransactionalSink, TransactionalWriter
@@ -25,7 +26,8 @@ from penstock.engine.task.partitioners import Forward
 _LOG = logging.getLogger(__name__)
 _EPOCH: Final = 0
 """The number of the only checkpoint of a batch job, its end; as of jobs without checkpoints elsewhere."""
-_TRIES: Final = 3
+_COMMIT_SECONDS: Final = 60.0
+"""How long a commit is tried: a server may be restarting, and all the work is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _with_preparing_sinks(graph: PhysicalGraph, task: TaskPlan, pending: dict[in
 
 
 def commit(pending: Mapping[int, PendingSink], prepared: Mapping[int, Sequence[Batch]]) -> None:
-    """Make the output of all sinks visible. Each is tried a few times, as a commit may be repeated.
+    """Make the output of all sinks visible, one after another. Each is tried for a minute, as it may be repeated.
 
     Args:
         pending: the sinks.
@@ -129,22 +131,30 @@ def commit(pending: Mapping[int, PendingSink], prepared: Mapping[int, Sequence[B
         try:
             _commit_one(sink, batches)
         except Exception as error:
-            done = f"; committed before that: {', '.join(committed)}" if committed else "; no sink has committed"
+            done = f"{', '.join(committed)} had committed before" if committed else "no other sink had committed before"
             raise JobFailedError(
-                f"all rows were written, and operator {sink.operator!r} ({sink.sink.describe()}) could not commit: "
-                f"{type(error).__name__}: {error}{done}; mend the cause and run the job again"
+                f"all rows were written, and operator {sink.operator!r} ({sink.sink.describe()}) could not commit "
+                f"within {_COMMIT_SECONDS:g} s: {type(error).__name__}: {error}; {done}. A batch job keeps nothing to "
+                "go on from: mend the cause, remove what these sinks show of it, and run the job again, which writes "
+                "all rows"
             ) from error
         committed.append(repr(sink.operator))
 
 
 def _commit_one(sink: PendingSink, batches: Sequence[Batch]) -> None:
     context = ConnectorContext(sink.operator, 0, sink.parallelism, SystemClock(), sink.identity)
-    committables = [one for batch in batches for one in committables_of(pa.Table.from_batches([batch.data]))]
-    for tried in range(1, _TRIES + 1):
-        try:
-            sink.sink.commit(committables, context)
-            return
-        except Exception as error:
-            if tried == _TRIES:
-                raise
-            _LOG.warning("operator %r could not commit, and tries again: %s", sink.operator, error)
+    # What one writer has prepared may have come in several parcels, and is one committable all the same.
+    tables = [pa.Table.from_batches([batch.data]) for batch in batches]
+    committables = committables_of(pa.concat_tables(tables, promote_options="default"))
+
+    def tell(state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        _LOG.warning("operator %r could not commit, and tries again: %s", sink.operator, error)
+
+    again = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(_COMMIT_SECONDS),
+        wait=tenacity.wait_random_exponential(0.2, max=5),
+        before_sleep=tell,
+        reraise=True,
+    )
+    again(sink.sink.commit, committables, context)

@@ -15,7 +15,7 @@ from pyspark.storagelevel import StorageLevel
 
 from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.murmur import routes
-from penstock.actors.spark.parcels import CALL, EDGE, FIRST_TURN, ORDER, ROUTE, SPARK_SCHEMA
+from penstock.actors.spark.parcels import CALL, EDGE, FIRST_TURN, ORDER, ROUTE, SPARK_SCHEMA, Phase
 from penstock.actors.spark.stage import Stage
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 
@@ -70,6 +70,7 @@ def _calls(spark: SparkSession, subtasks: int, partitions: int) -> DataFrame:
     return spark.range(0, subtasks, 1, partitions).selectExpr(
         f"{CALL} edge",
         f"element_at(array({numbers}), cast(id as int) + 1) route",
+        f"{int(Phase.CALL)} phase",
         f"cast('{FIRST_TURN}' as bigint) turn",
         "cast(id as int) sender",
         "0L sequence",

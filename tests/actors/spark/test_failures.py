@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import pickle
+
 import pytest
 
 from penstock.actors.spark.failures import job_error, stage_error
 from penstock.engine.errors import PenstockError, RecordError, SubtaskError, UserCodeError, WorkerLostError
+
+SECRET = "5ec2e7"
 
 
 class NotPicklable(PenstockError):
@@ -21,28 +26,49 @@ class NotPicklable(PenstockError):
     ],
 )
 def test_an_error_of_ours_comes_back_as_it_was(error: PenstockError) -> None:
-    wrapped = RuntimeError(f"Job aborted\nPythonException: {stage_error(error, 'map', 1)}\n\tat java.lang.Thread")
-    came = job_error(wrapped)
+    wrapped = RuntimeError(f"Job aborted\nPythonException: {stage_error(error, 'm', 1, SECRET)}\n\tat java.lang.Thread")
+    came = job_error(wrapped, SECRET)
     assert type(came) is type(error)
     assert str(came) == str(error)
 
 
 def test_any_other_error_tells_its_place() -> None:
-    came = job_error(RuntimeError(str(stage_error(OSError("disk full"), "sink files", 2))))
+    came = job_error(RuntimeError(str(stage_error(OSError("disk full"), "sink files", 2, SECRET))), SECRET)
     assert isinstance(came, SubtaskError)
     assert str(came).startswith("task 'sink files', subtask 2: OSError: disk full")
 
 
 def test_what_cannot_travel_is_told_by_its_text() -> None:
-    came = job_error(RuntimeError(str(stage_error(NotPicklable(1, 2), "map", 0))))
+    came = job_error(RuntimeError(str(stage_error(NotPicklable(1, 2), "map", 0, SECRET))), SECRET)
     assert "NotPicklable: no way" in str(came)
 
 
 def test_what_spark_says_itself_is_kept_short() -> None:
-    came = job_error(RuntimeError("x" * 100_000))
+    came = job_error(RuntimeError("x" * 100_000), SECRET)
     assert "RuntimeError" in str(came)
     assert len(str(came)) < 3_000
 
 
 def test_a_lost_executor_is_named_as_such() -> None:
-    assert isinstance(job_error(RuntimeError("ExecutorLostFailure (executor 3 exited)")), WorkerLostError)
+    assert isinstance(job_error(RuntimeError("ExecutorLostFailure (executor 3 exited)"), SECRET), WorkerLostError)
+
+
+class Opened:
+    """Runs code where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return pytest.fail, ("a row was unpickled",)
+
+
+@pytest.mark.parametrize("marked_with", ["", f"{SECRET[:-1]}0 "])
+def test_what_a_row_says_is_never_unpickled(marked_with: str) -> None:
+    packed = base64.b64encode(pickle.dumps(Opened())).decode()
+    row = f"<<penstock-error {marked_with}{packed}>>"
+    error = UserCodeError("map", 1, row, f"ValueError: {row}", "Traceback")
+    came = job_error(RuntimeError(str(stage_error(error, "map", 1, SECRET))), SECRET)
+    assert str(came) == str(error)
+
+
+def test_an_error_that_cannot_be_read_here_is_told_as_spark_tells_it() -> None:
+    came = job_error(RuntimeError(f"PythonException: <<penstock-error {SECRET} AAAA>>"), SECRET)
+    assert "PythonException" in str(came)

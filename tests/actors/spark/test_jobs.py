@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import psutil
 import pyarrow.csv as csv
 import pytest
+from pyspark import SparkContext
 
 from penstock import DataGenSource, FileSink, JobStatus, Sequence, SparkOptions, StreamEnvironment, col
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
@@ -178,3 +180,32 @@ def test_other_options_are_refused_while_spark_runs(spark: Environment) -> None:
     other.from_collection([{"n": 1}]).collect()
     with pytest.raises(ConfigurationError, match=r"memory='512m'.*memory='600m'.*stop_spark"):
         other.execute("other", mode="batch")
+
+
+def test_ctrl_c_is_as_it_was_before_spark_started(spark: Environment) -> None:
+    env = spark()
+    env.from_collection([{"n": 1}]).collect()
+    env.execute("starts Spark", mode="batch")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_settings_of_spark_are_not_shown_as_there_may_be_secrets_among_them(spark: Environment) -> None:
+    env = spark()
+    env.from_collection([{"n": 1}]).collect()
+    env.execute("starts Spark", mode="batch")
+    secret = {"spark.hadoop.fs.s3a.secret.key": "hush"}
+    other = StreamEnvironment(spark=SparkOptions(memory="512m", configuration=secret))
+    other.from_collection([{"n": 1}]).collect()
+    with pytest.raises(ConfigurationError, match=r"another configuration: spark.hadoop.fs.s3a.secret.key") as caught:
+        other.execute("other", mode="batch")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_session_that_died_is_replaced(spark: Environment) -> None:
+    env = spark()
+    env.from_collection([{"n": 1}]).collect()
+    env.execute("starts Spark", mode="batch")
+    SparkContext._active_spark_context._jsc.sc().stop()
+    rows = env.from_collection([{"n": 2}]).collect()
+    env.execute("starts it again", mode="batch")
+    assert [row["n"] for row in rows] == [2]

@@ -250,6 +250,25 @@ def test_functions_with_state_and_timers(spark: Environment) -> None:
     same_in_both_modes(spark, build)
 
 
+class Scale(ps.BroadcastProcessFunction):
+    """Multiplies by the factor that was known last."""
+
+    def process_element(self, row: Row, ctx: ReadOnlyBroadcastContext) -> Iterator[Row]:
+        yield {"n": row["n"] * (ctx.get_broadcast_state(FACTORS).get("all") or 0)}
+
+    def process_broadcast_element(self, row: Row, ctx: BroadcastContext) -> None:
+        ctx.get_broadcast_state(FACTORS).put("all", row["m"])
+
+
+def test_broadcast_rows_without_timestamps_are_known_before_the_others_come(spark: Environment) -> None:
+    env = spark()
+    stream = env.from_collection([{"n": n} for n in range(10)])
+    rules = env.from_collection([{"m": 7}]).broadcast(FACTORS)
+    result = stream.connect(rules).process(Scale, returns={"n": "int64"}).collect()
+    env.execute("rules", mode="batch")
+    assert sorted(row["n"] for row in result) == [7 * n for n in range(10)]
+
+
 class Seen(ps.KeyedProcessFunction):
     """The timestamps of each key's rows in the order in which they come, when there are twenty."""
 

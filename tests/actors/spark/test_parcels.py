@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.spark.parcels import CALL, FIRST_TURN, Arrival, Parcel, called, pack, to_arrow, unpack
+from penstock.actors.spark.parcels import CALL, FIRST_TURN, Arrival, Parcel, Phase, called, pack, to_arrow, unpack
 from penstock.engine.elements import Batch
 
 _DAY = datetime.date(2024, 2, 29)
@@ -92,7 +92,7 @@ def test_a_slice_leaves_its_parent_behind() -> None:
 
 def test_a_partition_begins_with_its_subtask() -> None:
     sent = Batch(pa.record_batch({"n": [1, 2]}))
-    parcels = [Parcel(CALL, 0, FIRST_TURN, 7, 0, b""), Parcel(3, 0, 40, 1, 0, pack(sent))]
+    parcels = [Parcel(CALL, 0, Phase.CALL, FIRST_TURN, 7, 0, b""), Parcel(3, 0, Phase.ROWS, 40, 1, 0, pack(sent))]
     subtask, rows = called(to_arrow(parcels))
     assert subtask == 7
-    assert list(rows) == [Arrival(3, 40, 1, 0, sent)]
+    assert list(rows) == [Arrival(3, Phase.ROWS, 40, 1, 0, sent)]

@@ -31,13 +31,13 @@ class Counted:
 
 def run(graph: PhysicalGraph, task: int, subtask: int, arrived: Sequence[Arrival] = ()) -> tuple[list[Parcel], Any]:
     counted = Counted()
-    stage = stage_of(graph, graph.task(task), cast(Any, counted))
+    stage = stage_of(graph, graph.task(task), cast(Any, counted), "5ec2e7")
     return list(stage.run(subtask, arrived)), counted.value[task, subtask]
 
 
 def opened(parcels: Sequence[Parcel]) -> list[Arrival]:
-    ordered = sorted(parcels, key=lambda one: (one.turn, one.edge, one.sender, one.sequence))
-    return [Arrival(one.edge, one.turn, one.sender, one.sequence, unpack(one.rows)) for one in ordered]
+    ordered = sorted(parcels, key=lambda one: (one.phase, one.turn, one.edge, one.sender, one.sequence))
+    return [Arrival(one.edge, one.phase, one.turn, one.sender, one.sequence, unpack(one.rows)) for one in ordered]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_subtask_that_runs_again_gives_the_same_parcels(graph: PhysicalGraph) 
 
 
 def test_a_stage_carries_nothing_that_only_others_need(graph: PhysicalGraph) -> None:
-    stage = stage_of(graph, graph.task(2), cast(Any, Counted()))
+    stage = stage_of(graph, graph.task(2), cast(Any, Counted()), "5ec2e7")
     assert stage.graph.task(1).source is None
     assert stage.graph.task(3).operators == ()
     assert [len(task.outputs) for task in stage.graph.tasks] == [len(task.outputs) for task in graph.tasks]

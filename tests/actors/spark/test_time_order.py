@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.actors.spark.outbox import Outbox
-from penstock.actors.spark.parcels import FIRST_TURN, Arrival, Parcel, unpack
+from penstock.actors.spark.parcels import FIRST_TURN, Arrival, Parcel, Phase, unpack
 from penstock.actors.spark.time_order import TimeMerger, interleaved
 from penstock.engine.elements import Batch, Watermark
 
@@ -20,7 +20,7 @@ def rows(times: list[int], name: str) -> Batch:
 
 
 def opened(parcel: Parcel) -> Arrival:
-    return Arrival(parcel.edge, parcel.turn, parcel.sender, parcel.sequence, unpack(parcel.rows))
+    return Arrival(parcel.edge, parcel.phase, parcel.turn, parcel.sender, parcel.sequence, unpack(parcel.rows))
 
 
 def parcels_of(times: list[int], edge: int, batch_rows: int, held_bytes: int) -> list[Parcel]:
@@ -50,8 +50,8 @@ def test_inputs_are_merged_as_one_sort_of_all_rows_would(
 
 def test_rows_go_on_before_all_have_come() -> None:
     merger = TimeMerger(1, release_bytes=1)
-    assert list(merger.add(0, Arrival(0, 1, 0, 0, rows([1, 5], "a")))) == []
-    ((_, first),) = merger.add(0, Arrival(0, 4, 0, 1, rows([4, 6], "b")))
+    assert list(merger.add(0, Arrival(0, Phase.ROWS, 1, 0, 0, rows([1, 5], "a")))) == []
+    ((_, first),) = merger.add(0, Arrival(0, Phase.ROWS, 4, 0, 1, rows([4, 6], "b")))
     assert first.timestamps.to_pylist() == [1]
 
 
