@@ -154,3 +154,13 @@ def test_keys_set_the_options_of_spark() -> None:
         ConfigurationError, match=r"penstock.spark.memory: must be a size such as 4g or 512m, not 'much'"
     ):
         StreamEnvironment.from_configuration({"penstock.spark.memory": "much"})
+
+
+def test_a_session_that_has_died_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: True))
+    found = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=dead))
+    holder = session._Holder()
+    holder.running = session._Running(found, SparkOptions(), session._cluster())  # type: ignore[arg-type]
+    monkeypatch.setattr(session, "_HOLDER", holder)
+    with pytest.raises(ClusterError, match="has ended: its JVM or its application master died"):
+        session.spark_session(SparkOptions(), None, 0.0, print)

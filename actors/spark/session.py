@@ -109,6 +109,7 @@ def spark_session(
             stop_spark()
             running = None
         if running is not None:
+            _check_lives(running.session)
             _check_same(running.options, options)
             return running.session
         session = _started(options, address, patience)
@@ -146,12 +147,22 @@ def _cluster() -> str:
 
 def _is_alive(running: _Running) -> bool:
     """Whether its Ray cluster is there, and nobody has stopped the session behind our back."""
-    context: Any = getattr(running.session.sparkContext, "_jsc", None)
+    return running.cluster == _cluster() and getattr(running.session.sparkContext, "_jsc", None) is not None
+
+
+def _check_lives(session: SparkSession) -> None:
+    """Make sure that Spark has not ended by itself: this process cannot have another one then."""
+    context: Any = session.sparkContext._jsc
     try:
-        return running.cluster == _cluster() and context is not None and not context.sc().isStopped()
+        ended = bool(context.sc().isStopped())
     except Exception:
-        # Its JVM has died.
-        return False
+        # Its JVM is gone.
+        ended = True
+    if ended:
+        raise ClusterError(
+            "the Spark that this process had started has ended: its JVM or its application master died, perhaps for "
+            "want of memory; start the program again, with more memory on the node of the driver"
+        )
 
 
 def _check_same(running: SparkOptions, wanted: SparkOptions) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pyarrow.csv as csv
 import pytest
-from pyspark import SparkContext
 
 from penstock import DataGenSource, FileSink, JobStatus, Sequence, SparkOptions, StreamEnvironment, col
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
@@ -199,13 +198,3 @@ def test_settings_of_spark_are_not_shown_as_there_may_be_secrets_among_them(spar
     with pytest.raises(ConfigurationError, match=r"another configuration: spark.hadoop.fs.s3a.secret.key") as caught:
         other.execute("other", mode="batch")
     assert "hush" not in str(caught.value)
-
-
-def test_a_session_that_died_is_replaced(spark: Environment) -> None:
-    env = spark()
-    env.from_collection([{"n": 1}]).collect()
-    env.execute("starts Spark", mode="batch")
-    SparkContext._active_spark_context._jsc.sc().stop()
-    rows = env.from_collection([{"n": 2}]).collect()
-    env.execute("starts it again", mode="batch")
-    assert [row["n"] for row in rows] == [2]
