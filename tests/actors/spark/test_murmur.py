@@ -6,6 +6,7 @@ import pytest
 
 from penstock.actors.spark.murmur import routes, spark_hash
 from penstock.actors.spark.session import spark_session
+from penstock.live_view import tell
 from tests.actors.spark.conftest import OPTIONS, Environment
 
 
@@ -22,7 +23,7 @@ def test_each_partition_has_a_number_of_its_own(partitions: int) -> None:
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_spark_hashes_alike(spark: Environment) -> None:
-    session = spark_session(OPTIONS, None, 60)
+    session = spark_session(OPTIONS, None, 60, tell)
     numbers = [*range(300), 2**31 - 1, 123_456_789]
     rows = session.createDataFrame([(number,) for number in numbers], "number int").selectExpr("number", "hash(number)")
     assert dict(map(tuple, rows.collect())) == {one: spark_hash(one) for one in numbers}
