@@ -1,4 +1,7 @@
-"""One Spark session for all tests of batch mode: it takes fifteen seconds to start."""
+"""One Spark session for all tests of this folder: it takes fifteen seconds to start.
+
+It ends with the last of them, since its executors hold CPUs that other tests expect to be free.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ on_spark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:unclosed <socket
 Environment = Callable[[], StreamEnvironment]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(ray_cluster: None) -> Iterator[Environment]:
     """Makes environments whose batch jobs run on the session's Spark."""
     yield lambda: StreamEnvironment(parallelism=2, spark=OPTIONS)
