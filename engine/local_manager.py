@@ -62,11 +62,12 @@ class JobFolder:
     start: RestorePlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Draining:
-    """The sources end, and the last checkpoint is a savepoint in `directory`."""
+    """The sources end, and the last checkpoint is a savepoint in `directory`: number `savepoint`, once it is taken."""
 
     directory: str | None
+    savepoint: int | None = None
 
 
 @dataclass(slots=True)
@@ -241,7 +242,8 @@ class LocalManager:
         self._background.clear()
         self._last = None
         if self._draining is not None and self.drained is None:
-            self.drained = CheckpointError(f"the job failed while it was drained: {self.error}")
+            how = "had come to its end before" if self.error is None else f"failed while it was drained: {self.error}"
+            self.drained = CheckpointError(f"the job {how}")
         self._draining = None
         self._uncommitted.clear()
         if self._folder is not None:
@@ -345,7 +347,7 @@ class LocalManager:
             self.end(JobStatus.FINISHED)
         elif self._last is None and now >= self._last_due:
             if self._draining and self.drained is None:
-                self.request(SnapshotKind.SUSPEND, self._draining.directory)
+                self._request(SnapshotKind.SUSPEND, self._draining.directory, self._begin_drained)
             else:
                 self._request(SnapshotKind.CHECKPOINT, None, self._begin_last)
 
@@ -357,7 +359,7 @@ class LocalManager:
         Raises:
             CheckpointError: the job has no storage, or does not run.
         """
-        if self._draining is not None and not (kind is SnapshotKind.SUSPEND and self.attempt.all_finished):
+        if self._draining is not None:
             raise CheckpointError(f"job {self._program.name!r} is being drained; its last checkpoint is the next")
         return self._request(kind, directory, self._begin_last if kind is SnapshotKind.SUSPEND else _nothing)
 
@@ -370,6 +372,11 @@ class LocalManager:
         begun(number)
         self._obey(instructions)
         return number
+
+    def _begin_drained(self, number: int) -> None:
+        assert self._draining is not None
+        self._draining.savepoint = number
+        self._begin_last(number)
 
     def _begin_last(self, number: int) -> None:
         self._last = number
@@ -497,13 +504,17 @@ class LocalManager:
         self._storing.discard(checkpoint)
         if checkpoint in self._wanted:
             self.outcomes[checkpoint] = url
-        if checkpoint == self._last and self._draining is not None and self.drained is None:
+        if self._is_of_drain(checkpoint):
             self.drained = url
         self._obey(self.coordinator.on_stored(checkpoint, self._clock.monotonic()))
 
     def _on_store_failed(self, checkpoint: int, message: str) -> None:
         self._storing.discard(checkpoint)
         self._obey(self.coordinator.on_store_failed(checkpoint, message, self._clock.monotonic()))
+
+    def _is_of_drain(self, checkpoint: int) -> bool:
+        """Whether it is the savepoint of a drain, of which nobody has heard yet what became of it."""
+        return self._draining is not None and self._draining.savepoint == checkpoint and self.drained is None
 
     def _notify_complete(self, checkpoint: int, places: Sequence[Place]) -> None:
         self.completed = max(self.completed, checkpoint)
@@ -531,9 +542,9 @@ class LocalManager:
             self.outcomes[checkpoint] = CheckpointError(message)
         if checkpoint == self._last:
             self._last, self._last_due = None, self._clock.monotonic() + RETRY_SECONDS
-            if self._draining is not None and self.drained is None:
-                # The user learns why; the job ends as any that has come to the end of its input.
-                self.drained = CheckpointError(message)
+        if self._is_of_drain(checkpoint):
+            # The user learns why; the job ends as any that has come to the end of its input.
+            self.drained = CheckpointError(message)
         number = self.attempt.number
         for place in places:
             self.mail.post(LetterKind.ABORT, partial(self._abort, number, place, checkpoint))

@@ -91,7 +91,8 @@ class _Files:
                 return only
         first, last = -1, -1
         if KEY_GROUP in rows.column_names:
-            first, last = pc.min_max(rows.column(KEY_GROUP)).as_py().values()
+            bounds = pc.min_max(rows.column(KEY_GROUP)).as_py()
+            first, last = bounds["min"], bounds["max"]
         return SegmentHandle(self.write(uid, data, sha256=sha256), rows.num_rows, first, last)
 
     def write_in_flight(self, in_flight: Mapping[str, Sequence[Batch]]) -> tuple[InFlightHandle, ...]:

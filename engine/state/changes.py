@@ -22,8 +22,8 @@ CHANGES_OF_BASE: Final = 4
 """So many times as much as a base may lie in changes behind it. More is read at a restore, less is written again."""
 SLACK: Final = 1024
 """So many items that are gone are remembered however little there is."""
-_MANY_SLOTS: Final = 100_000
-"""From here on it is worth while to load numba for their marks."""
+_MANY_SLOTS: Final = 1_000_000
+"""From here on their marks are found by numba, which the index of so many keys has loaded already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class ChangedSlots:
 
 
 def _marked(marks: npt.NDArray[np.bool_]) -> Slots:
-    """The slots that are marked, ascending."""
+    """The slots that are marked, ascending. Called at the barrier, while rows wait."""
     if len(marks) < _MANY_SLOTS:
         return np.flatnonzero(marks)
     from penstock.engine.state.capture_kernel import marked

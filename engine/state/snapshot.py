@@ -22,7 +22,7 @@ from penstock.engine.state.key_codec import pooled_empty, read_only
 from penstock.engine.state.key_groups import key_group_range, key_groups
 
 KEY_GROUP: Final = "__key_group"
-"""The first column of a keyed table: int32, ascending."""
+"""The first column of a keyed table: int32; ascending, but in rows of checkpoints."""
 _MANY_ROWS: Final = 100_000
 """From here on it is worth while to load numba for the sort."""
 _WORDS: Final = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

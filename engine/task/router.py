@@ -113,8 +113,8 @@ class Router:
         return _overtake(barrier, waiting)
 
     def withdraw(self, checkpoint: int) -> None:
-        """Forget the barrier of a checkpoint that was given up, where it waits for credit."""
-        for buffer in self._buffers:
+        """Forget the barrier of a checkpoint that was given up, where it waits and a later one may overtake rows."""
+        for buffer in (buffer for edge in self._edges if edge.overtakable for buffer in edge.buffers):
             buffer.withdraw(checkpoint)
 
     def holds(self, checkpoint: int) -> bool:

@@ -34,6 +34,10 @@ class Mail(Mailbox):
         told = [letter.args for letter in letters if isinstance(letter, partial)]
         return [(barrier.checkpoint, place) for _, place, barrier in told]
 
+    def waits(self, kind: LetterKind) -> bool:
+        """Whether a letter of the kind is on its way."""
+        return any(posted.kind is kind for posted in self._posted)
+
     def tell(self, checkpoint: int, place: Place) -> None:
         """Tell a subtask of a checkpoint now."""
         wanted = self.triggers().index((checkpoint, place))
@@ -116,14 +120,25 @@ def test_a_last_checkpoint_that_a_later_one_overtakes_is_taken_again_and_no_row_
     assert written(tmp_path) == list(range(ROWS))
 
 
-def test_a_job_that_is_drained_while_its_last_checkpoint_is_taken_ends_with_the_savepoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("waiting", [LetterKind.TRIGGER, LetterKind.STORE, LetterKind.STORED, LetterKind.COMPLETE])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_that_is_drained_while_its_last_checkpoint_is_taken_ends_with_its_rows(
+    tmp_path: Path, waiting: LetterKind, fails: bool
+) -> None:
     mail = Mail()
     manager = manager_of(tmp_path, mail, ROWS, interval="5m")
-    while not (manager.attempt.all_finished and mail.triggers()):
+    while not (manager.attempt.all_finished and mail.waits(waiting)):
         manager.step(1.0)
     manager.drain(None)
+    if fails:
+        shutil.rmtree(tmp_path / "checkpoints")
     while not manager.status.ended:
         manager.step(1.0)
-    assert manager.status is JobStatus.FINISHED, manager.error
-    assert isinstance(manager.drained, str)
-    assert written(tmp_path) == list(range(ROWS))
+    if not fails or manager.status is JobStatus.FINISHED:
+        assert manager.status is JobStatus.FINISHED, manager.error
+        assert written(tmp_path) == list(range(ROWS))
+    if isinstance(manager.drained, str):
+        assert (Path(manager.drained.removeprefix("file://")) / "manifest.json").exists()
+    else:
+        assert isinstance(manager.drained, CheckpointError)
+        assert waiting is not LetterKind.TRIGGER

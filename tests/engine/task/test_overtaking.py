@@ -121,6 +121,36 @@ def test_rows_are_overtaken_where_they_can_be_routed_anew(partitioner: Partition
     assert is_overtakable(partitioner) == overtakable
 
 
+def test_a_barrier_that_was_given_up_is_withdrawn_and_its_rows_and_watermarks_stay() -> None:
+    channel = Channel(credit=0)
+    tested = filled(channel, 1, Watermark(5), Barrier(1), Barrier(2), 2, Barrier(3))
+    for checkpoint in (2, 1, 1, 9):
+        tested.withdraw(checkpoint)
+    assert numbers_in(tested.overtake(Barrier(4, CheckpointMode.UNALIGNED))) == [], "Barrier(3) stands before it"
+    sent = drained(channel, tested)
+    assert numbers_in(sent) == [1, 2]
+    assert [element for element in sent if not hasattr(element, "data")] == [
+        Watermark(5),
+        Barrier(3),
+        Barrier(4, CheckpointMode.UNALIGNED),
+    ]
+
+
+def test_rows_in_front_of_a_barrier_that_was_withdrawn_are_overtaken() -> None:
+    channel = Channel(credit=0)
+    tested = filled(channel, 1, Barrier(1), 2)
+    tested.withdraw(1)
+    assert numbers_in(tested.overtake(Barrier(2, CheckpointMode.UNALIGNED))) == [1, 2]
+    assert channel.elements == [Barrier(2, CheckpointMode.UNALIGNED)]
+
+
+def test_where_nothing_overtakes_a_barrier_that_was_given_up_keeps_its_place() -> None:
+    kept = Channel(credit=0)
+    buffer = filled(kept, 1, Barrier(1))
+    Router([RouterEdge(lambda batch: ((0, batch),), [buffer], ManualClock(), "to the client")]).withdraw(1)
+    assert drained(kept, buffer)[-1] == Barrier(1)
+
+
 def test_a_router_lets_barriers_overtake_on_some_exchanges_and_keeps_their_place_on_others() -> None:
     free, kept = Channel(credit=0), Channel(credit=0)
     edges = [
