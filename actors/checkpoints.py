@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
@@ -44,6 +44,15 @@ from penstock.engine.local_manager import JobFolder
 from penstock.savepoints.paths import JobPaths, join_url, split_url
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A checkpoint or savepoint that somebody waits for: its URL, or why there is none."""
+
+    kind: SnapshotKind
+    directory: str | None
+    url: asyncio.Future[str]
 
 
 class Checkpoints:
@@ -80,7 +89,8 @@ class Checkpoints:
         self._attempt = 0
         self._commits: frozenset[int] = frozenset()
         self._targets: dict[int, str] = {}
-        self._wanted: dict[int, asyncio.Future[str]] = {}
+        self._triggering = asyncio.Lock()
+        self._wanted: dict[int, _Wanted] = {}
         self._committing: dict[int, asyncio.Future[None]] = {}
         self._storing: set[asyncio.Task[None]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -231,10 +241,14 @@ class Checkpoints:
             await asyncio.to_thread(self.check_target, directory)
 
     def _request(self, kind: SnapshotKind, directory: str | None) -> tuple[int, asyncio.Future[str]]:
-        number, instructions = self.coordinator.request(kind, time.monotonic(), _now_ms(), directory)
-        wanted = self._wanted[number] = _future()
+        wanted = _Wanted(kind, directory, _future())
+        return self._ask_for(wanted), wanted.url
+
+    def _ask_for(self, wanted: _Wanted) -> int:
+        number, instructions = self.coordinator.request(wanted.kind, time.monotonic(), _now_ms(), wanted.directory)
+        self._wanted[number] = wanted
         asyncio.get_running_loop().call_soon(self._obey, instructions)
-        return number, wanted
+        return number
 
     # Instructions
 
@@ -249,8 +263,8 @@ class Checkpoints:
                     storing.add_done_callback(self._storing.discard)
                 case NotifyComplete(checkpoint, told):
                     self._spawn(self._complete(checkpoint, told))
-                case NotifyAborted(checkpoint, _, message, told):
-                    self._give_up(checkpoint, message)
+                case NotifyAborted(checkpoint, reason, message, told):
+                    self._give_up(checkpoint, reason, message)
                     for place in told:
                         self._spawn(self._abort(place, checkpoint))
                 case Delete():
@@ -278,6 +292,11 @@ class Checkpoints:
         return task
 
     async def _trigger(self, attempt: int, trigger: Trigger) -> None:
+        # In their order: a source that has given a later barrier has no place any more for one that comes after it.
+        async with self._triggering:
+            await self._trigger_next(attempt, trigger)
+
+    async def _trigger_next(self, attempt: int, trigger: Trigger) -> None:
         barrier, target = trigger.barrier, None
         if barrier.kind is not SnapshotKind.CHECKPOINT:
             try:
@@ -321,7 +340,7 @@ class Checkpoints:
             url = await asyncio.to_thread(self._store.complete, self._epoch, checkpoint, self._targets.get(number))
         except FencedError as error:
             self._fenced = True
-            self._give_up(number, str(error))
+            self._give_up(number, AbortReason.STORE_FAILED, str(error))
             self._fail(error)
             return
         except Exception as error:
@@ -332,8 +351,8 @@ class Checkpoints:
             self.completed = max(self.completed, number)
             self.latest_url = url
         self._obey(self.coordinator.on_stored(number, time.monotonic()))
-        if (wanted := self._wanted.pop(number, None)) is not None and not wanted.done():
-            wanted.set_result(url)
+        if (wanted := self._wanted.pop(number, None)) is not None and not wanted.url.done():
+            wanted.url.set_result(url)
 
     async def _complete(self, checkpoint: int, told: Sequence[Place]) -> None:
         # To the others it means nothing, and each call takes a millisecond or two from the data.
@@ -361,10 +380,20 @@ class Checkpoints:
             except RayError:
                 return
 
-    def _give_up(self, checkpoint: int, message: str) -> None:
-        self._committing.pop(checkpoint, None)
-        if (wanted := self._wanted.pop(checkpoint, None)) is not None and not wanted.done():
-            wanted.set_exception(CheckpointError(message))
+    def _give_up(self, checkpoint: int, reason: AbortReason, message: str) -> None:
+        """Tell who waits for it; one that came too late to a subtask, as calls may, is asked for again instead."""
+        committing, wanted = self._committing.pop(checkpoint, None), self._wanted.pop(checkpoint, None)
+        if wanted is None or wanted.url.done():
+            return
+        try:
+            if reason is not AbortReason.OVERTAKEN:
+                raise CheckpointError(message)
+            number = self._ask_for(wanted)
+        except CheckpointError as error:
+            wanted.url.set_exception(error)
+            return
+        if committing is not None:
+            self._committing[number] = committing
 
     async def _delete(self, deletion: Delete) -> None:
         try:

@@ -25,7 +25,7 @@ class AbortReason(enum.Enum):
     DECLINED = "a subtask could not take its part"
     STORE_FAILED = "the manifest could not be written"
     SUBSUMED = "a later one completed first"
-    OVERTAKEN = "a subtask that had ended was asked for a later one first"
+    OVERTAKEN = "a subtask was asked for a later one first"
     DRAINED = "the job is drained"
     ATTEMPT_ENDED = "the job failed and is restored"
     JOB_ENDED = "the job ended"

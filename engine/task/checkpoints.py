@@ -159,7 +159,8 @@ class TaskCheckpoints:
         """A checkpoint was triggered: a source injects the barrier, a task that has ended captures at once.
 
         Returns:
-            whether there can be a capture: not of a task that has ended and captured for a later checkpoint.
+            whether there can be a capture: not where the task has ended and captured for a later checkpoint, or is a
+            source and has given the barrier of one.
         """
         if self._is_settled(barrier.checkpoint) or barrier.checkpoint in self._expected:
             return True
@@ -169,9 +170,11 @@ class TaskCheckpoints:
                 return False
             self._begin_ended(barrier)
             return True
-        self._expected[barrier.checkpoint] = barrier
         if self._source is not None:
+            if self._source.is_over(barrier.checkpoint):
+                return False
             self._source.expect(barrier)
+        self._expected[barrier.checkpoint] = barrier
         return True
 
     def begin(self, barrier: Barrier) -> None:

@@ -142,10 +142,11 @@ class Task:
         self._checkpoints.open(restored)
 
     def expect(self, barrier: Barrier) -> bool:
-        """Take part in a checkpoint, unless a source has given a later barrier already.
+        """Take part in a checkpoint.
 
         Returns:
-            False where the task has ended, and captured for a later checkpoint: it takes no part.
+            False where it comes too late: the task has ended and captured for a later one, or is a source and has given
+            the barrier of a later one. It takes no part then, and the checkpoint must be given up.
 
         This and all calls below come between steps, from the thread that steps; then step.
         """

@@ -138,9 +138,7 @@ class SourceHead:
         return OperatorCapture({SPLITS_TABLE: TableCapture(Redistribution.UNION, table)})
 
     def expect(self, barrier: Barrier) -> None:
-        """Put a barrier behind all that has been read and before later ones, unless one of those has been given."""
-        if self.is_over(barrier.checkpoint):
-            return
+        """Put a barrier behind all that has been read and before later ones; it must not be over (`is_over`)."""
         later = [one for one in self._ready if isinstance(one, Barrier) and one.checkpoint > barrier.checkpoint]
         place = self._ready.index(later[0]) if later else len(self._ready)
         self._ready.insert(place, barrier)

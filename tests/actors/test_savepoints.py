@@ -11,6 +11,7 @@ import penstock as ps
 from penstock import DataGenSource, JobStatus, Sequence
 from penstock.actors.client import RayJob
 from penstock.engine.errors import CheckpointError
+from penstock.recovery import checkpoints
 from penstock.savepoints.store import find_checkpoint
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
 
@@ -29,6 +30,17 @@ def test_savepoints_are_whole_and_a_stopped_job_ends_behind_its_own(tmp_path: Pa
     counted = sum(max(row["n"] for row in rows if row["k"] == key) for key in range(KEYS))
     assert_exact(rows, counted)
     assert stopped.checkpoint.checkpoint > taken.checkpoint.checkpoint
+
+
+def test_savepoints_come_whenever_they_are_asked_for_between_checkpoints(tmp_path: Path) -> None:
+    often = checkpoints("20ms", str(tmp_path), savepoints=f"{tmp_path}/savepoints")
+    job, _ = submit(environment(tmp_path, 1, checkpoints=often), "between", rows=100_000, rate=500)
+    until_checkpoint(job)
+    urls = [job.savepoint() for _ in range(30)]
+    numbers = [find_checkpoint(url).checkpoint.checkpoint for url in urls]
+    assert numbers == sorted(set(numbers))
+    assert job.info()["checkpoints"]["completed"] > 1
+    job.cancel()
 
 
 def test_a_drained_job_ends_as_if_its_input_had(tmp_path: Path) -> None:

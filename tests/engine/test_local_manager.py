@@ -110,7 +110,7 @@ def test_a_last_checkpoint_that_a_later_one_overtakes_is_taken_again_and_no_row_
     mail.tell(later, place)
     # Of this subtask, the later one has all that the last one was to commit.
     mail.tell(last, place)
-    assert "a subtask that had ended was asked for a later one first" in str(manager.outcomes[last])
+    assert "a subtask was asked for a later one first" in str(manager.outcomes[last])
     (record,) = manager.coordinator.history
     assert (record.checkpoint, record.reason) == (last, AbortReason.OVERTAKEN)
     while not manager.status.ended:
