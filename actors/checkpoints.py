@@ -297,7 +297,7 @@ class Checkpoints:
             await self._trigger_next(attempt, trigger)
 
     async def _trigger_next(self, attempt: int, trigger: Trigger) -> None:
-        barrier, target = trigger.barrier, None
+        barrier = trigger.barrier
         if barrier.kind is not SnapshotKind.CHECKPOINT:
             try:
                 target = await asyncio.to_thread(self._store.savepoint_target, barrier.checkpoint, trigger.directory)
@@ -306,18 +306,19 @@ class Checkpoints:
                 self._on_answer(attempt, barrier.checkpoint, place, Declined(str(error)))
                 return
             self._targets[barrier.checkpoint] = target
+            barrier = replace(barrier, target=target)
             if attempt != self._attempt:
                 # It was given up meanwhile; sources of the next attempt must not stop for it.
                 return
         for place in trigger.places:
-            self._spawn(self._ask(place, attempt, barrier, target))
+            self._spawn(self._ask(place, attempt, barrier))
 
-    async def _ask(self, place: Place, attempt: int, barrier: Barrier, target: str | None) -> None:
+    async def _ask(self, place: Place, attempt: int, barrier: Barrier) -> None:
         actor, running = self._execution.actors.get(place), self._execution.attempts.get(place)
         if actor is None or running is None:
             return
         try:
-            answer = await actor.checkpoint.remote(running, barrier, target)
+            answer = await actor.checkpoint.remote(running, barrier)
         except RayActorError:
             # Of a process that died, the watch tells.
             return

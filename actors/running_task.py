@@ -31,6 +31,8 @@ from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.outputs import Channel, Message
 
+_REMEMBERED: Final = 100
+"""Nobody asks for an answer any more where its checkpoint is older than the newest by this much."""
 _GATHER_SECONDS: Final = 0.02
 _LONGEST_WAIT_SECONDS: Final = 86_400.0
 """A thread cannot wait for centuries (`threading.TIMEOUT_MAX`), and a timer may be as far away."""
@@ -110,7 +112,6 @@ class RunningTask:
         self._closed: asyncio.Future[None] = loop.create_future()
         self._untaken: set[asyncio.Future[None]] = set()
         self._commands: deque[Callable[[], None]] = deque()
-        self._targets: dict[int, str] = {}
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
         self._results: dict[int, ResultBuffer] = {}
@@ -206,7 +207,7 @@ class RunningTask:
         if self._restore is not None:
             store, plan, place = self._restore.store, self._restore.plan, self._deployment
             where = (self._graph, place.task, place.subtask)
-            writer = store.writer(*where, self.attempt, plan, self._targets)
+            writer = store.writer(*where, self.attempt, plan)
             self._writer = CaptureWriter(writer, self._answer_from_any_thread)
             restored = store.load(self._graph, plan, place.task, place.subtask) if plan is not None else None
         self._task.open(restored)
@@ -329,20 +330,14 @@ class RunningTask:
 
     # Checkpoints
 
-    async def checkpoint(self, barrier: Barrier, target: str | None) -> Answer:
-        """Take part in a checkpoint; returns when the files are there, or with the reason why they will not be.
-
-        Args:
-            barrier: which.
-            target: of a savepoint: the URL of its folder.
-        """
+    async def checkpoint(self, barrier: Barrier) -> Answer:
+        """Take part in a checkpoint; returns when the files are there, or with the reason why they will not be."""
         if self._closed.done():
             return Declined("the subtask has ended")
-        if target is not None:
-            self._targets[barrier.checkpoint] = target
-        answer = self._answers.setdefault(barrier.checkpoint, self._loop.create_future())
+        answer = self._answer_to(barrier.checkpoint)
         self._command(lambda: self._expect(barrier))
         given = await asyncio.shield(answer)
+        del self._answers[barrier.checkpoint]
         if not isinstance(given, Declined) and barrier.kind is not SnapshotKind.SAVEPOINT:
             delivering = asyncio.gather(
                 *(buffer.delivered(barrier.checkpoint, given.finished) for buffer in self._results.values())
@@ -377,9 +372,16 @@ class RunningTask:
         self._command(self._task.drain)
 
     def _answer(self, checkpoint: int, answer: Answer) -> None:
-        waiting = self._answers.pop(checkpoint, None)
-        if waiting is not None and not waiting.done():
+        waiting = self._answer_to(checkpoint)
+        if not waiting.done():
             waiting.set_result(answer)
+
+    def _answer_to(self, checkpoint: int) -> asyncio.Future[Answer]:
+        """What the subtask answers, which may be known before it is asked: barriers can be faster than the manager."""
+        oldest = checkpoint - _REMEMBERED
+        for number in [number for number, answer in self._answers.items() if number < oldest and answer.done()]:
+            del self._answers[number]
+        return self._answers.setdefault(checkpoint, self._loop.create_future())
 
     def _command(self, command: Callable[[], None]) -> None:
         """Have the thread do something between two steps."""

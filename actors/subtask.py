@@ -97,16 +97,15 @@ class SubtaskActor:
         running = self._of(attempt)
         return Fetched([], False, 0) if running is None else await running.fetch(output, received, seconds)
 
-    async def checkpoint(self, attempt: int, barrier: Barrier, target: str | None) -> Answer:
+    async def checkpoint(self, attempt: int, barrier: Barrier) -> Answer:
         """Take part in a checkpoint: returns what the subtask acknowledges it with when its files are there.
 
         Args:
             attempt: that is meant.
             barrier: which checkpoint.
-            target: of a savepoint: the URL of its folder.
         """
         running = self._of(attempt)
-        return Declined("the attempt has ended") if running is None else await running.checkpoint(barrier, target)
+        return Declined("the attempt has ended") if running is None else await running.checkpoint(barrier)
 
     async def abort(self, attempt: int, checkpoint: int) -> None:
         """The checkpoint will not be: nothing waits for its barriers any more."""

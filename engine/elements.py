@@ -275,6 +275,7 @@ class Barrier:
         kind: what it is for.
         base: the newest checkpoint that was complete when this one was triggered, to whose files it may refer; 0: none.
         alignment_timeout_ms: an aligned barrier becomes unaligned where its alignment takes longer; None: never.
+        target: of a savepoint: URL of its folder, which a subtask may learn from nobody else before the barrier comes.
 
     Source: Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Dataflows", 2015.
     """
@@ -284,6 +285,7 @@ class Barrier:
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
     base: int = 0
     alignment_timeout_ms: int | None = None
+    target: str | None = None
 
 
 Control: TypeAlias = Watermark | WatermarkStatus | EndOfInput | IterationBarrier | Barrier

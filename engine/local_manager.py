@@ -11,7 +11,7 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from penstock.engine.checkpointing.coordinator import (
@@ -192,7 +192,7 @@ class LocalManager:
         if self._folder is None:
             return None
         graph, store, number = self.attempt.graph, self._folder.store, self.attempt.number
-        self._background[place] = _Background(number, store.writer(graph, *place, number, plan, self._targets))
+        self._background[place] = _Background(number, store.writer(graph, *place, number, plan))
         return None if plan is None else store.load(graph, plan, *place)
 
     def fail(self, error: BaseException, place: Place) -> None:
@@ -435,6 +435,7 @@ class LocalManager:
                 self._obey(self.coordinator.decline(number, barrier.checkpoint, place, str(error), now)[1])
                 return
             self._targets[barrier.checkpoint] = target
+            barrier = replace(barrier, target=target)
         for place in trigger.places:
             self.mail.post(LetterKind.TRIGGER, partial(self._expect, number, place, barrier))
 

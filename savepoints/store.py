@@ -227,13 +227,10 @@ class FolderJobStore:
         subtask: int,
         attempt: int,
         plan: RestorePlan | None,
-        targets: Mapping[int, str],
     ) -> SubtaskWriter:
         copies, opener = self._copies(graph, task, subtask), self.open_blobs
         folder = copies or opener(self.url)
-        writer = CheckpointWriter(
-            folder, self._paths, graph, task, subtask, attempt, plan, targets, opener, self.uploads
-        )
+        writer = CheckpointWriter(folder, self._paths, graph, task, subtask, attempt, plan, opener, self.uploads)
         if copies is None:
             return writer
         remove_stale(local_folder(graph.config, self.job_id))

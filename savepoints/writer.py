@@ -118,7 +118,6 @@ class CheckpointWriter:
         task, subtask: which.
         attempt: number of the execution, part of the names.
         plan: what the subtask was restored from, or None.
-        targets: where savepoints go, by number.
         open_blobs: opens the folders of savepoints, and the storage of operators that have their own.
         uploads: how many files are written at the same time.
     """
@@ -132,7 +131,6 @@ class CheckpointWriter:
         subtask: int,
         attempt: int,
         plan: RestorePlan | None,
-        targets: Mapping[int, str],
         open_blobs: OpenBlobs,
         uploads: int = UPLOADS,
     ) -> None:
@@ -144,7 +142,6 @@ class CheckpointWriter:
         self._place = (attempt, task, subtask)
         self._where = f"task {plan_of_task.name!r}, subtask {subtask}"
         self._owned = key_group_range(subtask, plan_of_task.parallelism, config.max_parallelism)
-        self._targets = targets
         self._open_blobs = open_blobs
         self._uploads = uploads
         self._numbers = itertools.count()
@@ -202,10 +199,8 @@ class CheckpointWriter:
 
         if is_checkpoint:
             return _Files(self._blobs, name, self._numbers, self._uploads, self._routes)
-        target = self._targets.get(barrier.checkpoint)
-        if target is None:
-            raise CheckpointError("no folder is known for it; trigger it again")
-        return _Files(self._open_blobs(target), name, self._numbers, self._uploads)
+        assert barrier.target is not None, "savepoints are triggered with their folder"
+        return _Files(self._open_blobs(barrier.target), name, self._numbers, self._uploads)
 
     def _take(self, capture: TaskCapture) -> None:
         """Take all that the capture holds, before anything can fail."""

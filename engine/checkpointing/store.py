@@ -6,7 +6,7 @@ reads through `SubtaskReader`s. All calls block, and may raise `CheckpointError`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -171,13 +171,11 @@ class JobStore(Protocol):
         subtask: int,
         attempt: int,
         plan: RestorePlan | None,
-        targets: Mapping[int, str],
     ) -> SubtaskWriter:
         """The writer of one subtask. Called in the subtask.
 
         Args:
             attempt: part of the names of the files.
             plan: what the subtask was restored from; a failover plan lets it refer to its files.
-            targets: where savepoints go, by number; the runtime adds to it before it triggers one.
         """
         ...

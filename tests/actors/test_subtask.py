@@ -6,17 +6,26 @@ import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import penstock as ps
 from penstock import DataStream, StreamEnvironment
-from penstock.actors.running_task import Deployment, Report, SubtaskEvent, _patience
+from penstock.actors.capture_writer import Answer
+from penstock.actors.running_task import Deployment, Report, Restore, SubtaskEvent, _patience
 from penstock.actors.subtask import SubtaskActor
+from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
+from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import SubtaskError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
+from penstock.savepoints.store import FolderJobStore
+
+FIRST_TASK = Deployment(1, 0, 1, [[]])
 
 
 def graph_of(build: Callable[[DataStream], DataStream] = lambda stream: stream) -> PhysicalGraph:
@@ -28,10 +37,14 @@ def graph_of(build: Callable[[DataStream], DataStream] = lambda stream: stream) 
     ).physical()
 
 
-def with_actor(graph: PhysicalGraph, use: Callable[[SubtaskActor], Awaitable[Any]]) -> Any:
+def with_actor(
+    graph: PhysicalGraph,
+    use: Callable[[SubtaskActor], Awaitable[Any]],
+    deployment: Deployment = FIRST_TASK,
+) -> Any:
     async def run() -> Any:
         actor = SubtaskActor()
-        await actor.deploy(graph, Deployment(1, 0, 1, [[]]))
+        await actor.deploy(graph, deployment)
         try:
             return await asyncio.wait_for(use(actor), 30)
         finally:
@@ -121,6 +134,31 @@ def test_a_process_can_be_deployed_again_and_what_belongs_to_the_attempt_before_
         return [value for _, batch in fetched.rows for value in batch.data.column("value").to_pylist()]
 
     assert with_actor(graph, use) == list(range(10))
+
+
+@pytest.mark.parametrize("kind", [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT])
+def test_a_barrier_that_comes_before_the_manager_asks_for_the_checkpoint_is_answered(
+    tmp_path: Path, kind: SnapshotKind
+) -> None:
+    graph = graph_of(lambda stream: stream.key_by("value").aggregate(n=ps.count()))
+    store = FolderJobStore(f"file://{tmp_path}", "job", "job")
+    store.claim()
+    barrier = Barrier(1, kind=kind, target=f"file://{tmp_path}/savepoint" if kind is SnapshotKind.SAVEPOINT else None)
+    rows = Batch(pa.RecordBatch.from_pydict({"value": [1, 2, 3]}))
+
+    async def use(actor: SubtaskActor) -> Answer:
+        await actor.start(1)
+        pushed = asyncio.ensure_future(actor.push(1, 0, 0, (rows, barrier)))
+        fetched = await actor.fetch(1, 0, 0, 5.0)
+        await actor.fetch(1, 0, len(fetched.rows), 0.0)
+        await pushed
+        while not list(tmp_path.rglob("*.arrow")):
+            await asyncio.sleep(0)
+        return await actor.checkpoint(1, barrier)
+
+    answer = with_actor(graph, use, Deployment(graph.tasks[-1].id, 0, 1, [[]], Restore(store)))
+    assert isinstance(answer, SubtaskHandle)
+    assert [operator.name for operator in answer.operators] == ["aggregate(n=count(*))"]
 
 
 @pytest.mark.parametrize(("until", "seconds"), [(None, None), (5.0, 0.0), (12.5, 2.5)])

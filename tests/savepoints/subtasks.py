@@ -159,7 +159,6 @@ def writer(
     subtask: int = 0,
     attempt: int = 1,
     plan: RestorePlan | None = None,
-    targets: Mapping[int, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> CheckpointWriter:
     return CheckpointWriter(
@@ -170,7 +169,6 @@ def writer(
         subtask,
         attempt,
         plan,
-        {} if targets is None else targets,
         storage.open,
     )
 

@@ -28,7 +28,7 @@ def _job(tmp_path: Path) -> PhysicalGraph:
 
 def _checkpoints(store: FolderJobStore, job: PhysicalGraph, values: list[str]) -> CompletedCheckpoint:
     """The last of as many checkpoints as there are values, each of which has replaced all of the state."""
-    writer = store.writer(job, 1, 0, 1, None, {})
+    writer = store.writer(job, 1, 0, 1, None)
     taken = completed(0, [])
     for number, value in enumerate(values, start=1):
         rows = keyed_rows(dict.fromkeys(range(8), (value, 0)))

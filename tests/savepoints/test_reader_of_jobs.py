@@ -64,7 +64,7 @@ def saved(url: str, build: Callable[[Any], Any], batches: list[list[tuple[str, s
     (plan,) = (one for one in task.operators if one.uid == "op")
     store = FolderJobStore(url, "job", "clicks")
     claim = store.claim()
-    writer = store.writer(graph, task.id, 0, 1, None, {})
+    writer = store.writer(graph, task.id, 0, 1, None)
     operator, out = plan.factory(), RecordingCollector()
     operator.open(OperatorContext("op", 0, 1, ManualClock(), config=graph.config))
     for number, rows in enumerate(batches, 1):

@@ -327,13 +327,11 @@ def test_changes_of_an_unknown_state_are_refused() -> None:
 
 def test_a_savepoint_is_whole_in_its_own_folder_and_disturbs_no_checkpoint() -> None:
     storage, target = Storage(), "memory://tests/savepoint"
-    targets: dict[int, str] = {}
-    checkpoints = writer(storage, targets=targets)
+    checkpoints = writer(storage)
     checkpoints.write(capture_of(Barrier(1), keyed_capture(keyed_rows(_entries(range(5))))))
     files = dict(storage.open(ROOT).files)
-    targets[2] = target
     whole = keyed_capture(keyed_rows(_entries(range(5)) | _entries(range(1), "w")))
-    saved = checkpoints.write(capture_of(Barrier(2, kind=SnapshotKind.SAVEPOINT, base=1), whole))
+    saved = checkpoints.write(capture_of(Barrier(2, kind=SnapshotKind.SAVEPOINT, base=1, target=target), whole))
     assert storage.open(ROOT).files == files
     assert {file.path for file in saved.files()} == storage.open(target).files.keys()
     later = checkpoints.write(
@@ -345,13 +343,11 @@ def test_a_savepoint_is_whole_in_its_own_folder_and_disturbs_no_checkpoint() -> 
     assert entries_of(load_task(storage.open, graph(1), plan, 1, 0)) == _entries(range(5)) | _entries(range(1), "w")
 
 
-def test_a_savepoint_without_a_folder_or_of_changes_is_refused() -> None:
-    barrier = Barrier(2, kind=SnapshotKind.SUSPEND)
-    with pytest.raises(CheckpointError, match="savepoint 2 cannot be written: no folder is known"):
-        writer(Storage()).write(capture_of(barrier, OperatorCapture()))
+def test_a_savepoint_of_changes_is_refused() -> None:
+    barrier = Barrier(2, kind=SnapshotKind.SUSPEND, target="memory://tests/savepoint")
     changes = keyed_capture(keyed_rows({}, [1]), True)
     with pytest.raises(CheckpointError, match="'count' gave changes for a savepoint"):
-        writer(Storage(), targets={2: "memory://tests/savepoint"}).write(capture_of(barrier, changes))
+        writer(Storage()).write(capture_of(barrier, changes))
 
 
 def test_the_files_of_an_operator_go_to_its_own_storage_and_are_found_there() -> None:
