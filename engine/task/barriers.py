@@ -112,12 +112,13 @@ class BarrierAligner:
                 alignment.barrier = replace(alignment.barrier, mode=CheckpointMode.UNALIGNED)
         return self._due(now)
 
-    def abort(self, checkpoint: int) -> None:
-        """The checkpoint is expected no more; what it blocked goes on, and its barriers are stale."""
+    def abort(self, checkpoint: int, now: float) -> list[Barrier]:
+        """The checkpoint is expected no more, and its barriers are stale. Returns those whose snapshot is due now."""
         alignment = self._alignments.get(checkpoint)
         if alignment is not None and alignment.phase is Phase.OVERTAKING:
             self._finish(alignment)
         self._forget(checkpoint)
+        return self._due(now) if self._open else []
 
     def is_over(self, checkpoint: int) -> bool:
         """Whether the checkpoint has had its snapshot here, or will never have it."""

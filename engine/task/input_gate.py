@@ -291,14 +291,14 @@ class InputGate:
 
     def abort(self, checkpoint: int) -> None:
         """Wait for the barriers of the checkpoint no more."""
-        self._aligner.abort(checkpoint)
+        due = self._aligner.abort(checkpoint, self._now)
         self._taken = deque(
             (index, element)
             for index, element in self._taken
             if not isinstance(element, Barrier) or element.checkpoint != checkpoint
         )
         self._is_urgent = any(_is_unaligned(element) for _, element in self._taken)
-        self._unblock()
+        self._begin(due)
 
     def is_over(self, checkpoint: int) -> bool:
         """Whether barriers of the checkpoint are dropped: it was given up for a later one, or has had its snapshot."""

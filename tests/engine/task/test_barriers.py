@@ -58,7 +58,7 @@ def test_a_barrier_that_comes_when_a_later_one_has_passed_on_another_channel_is_
 def test_barriers_of_a_checkpoint_that_is_over_are_dropped() -> None:
     tested = aligner(2)
     tested.on_barrier(0, Barrier(2), 0)
-    tested.abort(2)
+    tested.abort(2, 0)
     assert tested.blocked == frozenset()
     assert tested.on_barrier(1, Barrier(2), 0) == []
     assert tested.blocked == frozenset()
@@ -66,7 +66,7 @@ def test_barriers_of_a_checkpoint_that_is_over_are_dropped() -> None:
 
 def test_a_checkpoint_may_be_aborted_before_its_first_barrier() -> None:
     tested = aligner(1)
-    tested.abort(1)
+    tested.abort(1, 0)
     assert tested.on_barrier(0, Barrier(1), 0) == []
     assert tested.on_barrier(0, Barrier(2), 0) == [Barrier(2)]
 
@@ -142,11 +142,19 @@ def test_an_older_checkpoint_that_may_become_unaligned_does_so_for_a_later_one()
     assert tested.on_announced(0, later, 0) == [Barrier(1, UNALIGNED, alignment_timeout_ms=500), later]
 
 
+def test_a_checkpoint_that_waited_for_an_older_one_begins_when_that_is_aborted() -> None:
+    savepoint, later, tested = Barrier(1), Barrier(2, UNALIGNED), aligner(2, overtakable=2)
+    tested.on_barrier(0, savepoint, 0)
+    tested.on_announced(0, later, 0)
+    assert tested.abort(1, 0) == [later]
+    assert tested.awaited(2) == [0, 1]
+
+
 def test_an_aborted_checkpoint_gives_the_rows_that_it_has() -> None:
     tested = aligner(2, overtakable=2)
     tested.on_barrier(0, Barrier(1, UNALIGNED), 0)
     tested.record(1, 1, [numbers([7])])
-    tested.abort(1)
+    tested.abort(1, 0)
     overtaken = tested.take_overtaken(1)
     assert overtaken is not None
     assert numbers_in(overtaken[1]) == [7]
