@@ -11,6 +11,8 @@ from penstock.engine.errors import ConfigurationError, nearest
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobHandle, ResultConsumer
 from penstock.job_folders import Start
+from penstock.savepoints.savepoint_files import new_folder, savepoint_url
+from penstock.savepoints.storage import check_writable
 
 Mode = Literal["streaming", "batch", "automatic"]
 """How a job runs: as it comes, each stage when the one before has ended, or in batch where it can."""
@@ -76,8 +78,35 @@ def check_batch_start(graph: PhysicalGraph, start: Start, detached: bool) -> Non
         _LOG.info("job %r takes no checkpoints: in batch mode Spark runs again what is lost", graph.name)
 
 
+def checked_target(savepoint_to: str, in_batch: bool) -> str:
+    """The URL of the folder of the savepoint that a batch job is to end with: new, and writable.
+
+    Args:
+        savepoint_to: what the user named.
+        in_batch: whether the job runs in batch mode.
+
+    Raises:
+        ConfigurationError: it does not, or the folder cannot be used.
+        CheckpointError: something is there already.
+    """
+    if not in_batch:
+        raise ConfigurationError(
+            f"savepoint_to={savepoint_to!r} is for batch jobs, which end with a savepoint when their input does: set "
+            "mode='batch', or take a savepoint of the streaming job with stop() or savepoint() of its handle"
+        )
+    url = savepoint_url(str(savepoint_to))
+    if url.startswith("memory://"):
+        raise ConfigurationError(f"{url}: the executors of a batch job cannot write to the memory of this process")
+    check_writable(new_folder(url))
+    return url
+
+
 def start_batch_job(
-    graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer], options: SparkOptions, address: str | None
+    graph: PhysicalGraph,
+    consumers: Mapping[int, ResultConsumer],
+    options: SparkOptions,
+    address: str | None,
+    savepoint_to: str | None,
 ) -> JobHandle:
     """Start the job, and Spark if it does not run.
 
@@ -86,6 +115,7 @@ def start_batch_job(
         consumers: takes the rows of each results node.
         options: Spark's executors.
         address: of the Ray cluster.
+        savepoint_to: URL of the folder of the savepoint that it ends with, from `checked_target`; None: with none.
 
     Raises:
         ConfigurationError, ClusterError: Spark cannot be had here.
@@ -103,7 +133,7 @@ def start_batch_job(
     session = spark_session(options, address, graph.config.slot_timeout_ms / 1000, tell)
     for sink in graph.sinks:
         sink.prepare()
-    return SparkJob(graph, consumers, session)
+    return SparkJob(graph, consumers, session, savepoint_to)
 
 
 def explained_batch(graph: PhysicalGraph) -> str:

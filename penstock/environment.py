@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from penstock.actors.spark.options import SparkOptions
-from penstock.batch import Mode, check_batch_start, check_mode, explained_batch, runs_in_batch, start_batch_job
+from penstock.batch import (
+    Mode,
+    check_batch_start,
+    check_mode,
+    checked_target,
+    explained_batch,
+    runs_in_batch,
+    start_batch_job,
+)
 from penstock.connectors.collection import CollectionSource, RowSchema
 from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
@@ -293,6 +301,7 @@ class StreamEnvironment:
         savepoint: str | None = None,
         allow_non_restored_state: bool = False,
         mode: Mode | None = None,
+        savepoint_to: str | None = None,
     ) -> JobHandle:
         """Run the program and return when it has finished. In a terminal, shows the job at work.
 
@@ -304,13 +313,17 @@ class StreamEnvironment:
                 handle's `dropped_operators` names them.
             mode: `"streaming"`; `"batch"`, on Spark in the same cluster, where all sources end: docs/batch-mode.md;
                 `"automatic"`, batch where they do. None: the configured one, or streaming.
+            savepoint_to: batch mode only: path or URL of a new folder, for the savepoint that the job ends with: event
+                time stays where the input ends, windows and timers behind it do not fire, and a streaming job with
+                `savepoint=` goes on from there.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run; nothing was started.
             RestoreError, CheckpointCorruptError: it cannot go on from the savepoint; nothing was started.
+            CheckpointError: something is at `savepoint_to` already.
             JobFailedError: the job failed.
         """
-        job = self.submit(name, parallelism, savepoint, allow_non_restored_state, mode=mode)
+        job = self.submit(name, parallelism, savepoint, allow_non_restored_state, mode=mode, savepoint_to=savepoint_to)
         try:
             if sys.stderr.isatty():
                 from penstock.live_view import wait_with_view
@@ -332,6 +345,7 @@ class StreamEnvironment:
         allow_non_restored_state: bool = False,
         detached: bool = False,
         mode: Mode | None = None,
+        savepoint_to: str | None = None,
     ) -> JobHandle:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
@@ -342,7 +356,7 @@ class StreamEnvironment:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
-        return self._submit(self._program, name, parallelism, start, detached, mode)
+        return self._submit(self._program, name, parallelism, start, detached, mode, savepoint_to)
 
     def clear(self) -> None:
         """Forget the program under construction, such as one that cannot run as it is."""
@@ -373,6 +387,7 @@ class StreamEnvironment:
         start: Start | None = None,
         detached: bool = False,
         mode: Mode | None = None,
+        savepoint_to: str | None = None,
     ) -> JobHandle:
         mode = check_mode(mode or self._mode)
         name, start = name or self._name, start or self._start_from
@@ -380,9 +395,11 @@ class StreamEnvironment:
         logical = built if start.savepoint is None else resumed(built)
         job_program = self._plan(name, parallelism, logical)
         graph = job_program.physical()
-        if runs_in_batch(mode, graph, self._runtime):
+        in_batch = runs_in_batch(mode, graph, self._runtime)
+        target = None if savepoint_to is None else checked_target(savepoint_to, in_batch)
+        if in_batch:
             check_batch_start(graph, start, detached)
-            job = start_batch_job(graph, program.consumers, self._spark, self._address)
+            job = start_batch_job(graph, program.consumers, self._spark, self._address, target)
         else:
             _warn_of_sinks_that_wait(graph)
             job = self._start(graph, job_program, program, start, detached)

@@ -31,10 +31,10 @@ from penstock.engine.state.state_tables import TOUCHED
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.savepoints.layout import StateKind, layout_of, plain_table
 from penstock.savepoints.manifest import encode_manifest
-from penstock.savepoints.paths import MANIFEST, checkpoint_folder
+from penstock.savepoints.paths import MANIFEST
 from penstock.savepoints.reader import SavedOperator, Savepoint, read
 from penstock.savepoints.saved_state import SavedState
-from penstock.savepoints.savepoint_files import SavepointFiles
+from penstock.savepoints.savepoint_files import SavepointFiles, new_folder, savepoint_url
 from penstock.savepoints.state_rows import (
     broadcast_table,
     check_unique,
@@ -42,7 +42,6 @@ from penstock.savepoints.state_rows import (
     list_table,
     timers_table,
 )
-from penstock.savepoints.storage import normalise_url, open_blobs
 
 _WITH_NULLS: Final = (StateKind.AGGREGATE, StateKind.SPLITS)
 _FIXED: Final = (StateKind.ROWS, StateKind.COMMITTABLES, StateKind.INTERNAL)
@@ -150,11 +149,7 @@ class SavepointEditor:
     """
 
     def __init__(self, target: str, taken: CompletedCheckpoint, source: Savepoint | None) -> None:
-        self._target = normalise_url(target)
-        if checkpoint_folder(self._target.rpartition("/")[2]) is not None:
-            raise ConfigurationError(
-                f"{self._target}: folders named chk-... belong to jobs; name the savepoint otherwise"
-            )
+        self._target = savepoint_url(target)
         self._taken = taken
         self._source = source
         self._operators = {
@@ -385,9 +380,7 @@ class SavepointEditor:
         """
         for edited in self._operators.values():
             self._check_keys(edited)
-        blobs = open_blobs(self._target)
-        if blobs.list():
-            raise CheckpointError(f"{self._target} is not empty; a savepoint is written to a new folder: name another")
+        blobs = new_folder(self._target)
         writer = SavepointFiles(blobs, self._taken)
         try:
             subtasks = (*self._copied(writer), *self._new(writer))

@@ -20,15 +20,40 @@ from penstock.engine.checkpointing.handles import (
     SubtaskHandle,
     TableHandle,
 )
-from penstock.engine.errors import CheckpointError
+from penstock.engine.errors import CheckpointError, ConfigurationError
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable
 from penstock.savepoints.content import Data, sha256_of
-from penstock.savepoints.paths import JobPaths
+from penstock.savepoints.paths import JobPaths, checkpoint_folder, split_url
 from penstock.savepoints.segments import encode_table, read_file, write_file
-from penstock.savepoints.storage import BlobStore
+from penstock.savepoints.storage import BlobStore, normalise_url, open_blobs
 
 _SEGMENT_ROWS: Final = 2**20
 """Rows of one file: who restores reads whole files, of those that have its key groups."""
+
+
+def savepoint_url(path: str) -> str:
+    """The URL of the folder of a new savepoint.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    url = normalise_url(path)
+    if checkpoint_folder(split_url(url)[1]) is not None:
+        raise ConfigurationError(f"{url}: folders named chk-... belong to jobs; name the savepoint otherwise")
+    return url
+
+
+def new_folder(url: str) -> BlobStore:
+    """The folder of a new savepoint, which is empty.
+
+    Raises:
+        CheckpointError: something is there already.
+        ConfigurationError: the URL cannot be used.
+    """
+    blobs = open_blobs(url)
+    if blobs.list():
+        raise CheckpointError(f"{url} is not empty; a savepoint is written to a new folder: name another")
+    return blobs
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """A batch job on Spark, as its user sees it.
 
-A thread of the driver builds the plan, runs it, and commits what the sinks have prepared; the handle waits for it. Rows
-for the client come when the job has finished, and never of one that failed.
+A thread of the driver builds the plan, runs it, commits what the sinks have prepared, and completes the savepoint of a
+job that hands over; the handle waits for it. Rows for the client come when the job has finished, and never of one that
+failed.
 """
 
 from __future__ import annotations
@@ -13,21 +14,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
+from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.actors.spark.edges import edge_numbers
+from penstock.actors.spark.endings import EndOfTime
 from penstock.actors.spark.failures import job_error
 from penstock.actors.spark.final_updates import with_final_updates
+from penstock.actors.spark.hand_over import Handles, HandOver, Suspension
 from penstock.actors.spark.parcels import unpack
-from penstock.actors.spark.reports import CountersParam, stage_progress
+from penstock.actors.spark.reports import LastOfEach, stage_progress
 from penstock.actors.spark.stage import stage_of
 from penstock.actors.spark.terminals import commit, terminals
 from penstock.actors.spark.translate import translated
+from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, StageProgress, new_job_id, transition
-from penstock.engine.metrics import JobMetrics, report
+from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
 
 _CANCEL_SECONDS: Final = 20.0
 
@@ -39,9 +44,16 @@ class SparkJob(JobHandle):
         graph: the job, which `check_translatable` has nothing against.
         consumers: takes the rows of each results node, by node id.
         session: where it runs.
+        savepoint_to: URL of the folder of the savepoint that it ends with; None: with none.
     """
 
-    def __init__(self, graph: PhysicalGraph, consumers: Mapping[int, ResultConsumer], session: SparkSession) -> None:
+    def __init__(
+        self,
+        graph: PhysicalGraph,
+        consumers: Mapping[int, ResultConsumer],
+        session: SparkSession,
+        savepoint_to: str | None = None,
+    ) -> None:
         super().__init__(graph.name, consumers)
         self.job_id = new_job_id(graph.name)
         self._terminals = terminals(with_final_updates(graph))
@@ -52,7 +64,9 @@ class SparkJob(JobHandle):
         self._lock = threading.Lock()
         self._commits = False
         self._uncounted = graph.uncounted()
-        self._counters = session.sparkContext.accumulator({}, CountersParam())
+        self._counters = session.sparkContext.accumulator({}, LastOfEach[SubtaskMetrics]())
+        self._handles: Accumulator[Handles] = session.sparkContext.accumulator({}, LastOfEach[SubtaskHandle]())
+        self._hand_over = None if savepoint_to is None else HandOver.begun(savepoint_to, self.job_id, graph)
         self._thread = threading.Thread(target=self._run, name=f"batch job {graph.name}", daemon=True)
         self._thread.start()
 
@@ -65,7 +79,9 @@ class SparkJob(JobHandle):
             self._become(JobStatus.DEPLOYING)
             graph = self._terminals.graph
             self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
-            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters, secret))
+            over = self._hand_over
+            ending = EndOfTime() if over is None else Suspension(over.url, over.job_id, self._handles)
+            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters, secret, ending))
             kept = plan.kept
             self._become(JobStatus.RUNNING)
             for frame in plan.kept:
@@ -74,6 +90,8 @@ class SparkJob(JobHandle):
             results = self._by_result(plan.output.collect())
             if self._may_commit():
                 commit(self._terminals.pending, results)
+                if over is not None:
+                    over.complete(graph, self._handles.value)
                 # Before the status, which tells that they are there.
                 self._rows = [(number, batch) for number in self._consumers for batch in results[number]]
                 self._become(JobStatus.FINISHED)
@@ -84,6 +102,8 @@ class SparkJob(JobHandle):
                     self._status = transition(self._status, JobStatus.FAILED)
         finally:
             _release(kept)
+            if self._hand_over is not None and self._status is not JobStatus.FINISHED:
+                self._hand_over.discard()
 
     def _become(self, following: JobStatus) -> None:
         with self._lock:

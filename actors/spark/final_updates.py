@@ -1,5 +1,7 @@
 """Running aggregates and reductions in batch mode: one row a key, the last update, when the input has ended.
 
+A job that ends with a savepoint emits them too, before the barrier; their state is that of the operators inside.
+
 Whoever reads the updates of a stream without end wants each; of input that ends, only the last one is the result. The
 source of the rule: Flink's documentation, "Execution Mode (Batch/Streaming)".
 """
@@ -19,6 +21,7 @@ from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.functions.keyed_reduce import KeyedReduceFactory
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 
 _ROW: Final = "row"
 _LEAST_ROWS: Final = 65_536
@@ -127,6 +130,12 @@ class FinalAggregates(Operator):
         _emit_at_the_end(self._last, watermark, out)
         return watermark
 
+    def before_suspend(self, out: Collector) -> None:
+        _emit(self._last, out)
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        return self._running.capture(request)
+
     def close(self) -> None:
         self._running.close()
 
@@ -154,10 +163,21 @@ class FinalReductions(Operator):
         _emit_at_the_end(self._last, watermark, out)
         return watermark
 
+    def before_suspend(self, out: Collector) -> None:
+        _emit(self._last, out)
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        return self._reducing.capture(request)
+
     def close(self) -> None:
         self._reducing.close()
 
 
 def _emit_at_the_end(last: LastRows, watermark: Watermark, out: Collector) -> None:
-    if watermark.timestamp == MAX_TIMESTAMP and (rows := last.take()) is not None:
+    if watermark.timestamp == MAX_TIMESTAMP:
+        _emit(last, out)
+
+
+def _emit(last: LastRows, out: Collector) -> None:
+    if (rows := last.take()) is not None:
         out.collect(rows)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.actors.spark.parcels import FIRST_TURN, Parcel, Phase, pack
+from penstock.actors.spark.parcels import FIRST_TURN, NO_ROWS, Parcel, Phase, pack
 from penstock.actors.spark.time_order import sorted_by_time
-from penstock.engine.elements import Batch, concat_batches
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_batches
 from penstock.engine.task.outputs import Message
 
 PARCEL_BYTES: Final = 1024 * 1024
@@ -33,6 +33,7 @@ class _Lane:
     batches: list[Batch] = field(default_factory=list)
     size: int = 0
     sent: int = 0
+    watermark: int = MIN_TIMESTAMP
 
 
 class Outbox:
@@ -80,9 +81,11 @@ class Outbox:
         return ready
 
     def finish(self) -> Sequence[Parcel]:
-        """The parcels that are ready, and all that waited."""
+        """The parcels that are ready, all that waited, and how far event time is on lanes where it goes on."""
         for lane in self._lanes:
             self._send(lane)
+            if lane.is_timed and MIN_TIMESTAMP < lane.watermark < MAX_TIMESTAMP:
+                self._put(lane, Phase.WATERMARK, lane.watermark, NO_ROWS)
         return self.take()
 
     def _send(self, lane: _Lane) -> None:
@@ -97,8 +100,11 @@ class Outbox:
         for begin in range(0, whole.num_rows, rows):
             part = whole.slice(begin, rows)
             turn = _turn(part) if lane.is_timed else FIRST_TURN
-            self._ready.append(Parcel(lane.edge, lane.route, lane.phase, turn, self._sender, lane.sent, pack(part)))
-            lane.sent += 1
+            self._put(lane, lane.phase, turn, part)
+
+    def _put(self, lane: _Lane, phase: Phase, turn: int, batch: Batch) -> None:
+        self._ready.append(Parcel(lane.edge, lane.route, phase, turn, self._sender, lane.sent, pack(batch)))
+        lane.sent += 1
 
 
 class LaneEnd:
@@ -112,10 +118,15 @@ class LaneEnd:
         self._lane = lane
 
     def send(self, message: Message) -> None:
-        """Keep the rows. Control elements end here: the next stage begins when all rows are there."""
+        """Keep the rows, and the last watermark: the next stage begins when all rows are there."""
         for element in message:
-            if isinstance(element, Batch):
-                self._outbox.add(self._lane, element)
+            match element:
+                case Batch():
+                    self._outbox.add(self._lane, element)
+                case Watermark(timestamp):
+                    self._lane.watermark = timestamp
+                case _:
+                    pass
 
 
 def _turn(part: Batch) -> int:

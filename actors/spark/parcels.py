@@ -33,6 +33,8 @@ class Phase(enum.IntEnum):
     """Rows that go to all subtasks: what they say is known before the first of the others."""
     ROWS = 2
     """All others."""
+    WATERMARK = 3
+    """Parcels without rows, whose turn is the event time that the sender had come to, where it has not ended."""
 
 
 CALL: Final = -1
@@ -76,6 +78,10 @@ class Parcel:
     sender: int
     sequence: int
     rows: bytes
+
+
+NO_ROWS: Final = Batch(pa.RecordBatch.from_arrays([], names=[]))
+"""Of parcels whose place says all."""
 
 
 def pack(batch: Batch) -> bytes:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from pyspark import AccumulatorParam, SparkContext
 from pyspark.status import SparkStageInfo
 
-from penstock.actors.spark.stage import Counters
 from penstock.engine.job import StageProgress
 
+_T = TypeVar("_T")
 
-class CountersParam(AccumulatorParam[Counters]):
-    """Adds up the counters that stages report: the last ones of each subtask count."""
 
-    def zero(self, value: Counters) -> Counters:
+class LastOfEach(AccumulatorParam[dict[tuple[int, int], _T]]):
+    """Adds up what the subtasks of stages report, by task and subtask: of each what came last counts."""
+
+    def zero(self, value: dict[tuple[int, int], _T]) -> dict[tuple[int, int], _T]:
         return {}
 
-    def addInPlace(self, value1: Counters, value2: Counters) -> Counters:  # noqa: N802 - Spark's name
+    def addInPlace(  # noqa: N802 - Spark's name
+        self, value1: dict[tuple[int, int], _T], value2: dict[tuple[int, int], _T]
+    ) -> dict[tuple[int, int], _T]:
         value1.update(value2)
         return value1
 

@@ -1,39 +1,37 @@
 """One task of the job as Spark runs it: in each partition, one subtask, the engine's own.
 
 `translate.py` puts a stage into `mapInArrow`. It feeds the subtask the parcels of its partition, in event-time order,
-then the end of time and of the input, and gives what it emits as parcels for the stages behind.
+then what its end is like (`endings.py`), and gives what it emits as parcels for the stages behind.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 from pyspark import Accumulator
 
 from penstock.actors.spark.edges import edge_numbers, incoming
+from penstock.actors.spark.endings import Ending
 from penstock.actors.spark.failures import stage_error
 from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.outbox import Outbox
 from penstock.actors.spark.parcels import Arrival, Parcel, Phase, called, to_arrow
 from penstock.actors.spark.time_order import TimeMerger
 from penstock.engine.clock import SystemClock
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Element, EndOfInput, Watermark
+from penstock.engine.elements import Batch, Element
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.build import OpenChannel, build_task
 from penstock.engine.task.input_gate import InputGate
-from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.engine.task.loop import Progress, Task
 from penstock.engine.task.outputs import Channel
 from penstock.engine.task.partitioners import Broadcast
 
 Counters = dict[tuple[int, int], SubtaskMetrics]
 """The counters of subtasks by task and subtask: a subtask that ran twice counts once."""
-_LONGEST_SLEEP: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Stage:
         input_indexes: which input of the head operator each channel feeds.
         counters: takes the counters of each subtask that has ended.
         secret: of the job; marks its errors.
+        ending: what comes behind the last row.
     """
 
     graph: PhysicalGraph
@@ -57,6 +56,7 @@ class Stage:
     input_indexes: Sequence[int]
     counters: Accumulator[Counters]
     secret: str
+    ending: Ending
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of the partition that Spark calls this for."""
@@ -79,7 +79,8 @@ class Stage:
         task = build_task(self.graph, plan, subtask, gate, self._opener(plan, subtask, outbox), SystemClock())
         try:
             task.open()
-            for _ in self._steps(task, gate, parcels):
+            self.ending.begin(task)
+            for _ in self._steps(task, subtask, gate, parcels):
                 yield from outbox.take()
             yield from outbox.finish()
         except BaseException:
@@ -100,16 +101,17 @@ class Stage:
 
         return open_channel
 
-    def _steps(self, task: Task, gate: InputGate | None, parcels: Iterable[Arrival]) -> Iterator[None]:
+    def _steps(self, task: Task, subtask: int, gate: InputGate | None, parcels: Iterable[Arrival]) -> Iterator[None]:
         """Step the task to its end, and say after each step that it was taken."""
         if gate is not None:
-            for channel, batch in self._in_order(parcels):
+            watermarks: list[int] = []
+            for channel, batch in self._in_order(_rows(parcels, watermarks)):
                 for begin in range(0, batch.num_rows, self.graph.config.max_batch_rows):
                     _put(gate, channel, batch.slice(begin, self.graph.config.max_batch_rows))
                     yield from _step_while_it_goes(task)
             for channel in range(len(self.input_indexes)):
-                _put(gate, channel, Watermark(MAX_TIMESTAMP), EndOfInput())
-        yield from _step_to_the_end(task)
+                _put(gate, channel, *self.ending.last_words(min(watermarks, default=None)))
+        yield from self.ending.end(task, self.graph, self.graph.task(self.task), subtask)
 
     def _in_order(self, parcels: Iterable[Arrival]) -> Iterator[tuple[int, Batch]]:
         """Channel and rows of what came, phase by phase: first what has no time, then by time over all channels."""
@@ -124,14 +126,25 @@ class Stage:
             yield from merger.finish()
 
 
-def stage_of(graph: PhysicalGraph, task: TaskPlan, counters: Accumulator[Counters], secret: str) -> Stage:
-    """The stage of one task of the job; `counters` and `secret` as for `Stage`."""
+def stage_of(
+    graph: PhysicalGraph, task: TaskPlan, counters: Accumulator[Counters], secret: str, ending: Ending
+) -> Stage:
+    """The stage of one task of the job; `counters`, `secret` and `ending` as for `Stage`."""
     numbers = edge_numbers(graph)
     indexes = sorted({exchange.input_index for _, exchange in incoming(graph, task)})
     inputs = {edge: indexes.index(exchange.input_index) for edge, exchange in incoming(graph, task)}
     edges = [numbers[task.id, output] for output in range(len(task.outputs))]
     others = (other if other is task else replace(other, source=None, operators=()) for other in graph.tasks)
-    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, counters, secret)
+    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, counters, secret, ending)
+
+
+def _rows(parcels: Iterable[Arrival], watermarks: list[int]) -> Iterator[Arrival]:
+    """The parcels with rows; `watermarks` gets how far event time is at the senders."""
+    for parcel in parcels:
+        if parcel.phase == Phase.WATERMARK:
+            watermarks.append(parcel.turn)
+        else:
+            yield parcel
 
 
 def _put(gate: InputGate, channel: int, *elements: Element) -> None:
@@ -141,19 +154,6 @@ def _put(gate: InputGate, channel: int, *elements: Element) -> None:
 def _step_while_it_goes(task: Task) -> Iterator[None]:
     while isinstance(task.step(), Progress):
         yield
-
-
-def _step_to_the_end(task: Task) -> Iterator[None]:
-    while True:
-        match task.step():
-            case Finished():
-                return
-            case Progress():
-                yield
-            case Idle(until) | Blocked(until):
-                # A source that waits for a server, or rows that wait for their batch to fill.
-                now = time.monotonic()
-                time.sleep(min(_LONGEST_SLEEP, max(0.0, (until or now + _LONGEST_SLEEP) - now)))
 
 
 def _close_after_error(task: Task) -> None:

@@ -15,12 +15,18 @@ import pyarrow as pa
 import tenacity
 
 from penstock.engine.clock import SystemClock
-from penstock.engine.connectors import ConnectorContext, TransactionalSink, TransactionalWriter
+from penstock.engine.connectors import ConnectorContext, Sink, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.errors import JobFailedError
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.sink import SinkFactory, committables_of, committables_table, connector_context
+from penstock.engine.operators.sink import (
+    SinkFactory,
+    SinkOperator,
+    committables_of,
+    committables_table,
+    connector_context,
+)
 from penstock.engine.task.partitioners import Forward
 
 _LOG = logging.getLogger(__name__)
@@ -63,9 +69,29 @@ class PreparingSink(Operator):
             # Committables are no rows of the stream.
             self._metrics.rows_out = 0
 
+    def before_suspend(self, out: Collector) -> None:
+        self.finish(out)
+
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class EndingSinkFactory:
+    """Creates the operator that writes to the plain sink `sink`."""
+
+    sink: Sink
+
+    def __call__(self) -> Operator:
+        return EndingSink(self.sink)
+
+
+class EndingSink(SinkOperator):
+    """Ends what it writes also where the job ends with a savepoint: its input has ended all the same."""
+
+    def before_suspend(self, out: Collector) -> None:
+        self.finish(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +118,7 @@ class Terminals:
 
 
 def terminals(graph: PhysicalGraph) -> Terminals:
-    """Let the transactional sinks of a job send what they have prepared to the driver."""
+    """Let the transactional sinks of a job send what they have prepared to the driver, and plain ones end alone."""
     pending: dict[int, PendingSink] = {}
     tasks = tuple(_with_preparing_sinks(graph, task, pending) for task in graph.tasks)
     return Terminals(replace(graph, tasks=tasks), pending)
@@ -102,13 +128,16 @@ def _with_preparing_sinks(graph: PhysicalGraph, task: TaskPlan, pending: dict[in
     operators: list[OperatorPlan] = []
     outputs = list(task.outputs)
     for operator in task.operators:
-        plan, factory = operator, operator.factory
-        if isinstance(factory, SinkFactory) and isinstance(factory.sink, TransactionalSink):
-            number = -1 - len(pending)
-            identity = graph.identity(plan.uid)
-            pending[number] = PendingSink(factory.sink, plan.name, task.parallelism, identity)
-            outputs.append(Exchange(task.id, None, Forward(), 0, f"operator {plan.name!r}", number))
-            plan = replace(plan, factory=PreparingSinkFactory(factory.sink), outputs=(len(outputs) - 1,))
+        plan = operator
+        match operator.factory:
+            case SinkFactory(TransactionalSink() as sink):
+                number = -1 - len(pending)
+                identity = graph.identity(plan.uid)
+                pending[number] = PendingSink(sink, plan.name, task.parallelism, identity)
+                outputs.append(Exchange(task.id, None, Forward(), 0, f"operator {plan.name!r}", number))
+                plan = replace(plan, factory=PreparingSinkFactory(sink), outputs=(len(outputs) - 1,))
+            case SinkFactory(sink):
+                plan = replace(plan, factory=EndingSinkFactory(sink))
         operators.append(plan)
     return replace(task, operators=tuple(operators), outputs=tuple(outputs))
 

@@ -169,6 +169,12 @@ class Operator(ABC):
         Comes at most once a checkpoint; may be missed for one that a later one follows, or that is restored.
         """
 
+    def before_suspend(self, out: Collector) -> None:  # noqa: B027 - optional hook
+        """A barrier has come behind which the job ends with its state: emit what is not kept for those who go on.
+
+        Comes before the barrier is passed on, and before `capture`.
+        """
+
     def restore(self, snapshot: OperatorSnapshot) -> None:  # noqa: B027 - optional hook
         """Go on from `snapshot`, which holds this subtask's share and no more (see `state/snapshot.py`).
 

@@ -101,6 +101,10 @@ class ChainLink:
         self.operator.open(self.context)
         self.operator.restore(snapshot)
 
+    def before_suspend(self) -> None:
+        """Let the operator emit what it does not keep; those before it have done so."""
+        self.operator.before_suspend(self._out)
+
     @property
     def next_processing_time(self) -> int | None:
         """When the operator has something to do by the clock (int64 ms), or None."""

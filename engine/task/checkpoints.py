@@ -187,6 +187,8 @@ class TaskCheckpoints:
                 self._let_leave(begun)
         if barrier.kind is SnapshotKind.SUSPEND:
             self._suspended_by = barrier.checkpoint
+            for link in self._links:
+                link.before_suspend()
         started = self._clock.monotonic()
         begun = self._capture(barrier, started, self._router.forward(barrier))
         if barrier.mode is CheckpointMode.UNALIGNED:

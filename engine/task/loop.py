@@ -169,6 +169,11 @@ class Task:
         if self._source is not None:
             self._source.drain()
 
+    def suspend_at_end(self, barrier: Barrier) -> None:
+        """Let the barrier stand where the input ends, if the task is a source: event time stays where it is."""
+        if self._source is not None:
+            self._source.suspend_at_end(barrier)
+
     def step(self) -> StepResult:
         """Do one thing, or say why nothing can be done."""
         started = self._clock.monotonic()

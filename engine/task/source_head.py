@@ -180,6 +180,10 @@ class SourceHead:
         if self._last_words and not isinstance(self._last_words[0], Watermark):
             self._last_words.appendleft(Watermark(MAX_TIMESTAMP))
 
+    def suspend_at_end(self, barrier: Barrier) -> None:
+        """Give the barrier behind the last row, in the place of the end of time and of the input."""
+        self._last_words = deque([barrier])
+
     def next_urgent(self, now: float) -> tuple[int, Element] | None:
         """What must not wait for the outputs: a barrier, and what is before it; rows only where it is unaligned.
 

@@ -78,11 +78,11 @@ class Program:
         """What the program gives, sorted."""
         return self.rows_of(self.build(env))
 
-    def build(self, env: StreamEnvironment) -> CollectResult:
-        """Put the program into an environment."""
+    def build(self, env: StreamEnvironment, some: slice = slice(None)) -> CollectResult:
+        """Put the program into an environment, to read `some` of its rows; event time goes by the disorder of all."""
         disorder = max((_disorder(self.rows)), 0)
         strategy = WatermarkStrategy.for_bounded_out_of_orderness(f"{disorder}ms")
-        stream = env.from_collection(self.rows, schema=SCHEMA).assign_timestamps("t", strategy)
+        stream = env.from_collection(self.rows[some], schema=SCHEMA).assign_timestamps("t", strategy)
         for step in self.steps:
             stream = step.apply(stream)
         if self.end[0] == "rows":
@@ -103,7 +103,7 @@ class Program:
         windows = {"tumbling": ps.tumbling, "sliding": ps.sliding, "session": ps.session}[kind](*arguments)
         return keyed.window(windows).aggregate(**aggregates).collect()
 
-    def rows_of(self, result: CollectResult) -> list[Row]:
+    def rows_of(self, result: Iterable[Row]) -> list[Row]:
         """The rows of a job, sorted; of running aggregates the last one of each key."""
         if self.end[0] == "rows":
             return _sorted(result)

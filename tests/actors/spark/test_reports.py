@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.status import SparkStageInfo
 
-from penstock.actors.spark.reports import CountersParam, progress_of
+from penstock.actors.spark.reports import LastOfEach, progress_of
 from penstock.engine.job import StageProgress
 from penstock.engine.metrics import SubtaskMetrics
 
@@ -16,6 +16,6 @@ def test_progress_is_that_of_the_tasks_of_each_stage() -> None:
 
 def test_a_subtask_that_ran_twice_counts_once() -> None:
     first, again, other = SubtaskMetrics(1, 0), SubtaskMetrics(1, 0), SubtaskMetrics(1, 1)
-    added = CountersParam().addInPlace({(1, 0): first}, {(1, 0): again, (1, 1): other})
+    added = LastOfEach[SubtaskMetrics]().addInPlace({(1, 0): first}, {(1, 0): again, (1, 1): other})
     assert added == {(1, 0): again, (1, 1): other}
     assert added[1, 0] is again

@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import StreamEnvironment
 from penstock.actors.spark.edges import edge_numbers, incoming
+from penstock.actors.spark.endings import EndOfTime
 from penstock.actors.spark.murmur import routes, spark_hash
 from penstock.actors.spark.parcels import Arrival, Parcel, unpack
 from penstock.actors.spark.stage import stage_of
@@ -31,7 +32,7 @@ class Counted:
 
 def run(graph: PhysicalGraph, task: int, subtask: int, arrived: Sequence[Arrival] = ()) -> tuple[list[Parcel], Any]:
     counted = Counted()
-    stage = stage_of(graph, graph.task(task), cast(Any, counted), "5ec2e7")
+    stage = stage_of(graph, graph.task(task), cast(Any, counted), "5ec2e7", EndOfTime())
     return list(stage.run(subtask, arrived)), counted.value[task, subtask]
 
 
@@ -70,7 +71,7 @@ def test_a_subtask_that_runs_again_gives_the_same_parcels(graph: PhysicalGraph) 
 
 
 def test_a_stage_carries_nothing_that_only_others_need(graph: PhysicalGraph) -> None:
-    stage = stage_of(graph, graph.task(2), cast(Any, Counted()), "5ec2e7")
+    stage = stage_of(graph, graph.task(2), cast(Any, Counted()), "5ec2e7", EndOfTime())
     assert stage.graph.task(1).source is None
     assert stage.graph.task(3).operators == ()
     assert [len(task.outputs) for task in stage.graph.tasks] == [len(task.outputs) for task in graph.tasks]

@@ -1,0 +1,141 @@
+"""A batch job that ends with a savepoint, from which a streaming job goes on: history first, then what comes live.
+
+Each subtask gets all its rows, then the watermark that its senders had come to, and then the barrier of a savepoint:
+windows and timers behind that watermark do not fire, and are in the savepoint with all other state. The subtasks write
+its files in the executors; the driver writes the manifest when everything else has succeeded, so that the savepoint of
+a job that fails is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from pyspark import Accumulator, TaskContext
+
+from penstock.actors.spark.endings import steps
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
+from penstock.engine.checkpointing.task_capture import TaskCapture
+from penstock.engine.clock import SystemClock
+from penstock.engine.elements import Barrier, CheckpointMode, Control, SnapshotKind, Watermark
+from penstock.engine.errors import CheckpointError, JobFailedError, PenstockError
+from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.task.loop import Task
+from penstock.savepoints.manifest import encode_manifest
+from penstock.savepoints.paths import DATA, MANIFEST, JobPaths
+from penstock.savepoints.storage import open_blobs
+from penstock.savepoints.writer import CheckpointWriter
+
+Handles: TypeAlias = dict[tuple[int, int], SubtaskHandle]
+"""What the subtasks have written, by task and subtask: of one that ran twice either counts, as both are the same."""
+_NUMBER: Final = 1
+"""Of the savepoint: a batch job has no other."""
+_BARRIER: Final = Barrier(_NUMBER, CheckpointMode.ALIGNED, SnapshotKind.SUSPEND)
+
+
+@dataclass(frozen=True)
+class Suspension:
+    """An `Ending`: the subtask's state becomes files of a savepoint.
+
+    Args:
+        url: of the savepoint's folder.
+        job_id: whose savepoint it is.
+        handles: takes what each subtask has written.
+    """
+
+    url: str
+    job_id: str
+    handles: Accumulator[Handles]
+
+    def begin(self, task: Task) -> None:
+        task.suspend_at_end(_BARRIER)
+
+    def last_words(self, watermark: int | None) -> Sequence[Control]:
+        return (_BARRIER,) if watermark is None else (Watermark(watermark), _BARRIER)
+
+    def end(self, task: Task, graph: PhysicalGraph, plan: TaskPlan, subtask: int) -> Iterator[None]:
+        for _ in steps(task):
+            captures = task.take_captures()
+            if captures:
+                self.handles.add({(plan.id, subtask): self._written(captures[0], graph, plan, subtask)})
+                return
+            yield
+
+    def _written(self, capture: TaskCapture, graph: PhysicalGraph, plan: TaskPlan, subtask: int) -> SubtaskHandle:
+        """The files of the subtask's state but for its source's: the streaming job has other sources."""
+        own = [operator for operator in capture.operators if plan.source is None or operator[0] != plan.source.uid]
+        context = TaskContext.get()
+        # Spark may run a subtask twice at the same time, and one of them may fail and remove its files.
+        attempt = 0 if context is None else context.taskAttemptId()
+        blobs, targets = open_blobs(self.url), {_NUMBER: self.url}
+        paths = JobPaths(self.job_id)
+        writer = CheckpointWriter(blobs, paths, graph, plan.id, subtask, attempt, None, targets, open_blobs)
+        try:
+            return writer.write(replace(capture, operators=own))
+        finally:
+            writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The savepoint that a batch job ends with, as the driver sees it.
+
+    Args:
+        url: of its folder, which `check_target` has looked at.
+        job_id, job_name: whose.
+        max_parallelism: number of key groups.
+        triggered_ms: when the job began (int64 ms).
+    """
+
+    url: str
+    job_id: str
+    job_name: str
+    max_parallelism: int
+    triggered_ms: int
+
+    @classmethod
+    def begun(cls, url: str, job_id: str, graph: PhysicalGraph) -> HandOver:
+        """That of a job which begins now."""
+        return cls(url, job_id, graph.name, graph.config.max_parallelism, SystemClock().now_ms())
+
+    def complete(self, graph: PhysicalGraph, handles: Mapping[tuple[int, int], SubtaskHandle]) -> None:
+        """Write the manifest: from now on the savepoint is there.
+
+        Raises:
+            JobFailedError: it cannot be written; says what sinks show.
+        """
+        places = [(task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism)]
+        assert all(place in handles for place in places), "every subtask of a job that has ended has written its state"
+        subtasks = [handles[place] for place in places if handles[place].operators]
+        savepoint = CompletedCheckpoint(
+            job_id=self.job_id,
+            job_name=self.job_name,
+            checkpoint=_NUMBER,
+            attempt=0,
+            kind=SnapshotKind.SUSPEND,
+            mode=CheckpointMode.ALIGNED,
+            max_parallelism=self.max_parallelism,
+            triggered_ms=self.triggered_ms,
+            completed_ms=SystemClock().now_ms(),
+            subtasks=tuple(subtasks),
+        )
+        try:
+            open_blobs(self.url).create(MANIFEST, encode_manifest(savepoint))
+        except PenstockError as error:
+            raise JobFailedError(
+                f"all rows were written and all sinks have committed, but the savepoint {self.url} could not be "
+                f"completed: {error}; mend the cause, remove what the sinks show of it, and run the job again"
+            ) from error
+        self._remove_all_but({file.path for file in savepoint.files()})
+
+    def discard(self) -> None:
+        """The job has failed: remove what subtasks have written. What cannot be removed stays, and is no savepoint."""
+        self._remove_all_but(set())
+
+    def _remove_all_but(self, paths: set[str]) -> None:
+        """Subtasks that Spark has run again have left files that nothing refers to."""
+        with contextlib.suppress(CheckpointError):
+            blobs = open_blobs(self.url)
+            blobs.delete([path for path, _ in blobs.list(DATA) if path not in paths])
