@@ -51,6 +51,10 @@ def run(
         bool,
         typer.Option("-n", "--allow-non-restored-state", help="Drop its state of operators that the program lacks."),
     ] = False,
+    savepoint_to: Annotated[
+        str | None,
+        typer.Option("--savepoint-to", metavar="PATH", help="Folder for the savepoint that a batch job ends with."),
+    ] = None,
     parallelism: Annotated[
         int | None, typer.Option("-p", "--parallelism", metavar="N", help="Subtasks of each operator.")
     ] = None,
@@ -73,9 +77,9 @@ def run(
     found = load_flow(flow)
     prepared = _prepare(found, flow, gather(config, os.environ, define or []), options, detached, output)
     if detached:
-        _detach(prepared, output)
+        _detach(prepared, savepoint_to, output)
     else:
-        _attach(prepared, output)
+        _attach(prepared, savepoint_to, output)
 
 
 def _prepare(
@@ -157,11 +161,11 @@ def _keep_by_default(env: StreamEnvironment, name: str) -> None:
     )
 
 
-def _detach(prepared: _Prepared, output: Output) -> None:
+def _detach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> None:
     from penstock.actors.client import RayJob
 
     with output.progress(f"starting {prepared.name}"):
-        job = prepared.env.submit(prepared.name, detached=True)
+        job = prepared.env.submit(prepared.name, detached=True, savepoint_to=savepoint_to)
         assert isinstance(job, RayJob)
         _say_dropped(job, output)
         try:
@@ -180,10 +184,10 @@ def _detach(prepared: _Prepared, output: Output) -> None:
     output.result(document, f"job {job.name} ({job.job_id}) is {status.value}; `penstock info {job.name}` shows it")
 
 
-def _attach(prepared: _Prepared, output: Output) -> None:
+def _attach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> None:
     started = time.monotonic()
     with output.progress(f"starting {prepared.name}"):
-        job = prepared.env.submit(prepared.name)
+        job = prepared.env.submit(prepared.name, savepoint_to=savepoint_to)
     _say_dropped(job, output)
     try:
         _wait(job, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import penstock as ps
 from penstock import DataGenSource, Sequence, SparkOptions, StreamEnvironment
 from penstock.actors.spark import session
-from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
+from penstock.batch import Mode
+from penstock.engine.errors import CheckpointError, ClusterError, ConfigurationError, GraphError
 
 
 def bounded(env: StreamEnvironment) -> None:
@@ -100,6 +102,30 @@ def test_savepoints_and_detached_jobs_are_refused() -> None:
         env.submit(mode="batch", savepoint="nowhere")
     with pytest.raises(ConfigurationError, match="cannot be detached"):
         env.submit(mode="batch", detached=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "mode", "reason"),
+    [
+        ("memory://here", "batch", "cannot write to the memory of this process"),
+        ("chk-00000001", "batch", "folders named chk-... belong to jobs"),
+        ("nowhere://here", "batch", "no storage is called 'nowhere'"),
+        ("history", "streaming", "savepoint_to='history' is for batch jobs.*set mode='batch'"),
+    ],
+)
+def test_a_savepoint_to_end_with_that_there_cannot_be(target: str, mode: Mode, reason: str) -> None:
+    env = StreamEnvironment()
+    bounded(env)
+    with pytest.raises(ConfigurationError, match=reason):
+        env.submit(mode=mode, savepoint_to=target)
+
+
+def test_a_savepoint_takes_no_folder_in_which_something_is(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("already")
+    env = StreamEnvironment()
+    bounded(env)
+    with pytest.raises(CheckpointError, match="is not empty; a savepoint is written to a new folder"):
+        env.submit(mode="batch", savepoint_to=str(tmp_path))
 
 
 def test_missing_java_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

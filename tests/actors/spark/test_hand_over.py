@@ -6,14 +6,19 @@ Without Spark: the stages run in this process. `test_hand_over_jobs.py` has Spar
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import StreamEnvironment
+import penstock as ps
+from penstock import StreamEnvironment, WatermarkStrategy, savepoints
 from tests.actors.spark.simulated import run_to_savepoint
 from tests.property.programs import Program, programs
+
+Row = dict[str, Any]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -29,3 +34,111 @@ def test_a_streaming_job_goes_on_where_the_history_ends(
         (before,) = run_to_savepoint(history.program().physical(), url).values()
         live.execute(savepoint=url)
     assert program.rows_of([*before, *result]) == program.expected()
+
+
+def hours(env: StreamEnvironment, rows: list[Row]) -> ps.DataStream:
+    """Rows by the hour; they come in the order of their times."""
+    stream = env.from_collection(rows, schema={"k": "string", "at": "int64", "n": "int64"})
+    return stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps()).set_parallelism(1)
+
+
+def minutes(*numbers: int) -> list[Row]:
+    return [{"k": "ab"[number % 2], "at": number * 60_000, "n": number} for number in numbers]
+
+
+def both(
+    tmp_path: Path, build: Callable[[StreamEnvironment, bool], ps.CollectResult], **live_settings: Any
+) -> tuple[list[Row], list[Row]]:
+    """The rows of a program that reads its history, and those that it goes on to give."""
+    history = StreamEnvironment(parallelism=2, runtime="local")
+    live = StreamEnvironment(parallelism=3, runtime="local", **live_settings)
+    build(history, False)
+    result = build(live, True)
+    url = (tmp_path / "savepoint").as_uri()
+    (before,) = run_to_savepoint(history.program().physical(), url).values()
+    live.execute(savepoint=url)
+    return before, list(result)
+
+
+def test_a_window_that_the_history_did_not_complete_is_emitted_once_with_all_its_rows(tmp_path: Path) -> None:
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        rows = minutes(70, 130) if is_live else minutes(0, 2, 62)
+        return hours(env, rows).key_by("k").window(ps.tumbling("1h")).aggregate(total=ps.sum("n")).collect()
+
+    before, after = both(tmp_path, build)
+    assert [row["total"] for row in before] == [2]
+    assert [row["total"] for row in after] == [132, 130]
+
+
+def test_event_time_is_that_of_the_stream_that_is_furthest_behind(tmp_path: Path) -> None:
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        far, behind = (minutes(300), minutes(90)) if is_live else (minutes(0, 200), minutes(2, 30))
+        stream = hours(env, far).union(hours(env, behind))
+        return stream.key_by("k").window(ps.tumbling("1h")).aggregate(total=ps.sum("n")).collect()
+
+    before, after = both(tmp_path, build)
+    assert before == []
+    assert [row["total"] for row in after] == [32, 90, 200, 300]
+
+
+def test_a_stream_without_rows_holds_nothing_back(tmp_path: Path) -> None:
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        stream = hours(env, minutes(122) if is_live else minutes(0, 60)).union(hours(env, []))
+        return stream.key_by("k").window(ps.tumbling("1h")).aggregate(total=ps.sum("n")).collect()
+
+    before, after = both(tmp_path, build)
+    assert [row["total"] for row in before] == [0]
+    assert [row["total"] for row in after] == [60, 122]
+
+
+def test_running_results_come_at_the_hand_over_and_go_on_from_there(tmp_path: Path) -> None:
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        stream = env.from_collection([{"k": "a", "n": 5}] if is_live else [{"k": "a", "n": n} for n in range(4)])
+        counted = stream.key_by("k").aggregate(total=ps.sum("n")).key_by("k")
+        return counted.reduce(lambda one, two: {**one, "total": one["total"] + two["total"]}).collect()
+
+    before, after = both(tmp_path, build)
+    assert before == [{"k": "a", "total": 6}]
+    assert after == [{"k": "a", "total": 17}]
+
+
+def test_rows_of_a_join_wait_for_those_that_come_live(tmp_path: Path) -> None:
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        left, right = (minutes(200), minutes(14, 202)) if is_live else (minutes(0, 10), minutes(2, 4))
+        one, other = hours(env, left).key_by("k"), hours(env, right).key_by("k")
+        return one.interval_join(other, lower="-5m", upper="5m").collect()
+
+    before, after = both(tmp_path, build)
+    pairs = [sorted((row["n"], row["n_right"]) for row in rows) for rows in (before, after)]
+    assert pairs == [[(0, 2), (0, 4)], [(10, 14), (200, 202)]]
+
+
+def test_any_backend_goes_on_from_the_files_of_another(tmp_path: Path) -> None:
+    class Total(ps.KeyedProcessFunction):
+        def open(self, context: ps.RuntimeContext) -> None:
+            self.total = context.get_state(ps.ValueStateDescriptor("total", "int64"))
+
+        def process_element(self, row: Any, ctx: ps.Context) -> Iterator[Row]:
+            self.total.update((self.total.value() or 0) + row["n"])
+            yield {"total": self.total.value()}
+
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        stream = env.from_collection([{"k": "a", "n": n} for n in ([10] if is_live else [1, 2])])
+        return stream.key_by("k").process(Total(), returns={"total": "int64"}).collect()
+
+    before, after = both(tmp_path, build, state_backend="rocksdb")
+    assert (before, after) == ([{"total": 1}, {"total": 3}], [{"total": 13}])
+
+
+def test_the_savepoint_has_the_operators_and_not_the_sources(tmp_path: Path) -> None:
+    env = StreamEnvironment(parallelism=2, runtime="local")
+    windowed = hours(env, minutes(0, 1, 62)).key_by("k").window(ps.tumbling("1h"))
+    windowed.aggregate(total=ps.sum("n")).uid("totals").collect()
+    url = (tmp_path / "savepoint").as_uri()
+    run_to_savepoint(env.program().physical(), url)
+    found = savepoints.read(url)
+    assert found.verify() == 1
+    assert "which ended behind it" in found.describe()
+    assert [operator.uid for operator in found.operators if operator.all_states] == ["totals"]
+    assert not any("collection" in operator.name for operator in found.operators)
+    assert found.operator("totals").watermark == 62 * 60_000 - 1

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock import FileSink, StreamEnvironment, WatermarkStrategy, col, savepoints
-from penstock.engine.errors import CheckpointError, ConfigurationError, JobFailedError
+from penstock import DataGenSource, FileSink, Sequence, StreamEnvironment, WatermarkStrategy, col, savepoints
+from penstock.engine.errors import JobFailedError
 from tests.actors.spark.conftest import Environment, on_spark
-from tests.actors.spark.test_jobs import rows_of_files
+from tests.actors.spark.test_jobs import Lines, await_gate, fail_at_900, rows_of_files, run_once
 
 # pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
@@ -122,3 +123,32 @@ def test_a_million_events_of_history_and_the_rest_live_give_what_one_stream_give
         together, one = pa.concat_tables(parts), rows.to_arrow()
         compared = last_of_each if name == "totals" else in_order
         assert compared(together).equals(compared(one)), name
+
+
+def test_a_job_that_fails_leaves_no_savepoint(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=1000), "rows")
+    source.key_by("n").aggregate(m=ps.count()).rebalance().map(fail_at_900).name("checked").collect()
+    with pytest.raises(JobFailedError, match=r"operator 'checked'.*ValueError: nine hundred"):
+        env.execute("fails", mode="batch", savepoint_to=str(tmp_path / "savepoint"))
+    assert not [path for path in (tmp_path / "savepoint").rglob("*") if path.is_file()]
+
+
+def test_sinks_and_files_of_state_are_whole_though_a_process_is_killed(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    (tmp_path / "lines").mkdir()
+    gate, target = tmp_path / "gate", tmp_path / "savepoint"
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=2000), "rows")
+    counted = source.key_by("n").aggregate(m=ps.count()).uid("counted")
+    counted.rebalance().map(lambda row: run_once(gate, row), returns={"n": "int64", "m": "int64"}).sink_to(
+        FileSink(str(tmp_path / "files"), "csv")
+    )
+    counted.sink_to(Lines(tmp_path / "lines"))
+    job = env.submit("killed", mode="batch", savepoint_to=str(target))
+    psutil.Process(await_gate(gate)).kill()
+    job.wait()
+    assert rows_of_files(tmp_path / "files") == list(range(2000))
+    assert sum(int(file.read_text()) for file in (tmp_path / "lines").iterdir()) == 2000
+    found = savepoints.read(str(target))
+    assert found.operator("counted").state("accumulators").rows == 2000
+    assert found.verify() == len(list((target / "data").iterdir()))

@@ -114,9 +114,9 @@ def test_a_cancelled_job_shows_no_files(spark: Environment, tmp_path: Path) -> N
     env = spark()
     gate = tmp_path / "gate"
     source = env.from_source(DataGenSource({"n": Sequence()}, rows=20), "rows")
-    source.map(lambda row: _once(gate, row)).sink_to(FileSink(str(tmp_path / "files"), "csv"))
+    source.map(lambda row: run_once(gate, row)).sink_to(FileSink(str(tmp_path / "files"), "csv"))
     job = env.submit("cancelled", mode="batch")
-    _await(gate)
+    await_gate(gate)
     # Spark tells a task a moment after it has begun.
     while not (stages := job.progress()) or not stages[0].active:
         threading.Event().wait(0.05)
@@ -129,7 +129,7 @@ def test_a_cancelled_job_shows_no_files(spark: Environment, tmp_path: Path) -> N
     assert rows_of_files(tmp_path / "files") == []
 
 
-def _once(gate: Path, row: dict[str, Any]) -> dict[str, Any]:
+def run_once(gate: Path, row: dict[str, Any]) -> dict[str, Any]:
     """Tells who runs it by a file, and waits until somebody ends the process or the job; in the next attempt passes."""
     if row["n"] == 0 and not gate.exists():
         gate.with_suffix(".new").write_text(str(os.getpid()))
@@ -138,7 +138,7 @@ def _once(gate: Path, row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _await(gate: Path) -> int:
+def await_gate(gate: Path) -> int:
     for _ in range(400):
         if gate.exists():
             return int(gate.read_text())
@@ -151,11 +151,11 @@ def test_every_row_comes_once_though_a_process_is_killed(spark: Environment, tmp
     env = spark()
     gate = tmp_path / "gate"
     source = env.from_source(DataGenSource({"n": Sequence()}, rows=2000), "rows")
-    source.rebalance().map(lambda row: _once(gate, row), returns={"n": "int64"}).sink_to(
+    source.rebalance().map(lambda row: run_once(gate, row), returns={"n": "int64"}).sink_to(
         FileSink(str(tmp_path / "files"), "csv")
     )
     job = env.submit("killed", mode="batch")
-    worker = psutil.Process(_await(gate))
+    worker = psutil.Process(await_gate(gate))
     killed = worker if process == "worker" else worker.parent().parent()
     assert ("java" in killed.name()) is (process == "executor")
     killed.kill()

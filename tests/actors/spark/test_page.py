@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.actors.spark.conftest import Environment, on_spark
 
 # pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 
-def test_the_snippets_of_the_page_run(spark: Environment) -> None:
+def test_the_snippets_of_the_page_run(spark: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[3] / "docs" / "batch-mode.md"
-    (snippet,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    exec(compile(snippet, str(page), "exec"), {"__name__": "page"})
+    module = {"__name__": "page"}
+    for snippet in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        exec(compile(snippet, str(page), "exec"), module)
