@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from penstock.actors.spark.options import SparkOptions
 from penstock.engine.errors import ConfigurationError, nearest
@@ -13,6 +13,9 @@ from penstock.engine.job import JobHandle, ResultConsumer
 from penstock.job_folders import Start
 from penstock.savepoints.savepoint_files import new_folder, savepoint_url
 from penstock.savepoints.storage import check_writable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Mode = Literal["streaming", "batch", "automatic"]
 """How a job runs: as it comes, each stage when the one before has ended, or in batch where it can."""
@@ -134,6 +137,16 @@ def start_batch_job(
     for sink in graph.sinks:
         sink.prepare()
     return SparkJob(graph, consumers, session, savepoint_to)
+
+
+def own_session(options: SparkOptions, address: str | None, patience_ms: int) -> SparkSession:
+    """The Spark session for the user's own queries; arguments and errors as for `start_batch_job`."""
+    from penstock.actors.spark.session import check_installed, users_session
+
+    check_installed()
+    from penstock.live_view import tell
+
+    return users_session(options, address, patience_ms / 1000, tell)
 
 
 def explained_batch(graph: PhysicalGraph) -> str:

@@ -10,7 +10,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import pyarrow as pa
 
 from penstock.actors.spark.options import SparkOptions
 from penstock.batch import (
@@ -19,6 +21,7 @@ from penstock.batch import (
     check_mode,
     checked_target,
     explained_batch,
+    own_session,
     runs_in_batch,
     start_batch_job,
 )
@@ -35,7 +38,7 @@ from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
-from penstock.engine.job import JobHandle
+from penstock.engine.job import CollectResult, JobHandle
 from penstock.engine.local import LocalJob
 from penstock.engine.local_manager import JobFolder
 from penstock.engine.schemas import SchemaLike
@@ -43,6 +46,9 @@ from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.job_folders import FRESH, Start, job_folder
 from penstock.savepoints.restore import NonRestoredState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Runtime = Literal["ray", "local"]
 StateBackend = Literal["heap", "rocksdb"]
@@ -291,6 +297,52 @@ class StreamEnvironment:
         if monitor is None:
             return self.from_source(FileSource.of(paths, format, schema, null_values))
         return self.from_source(FileSource.of(paths, format, schema, null_values, monitor=monitor))
+
+    def from_spark(self, frame: DataFrame, folder: str | None = None) -> DataStream:
+        """A stream of the rows of a Spark DataFrame, which is run now; it ends with the last row.
+
+        Args:
+            frame: of `spark_session()`.
+            folder: where to write the rows as Parquet, into a new folder that stays: a path that Spark's executors and
+                the job reach. Its files are read in parallel. None: the rows come to this process and travel with the
+                job, up to 64 MiB.
+
+        Raises:
+            ConfigurationError: no DataFrame, too many rows without a folder, or Spark could not run it.
+
+        Example:
+            `env.from_spark(env.spark_session().table("flights").where("delay > 0"))`
+        """
+        from penstock.spark_exchange import source_of_frame
+
+        return self.from_source(source_of_frame(frame, folder), "spark")
+
+    # Spark
+
+    def spark_session(self) -> SparkSession:
+        """The Spark session of this process, for queries of your own beside batch jobs; started if it does not run.
+
+        Raises:
+            ConfigurationError, ClusterError: Spark cannot be had here, or runs with other options.
+        """
+        return own_session(self._spark, self._address, self._config.slot_timeout_ms)
+
+    def to_spark(self, rows: CollectResult | pa.Table) -> DataFrame:
+        """Rows that are here as a Spark DataFrame of `spark_session()`: what `collect()` returned, or an Arrow table.
+
+        They travel through this process. More than that: write them with a `FileSink` of Parquet, and read its folder
+        with Spark.
+
+        Raises:
+            ConfigurationError: Spark cannot be had here, or has no type for a column (names it).
+            JobFailedError: the job that makes the rows failed.
+
+        Example:
+            `env.to_spark(stream.collect()).createOrReplaceTempView("delays")`
+        """
+        from penstock.spark_exchange import frame_of_rows
+
+        return frame_of_rows(self.spark_session, rows)
 
     # Running
 

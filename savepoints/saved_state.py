@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,11 @@ from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_gr
 from penstock.engine.state.state_tables import TOUCHED
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
 from penstock.savepoints.segments import decode_table, read_file
+from penstock.savepoints.spark_frames import frame_of_parts
 from penstock.savepoints.storage import BlobStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_ROWS: Final = 65_536
 _OF_A_KEY: Final = frozenset({StateKind.VALUE, StateKind.LIST, StateKind.MAP, StateKind.AGGREGATE})
@@ -144,6 +148,24 @@ class SavedState:
         """`to_arrow` as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
+    def to_spark(self, session: SparkSession) -> DataFrame:
+        """All rows as a Spark DataFrame, with a partition for each old subtask, whose files the executors read.
+
+        Types that Spark does not have become wider ones: unsigned integers the next larger signed ones, uint64 a
+        decimal, and times microseconds.
+
+        Args:
+            session: such as `env.spark_session()`; its executors import Penstock and reach the savepoint's folder.
+
+        Raises:
+            ConfigurationError: `session` is none, or Spark has no type for a column (names it).
+
+        Example:
+            `read(path).operator("totals").state("total").to_spark(env.spark_session()).where("value > 100")`
+        """
+        # Its layout, which the first file tells, goes with the state to the executors.
+        return frame_of_parts(session, self.layout.schema, len(self._parts), self._batches_of, self.place)
+
     def raw(self) -> pa.Table:
         """All rows as they are stored and restored, with `__key_group` and other columns of the engine's own."""
         return self._joined(self._rows_of(part, part.owned) for part in self._parts)
@@ -181,14 +203,16 @@ class SavedState:
 
     def batches(self, max_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """All rows, as `to_arrow`, a few at a time: no more than the files of one old subtask are in memory."""
-        for part in self._parts:
-            tables = [self._read(segment) for segment in part.table.segments]
-            if not tables:
-                continue
-            for owned in _pieces(part, max_rows):
-                shares = tables if owned is None else [rows_of_groups(table, owned) for table in tables]
-                merged = merge_rows(shares, part.table.identity, part.table.expiry)
-                yield from self.layout.show(self._conformed(merged)).to_batches(max_chunksize=max_rows)
+        for number in range(len(self._parts)):
+            yield from self._batches_of(number, max_rows)
+
+    def _batches_of(self, number: int, max_rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        part = self._parts[number]
+        tables = [self._read(segment) for segment in part.table.segments]
+        for owned in _pieces(part, max_rows) if tables else ():
+            shares = tables if owned is None else [rows_of_groups(table, owned) for table in tables]
+            merged = merge_rows(shares, part.table.identity, part.table.expiry)
+            yield from self.layout.show(self._conformed(merged)).to_batches(max_chunksize=max_rows)
 
     def keys(self) -> pa.Table:
         """The distinct keys.

@@ -52,6 +52,15 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+_USERS_SETTINGS: Final = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.inMemoryColumnarStorage.batchSize": "10000",
+    # Spark's own way, INT96, loses the time zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,7 @@ class _Holder:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.running: _Running | None = None
+        self.users: SparkSession | None = None
 
 
 _HOLDER: Final = _Holder()
@@ -121,6 +131,23 @@ def spark_session(
         return session
 
 
+def users_session(
+    options: SparkOptions, address: str | None, patience: float, tell: Callable[[str], None]
+) -> SparkSession:
+    """A session of the same Spark for queries of the user's own, always the same one; arguments as `spark_session`.
+
+    What batch jobs set for their plans of parcels is in it as Spark has it, or as the options say.
+    """
+    with _HOLDER.lock:
+        session = spark_session(options, address, patience, tell)
+        if _HOLDER.users is None:
+            _HOLDER.users = session.newSession()
+            for key, value in {**_USERS_SETTINGS, **options.configuration}.items():
+                if key in _USERS_SETTINGS:
+                    _HOLDER.users.conf.set(key, value)
+        return _HOLDER.users
+
+
 def stop_spark() -> None:
     """End the Spark session of this process, if there is one: its executors leave the Ray cluster.
 
@@ -129,7 +156,7 @@ def stop_spark() -> None:
     with _HOLDER.lock:
         if _HOLDER.running is None:
             return
-        _HOLDER.running = None
+        _HOLDER.running = _HOLDER.users = None
         _stop()
 
 
