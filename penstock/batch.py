@@ -134,8 +134,7 @@ def start_batch_job(
 
     check_serializable(graph)
     session = spark_session(options, address, graph.config.slot_timeout_ms / 1000, tell)
-    for sink in graph.sinks:
-        sink.prepare()
+    graph.prepare_sinks()
     return SparkJob(graph, consumers, session, savepoint_to)
 
 

@@ -477,7 +477,7 @@ class StreamEnvironment:
             if detached:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
-            _prepare_sinks(graph)
+            graph.prepare_sinks()
             local = LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
             return _noting(local, folder)
         # Ray takes a second to import, and the local runtime does without it.
@@ -489,7 +489,7 @@ class StreamEnvironment:
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         folder = job_folder(job_program, start, open_blobs)
-        _prepare_sinks(graph)
+        graph.prepare_sinks()
         return _noting(RayJob(job_program, program.consumers, folder, detached), folder)
 
 
@@ -551,12 +551,6 @@ def _check_watermarks(strategy: WatermarkStrategy, source: Source) -> None:
             'add .with_timestamp_assigner("at"), with the name of a column or a function of a row'
         )
     check_assigner(strategy, source.schema, "from_source")
-
-
-def _prepare_sinks(graph: PhysicalGraph) -> None:
-    """Called last before a job starts: from here on, a sink's old rows may be gone."""
-    for sink in graph.sinks:
-        sink.prepare()
 
 
 def _system_parallelism(max_parallelism: int) -> int:

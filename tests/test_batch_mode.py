@@ -166,9 +166,40 @@ def test_where_the_pages_of_spark_are_is_told_when_it_starts_and_not_again(monke
     monkeypatch.setattr(session, "_HOLDER", session._Holder())
     monkeypatch.setattr(session, "_started", lambda *arguments: SimpleNamespace(sparkContext=context))
     told: list[str] = []
+    monkeypatch.setattr(session, "connect", lambda address, cpus: None)
     for _ in range(2):
         session.spark_session(SparkOptions(), None, 0.0, told.append)
     assert told == ["Spark's pages: http://here:4040"]
+
+
+def test_another_cluster_is_refused_while_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = SimpleNamespace(gcs_address="here:6379")
+    connected = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: here)
+    monkeypatch.setattr(session, "ray", connected)
+    monkeypatch.setattr("penstock.actors.cluster.ray", connected)
+    alive = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+    found = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=alive))
+    holder = session._Holder()
+    holder.running = session._Running(found, SparkOptions(), "here:6379")  # type: ignore[arg-type]
+    monkeypatch.setattr(session, "_HOLDER", holder)
+    for same in (None, "auto", "here:6379"):
+        assert session.spark_session(SparkOptions(), same, 0.0, print) is found  # type: ignore[comparison-overlap]
+    with pytest.raises(ClusterError, match="connected to the Ray cluster at here:6379, not to 'elsewhere:6379'"):
+        session.spark_session(SparkOptions(), "elsewhere:6379", 0.0, print)
+
+
+def test_a_spark_of_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", SimpleNamespace(appName="mine", master="local"))
+    monkeypatch.setattr(session, "_HOLDER", session._Holder())
+    monkeypatch.setattr(session, "check_installed", lambda: None)
+    with pytest.raises(ConfigurationError, match="Spark runs in this process already, as 'mine' on local"):
+        session.spark_session(SparkOptions(), None, 0.0, print)
+
+
+@pytest.mark.parametrize("key", ["spark.sql.adaptive.enabled", "spark.speculation", "spark.executorEnv.PYTHONPATH"])
+def test_settings_that_batch_jobs_depend_on_are_refused(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"configuration: {key} cannot be set: "):
+        SparkOptions(configuration={key: "true"})
 
 
 def test_keys_set_the_options_of_spark() -> None:

@@ -21,6 +21,13 @@ _OURS: Final = {
     "spark.executor.cores": "cores",
     "spark.executor.memory": "memory",
 }
+_FIXED: Final = {
+    "spark.sql.adaptive.enabled": "Spark must not join or split partitions, which are subtasks (queries of your own: "
+    "env.spark_session() has it)",
+    "spark.speculation": "a subtask that runs twice at the same time would write to its sinks twice",
+    "spark.executorEnv.PYTHONPATH": "executors import from where this process does; extend sys.path before the start",
+}
+"""Settings that batch jobs depend on, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,8 @@ class SparkOptions:
         executors: how many.
         cores: CPUs of each, which is how many subtasks run in it at once.
         memory: heap of each, such as `"4g"`. The Python processes beside it need memory of their own.
-        configuration: settings of Spark, by key; they go over those that Penstock makes, but for the sizes above.
+        configuration: settings of Spark, by key; they go over those that Penstock makes, but for the sizes above and
+            what batch jobs depend on.
 
     Raises:
         ConfigurationError: names every option that cannot be used.
@@ -61,6 +69,11 @@ class SparkOptions:
         problems += [
             f"configuration: {key} is set by {option}={getattr(self, option)!r}; change that instead"
             for key, option in _OURS.items()
+            if key in self.configuration
+        ]
+        problems += [
+            f"configuration: {key} cannot be set: {reason}"
+            for key, reason in _FIXED.items()
             if key in self.configuration
         ]
         problems += [

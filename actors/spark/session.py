@@ -111,7 +111,7 @@ def spark_session(
 
     Raises:
         ConfigurationError: something is missing here, or a session runs with other options.
-        ClusterError: no node of the cluster has room for an executor.
+        ClusterError: no node of the cluster has room for an executor, or a session runs on another cluster.
     """
     with _HOLDER.lock:
         running = _HOLDER.running
@@ -121,6 +121,8 @@ def spark_session(
         if running is not None:
             _check_lives(running.session)
             _check_same(running.options, options)
+            # Refuses another cluster than that which this process, and so Spark, is connected to.
+            connect(address, 0)
             return running.session
         session = _started(options, address, patience)
         _HOLDER.running = _Running(session, options, _cluster())

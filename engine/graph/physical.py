@@ -166,8 +166,13 @@ class PhysicalGraph:
 
     @property
     def sinks(self) -> list[Sink]:
-        """The sinks that the job writes to, to be prepared before it starts."""
+        """The sinks that the job writes to."""
         return [sink for task in self.tasks for sink in task.sinks]
+
+    def prepare_sinks(self) -> None:
+        """Called last before the job starts: from here on, a sink's old rows may be gone."""
+        for sink in self.sinks:
+            sink.prepare()
 
     def task(self, task_id: int) -> TaskPlan:
         return self.tasks[task_id - 1]
