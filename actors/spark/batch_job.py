@@ -23,8 +23,8 @@ from penstock.actors.spark.failures import job_error
 from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.hand_over import Handles, HandOver, Suspension
 from penstock.actors.spark.parcels import unpack
-from penstock.actors.spark.reports import LastOfEach, stage_progress
-from penstock.actors.spark.stage import stage_of
+from penstock.actors.spark.reports import AllOfEach, LastOfEach, check_dealt, stage_progress
+from penstock.actors.spark.stage import Told, stage_of
 from penstock.actors.spark.terminals import commit, terminals
 from penstock.actors.spark.translate import translated
 from penstock.engine.checkpointing.handles import SubtaskHandle
@@ -64,8 +64,12 @@ class SparkJob(JobHandle):
         self._lock = threading.Lock()
         self._commits = False
         self._uncounted = graph.uncounted()
-        self._counters = session.sparkContext.accumulator({}, LastOfEach[SubtaskMetrics]())
-        self._handles: Accumulator[Handles] = session.sparkContext.accumulator({}, LastOfEach[SubtaskHandle]())
+        spark = session.sparkContext
+        self._told = Told(
+            spark.accumulator({}, LastOfEach[SubtaskMetrics]()),
+            spark.accumulator({}, AllOfEach()),
+        )
+        self._handles: Accumulator[Handles] = spark.accumulator({}, LastOfEach[SubtaskHandle]())
         self._hand_over = None if savepoint_to is None else HandOver.begun(savepoint_to, self.job_id, graph)
         self._thread = threading.Thread(target=self._run, name=f"batch job {graph.name}", daemon=True)
         self._thread.start()
@@ -81,13 +85,14 @@ class SparkJob(JobHandle):
             self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
             over = self._hand_over
             ending = EndOfTime() if over is None else Suspension(over.url, over.job_id, self._handles)
-            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters, secret, ending))
+            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._told, secret, ending))
             kept = plan.kept
             self._become(JobStatus.RUNNING)
             for frame in plan.kept:
                 # Before anybody reads it: readers on several executors would run the stage again, each for itself.
                 frame.count()
             results = self._by_result(plan.output.collect())
+            check_dealt(graph, self._told.dealt.value)
             if self._may_commit():
                 commit(self._terminals.pending, results)
                 if over is not None:
@@ -134,7 +139,7 @@ class SparkJob(JobHandle):
         return self._status
 
     def metrics(self) -> JobMetrics:
-        counted = self._counters.value
+        counted = self._told.counters.value
         return report(counted.get((one.task, one.subtask), one) for one in self._uncounted)
 
     def progress(self) -> Sequence[StageProgress]:

@@ -5,6 +5,7 @@ Stands behind the task's channels; `stage.py` takes the parcels out as they beco
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class _Lane:
     route: int
     phase: Phase
     is_timed: bool
+    is_dealt: bool
     batches: list[Batch] = field(default_factory=list)
     size: int = 0
     sent: int = 0
@@ -42,6 +44,10 @@ class Outbox:
     Args:
         sender: the subtask.
         parcel_bytes, held_bytes: as the constants above.
+
+    Attributes:
+        dealt: a checksum over what has left on lanes among which rows are dealt out, whatever they hold: a subtask that
+            runs again must come to the same.
     """
 
     def __init__(self, sender: int, parcel_bytes: int = PARCEL_BYTES, held_bytes: int = HELD_BYTES) -> None:
@@ -51,15 +57,19 @@ class Outbox:
         self._lanes: list[_Lane] = []
         self._held = 0
         self._ready: deque[Parcel] = deque()
+        self.dealt = 0
 
-    def lane(self, edge: int, route: int, phase: Phase = Phase.ROWS, is_timed: bool = True) -> LaneEnd:
+    def lane(
+        self, edge: int, route: int, phase: Phase = Phase.ROWS, is_timed: bool = True, is_dealt: bool = False
+    ) -> LaneEnd:
         """The sending end of a channel.
 
         Args:
             edge, route, phase: as in `Parcel`.
             is_timed: whether its rows are to be read in the order of their timestamps, where they have some.
+            is_dealt: whether its rows are there by their turn, and not for what they hold.
         """
-        lane = _Lane(edge, route, phase, is_timed)
+        lane = _Lane(edge, route, phase, is_timed, is_dealt)
         self._lanes.append(lane)
         return LaneEnd(self, lane)
 
@@ -103,7 +113,10 @@ class Outbox:
             self._put(lane, lane.phase, turn, part)
 
     def _put(self, lane: _Lane, phase: Phase, turn: int, batch: Batch) -> None:
-        self._ready.append(Parcel(lane.edge, lane.route, phase, turn, self._sender, lane.sent, pack(batch)))
+        rows = pack(batch)
+        if lane.is_dealt:
+            self.dealt = zlib.crc32(rows, zlib.crc32(b"%d %d" % (lane.edge, lane.route), self.dealt))
+        self._ready.append(Parcel(lane.edge, lane.route, phase, turn, self._sender, lane.sent, rows))
         lane.sent += 1
 
 

@@ -8,6 +8,9 @@ from typing import TypeVar
 from pyspark import AccumulatorParam, SparkContext
 from pyspark.status import SparkStageInfo
 
+from penstock.actors.spark.stage import Dealt
+from penstock.engine.errors import JobFailedError
+from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import StageProgress
 
 _T = TypeVar("_T")
@@ -24,6 +27,33 @@ class LastOfEach(AccumulatorParam[dict[tuple[int, int], _T]]):
     ) -> dict[tuple[int, int], _T]:
         value1.update(value2)
         return value1
+
+
+class AllOfEach(AccumulatorParam[Dealt]):
+    """Adds up what each run of a subtask reports, so that it shows where they differ."""
+
+    def zero(self, value: Dealt) -> Dealt:
+        return {}
+
+    def addInPlace(self, value1: Dealt, value2: Dealt) -> Dealt:  # noqa: N802 - Spark's name
+        for place, found in value2.items():
+            value1[place] = value1.get(place, frozenset()) | found
+        return value1
+
+
+def check_dealt(graph: PhysicalGraph, dealt: Dealt) -> None:
+    """Make sure that each subtask that ran again dealt its rows out as before: others may have had the first deal.
+
+    Raises:
+        JobFailedError: one did not; names its task.
+    """
+    names = sorted({graph.task(task).name for (task, _), found in dealt.items() if len(found) > 1})
+    if names:
+        raise JobFailedError(
+            f"Spark ran parts of {', '.join(map(repr, names))} again, after a process was lost, and their rows came in "
+            "another order: rows behind rebalance() or rescale() may be missing or come twice, so nothing was "
+            "committed. Run the job again, or use key_by(...) there, which goes by what the rows hold"
+        )
 
 
 def stage_progress(context: SparkContext, job_group: str) -> Sequence[StageProgress]:

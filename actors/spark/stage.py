@@ -28,10 +28,25 @@ from penstock.engine.task.build import OpenChannel, build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Progress, Task
 from penstock.engine.task.outputs import Channel
-from penstock.engine.task.partitioners import Broadcast
+from penstock.engine.task.partitioners import Broadcast, Rebalance, Rescale
 
 Counters = dict[tuple[int, int], SubtaskMetrics]
 """The counters of subtasks by task and subtask: a subtask that ran twice counts once."""
+Dealt = dict[tuple[int, int], frozenset[int]]
+"""`Outbox.dealt` of each run of each subtask, by task and subtask."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What stages tell the driver, each subtask when it has ended.
+
+    Args:
+        counters: of each subtask.
+        dealt: how it has dealt out its rows.
+    """
+
+    counters: Accumulator[Counters]
+    dealt: Accumulator[Dealt]
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,7 @@ class Stage:
         edges: number of each exchange that leaves the task.
         inputs: of each exchange that comes in, the channel that its rows take.
         input_indexes: which input of the head operator each channel feeds.
-        counters: takes the counters of each subtask that has ended.
+        told: what it tells the driver.
         secret: of the job; marks its errors.
         ending: what comes behind the last row.
     """
@@ -54,7 +69,7 @@ class Stage:
     edges: Sequence[int]
     inputs: Mapping[int, int]
     input_indexes: Sequence[int]
-    counters: Accumulator[Counters]
+    told: Told
     secret: str
     ending: Ending
 
@@ -87,7 +102,8 @@ class Stage:
             _close_after_error(task)
             raise
         task.close()
-        self.counters.add({(self.task, subtask): task.metrics})
+        self.told.counters.add({(self.task, subtask): task.metrics})
+        self.told.dealt.add({(self.task, subtask): frozenset({outbox.dealt})})
 
     def _opener(self, plan: TaskPlan, subtask: int, outbox: Outbox) -> OpenChannel:
         def open_channel(output: int, index: int) -> Channel:
@@ -96,8 +112,8 @@ class Stage:
                 return outbox.lane(edge, 0, is_timed=False)
             target = self.graph.output_targets(plan, output, subtask)[index]
             route = routes(self.graph.task(exchange.downstream).parallelism)[target]
-            is_broadcast = isinstance(exchange.partitioner, Broadcast)
-            return outbox.lane(edge, route, Phase.BROADCAST if is_broadcast else Phase.ROWS)
+            phase = Phase.BROADCAST if isinstance(exchange.partitioner, Broadcast) else Phase.ROWS
+            return outbox.lane(edge, route, phase, is_dealt=isinstance(exchange.partitioner, Rebalance | Rescale))
 
         return open_channel
 
@@ -126,16 +142,14 @@ class Stage:
             yield from merger.finish()
 
 
-def stage_of(
-    graph: PhysicalGraph, task: TaskPlan, counters: Accumulator[Counters], secret: str, ending: Ending
-) -> Stage:
-    """The stage of one task of the job; `counters`, `secret` and `ending` as for `Stage`."""
+def stage_of(graph: PhysicalGraph, task: TaskPlan, told: Told, secret: str, ending: Ending) -> Stage:
+    """The stage of one task of the job; `told`, `secret` and `ending` as for `Stage`."""
     numbers = edge_numbers(graph)
     indexes = sorted({exchange.input_index for _, exchange in incoming(graph, task)})
     inputs = {edge: indexes.index(exchange.input_index) for edge, exchange in incoming(graph, task)}
     edges = [numbers[task.id, output] for output in range(len(task.outputs))]
     others = (other if other is task else replace(other, source=None, operators=()) for other in graph.tasks)
-    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, counters, secret, ending)
+    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, told, secret, ending)
 
 
 def _rows(parcels: Iterable[Arrival], watermarks: list[int]) -> Iterator[Arrival]:

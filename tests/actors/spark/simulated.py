@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from penstock.actors.spark.edges import edge_numbers, incoming
-from penstock.actors.spark.endings import Ending, EndOfTime
+from penstock.actors.spark.endings import Ending
 from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.hand_over import HandOver, Suspension
 from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.parcels import Arrival, Parcel, unpack
-from penstock.actors.spark.stage import stage_of
+from penstock.actors.spark.stage import Told, stage_of
 from penstock.actors.spark.terminals import terminals
 from penstock.engine.elements import Batch
 from penstock.engine.graph.physical import PhysicalGraph
@@ -28,6 +28,11 @@ class Gathered:
         self.value.update(added)
 
 
+def gathered() -> Told:
+    """What stages tell, here."""
+    return Told(cast(Any, Gathered()), cast(Any, Gathered()))
+
+
 def opened(parcels: Sequence[Parcel]) -> list[Arrival]:
     """The parcels as a partition has them."""
     ordered = sorted(parcels, key=lambda one: (one.phase, one.turn, one.edge, one.sender, one.sequence))
@@ -39,7 +44,7 @@ def run_job(graph: PhysicalGraph, ending: Ending) -> dict[int, list[Batch]]:
     graph = terminals(with_final_updates(graph)).graph
     sent: list[Parcel] = []
     for task in graph.tasks:
-        stage = stage_of(graph, task, cast(Any, Gathered()), "5ec2e7", ending)
+        stage = stage_of(graph, task, gathered(), "5ec2e7", ending)
         edges = {edge for edge, _ in incoming(graph, task)}
         for subtask, route in enumerate(routes(task.parallelism)):
             own = [one for one in sent if one.edge in edges and one.route == route]
@@ -48,7 +53,7 @@ def run_job(graph: PhysicalGraph, ending: Ending) -> dict[int, list[Batch]]:
     for (task_id, output), edge in edge_numbers(graph).items():
         result = graph.task(task_id).outputs[output].result
         if result is not None:
-            results[result] = [unpack(one.rows) for one in sent if one.edge == edge]
+            results.setdefault(result, []).extend(unpack(one.rows) for one in sent if one.edge == edge)
     return results
 
 
@@ -58,11 +63,6 @@ def run_to_savepoint(graph: PhysicalGraph, url: str) -> dict[int, list[dict[str,
     results = run_job(graph, Suspension(url, "simulated", cast(Any, handles)))
     HandOver.begun(url, "simulated", graph).complete(graph, handles.value)
     return {result: _rows(batches) for result, batches in results.items()}
-
-
-def run_to_the_end(graph: PhysicalGraph) -> dict[int, list[dict[str, Any]]]:
-    """Run a job whose input ends; the rows of each result."""
-    return {result: _rows(batches) for result, batches in run_job(graph, EndOfTime()).items()}
 
 
 def _rows(batches: Sequence[Batch]) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,31 +14,18 @@ from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.endings import EndOfTime
 from penstock.actors.spark.murmur import routes, spark_hash
 from penstock.actors.spark.parcels import Arrival, Parcel, unpack
+from penstock.actors.spark.reports import AllOfEach, check_dealt
 from penstock.actors.spark.stage import stage_of
 from penstock.actors.spark.terminals import terminals
+from penstock.engine.errors import JobFailedError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.metrics import SubtaskMetrics
-
-
-class Counted:
-    """An accumulator of Spark, as far as a stage sees it."""
-
-    def __init__(self) -> None:
-        self.value: dict[tuple[int, int], SubtaskMetrics] = {}
-
-    def add(self, counted: dict[tuple[int, int], SubtaskMetrics]) -> None:
-        self.value.update(counted)
+from tests.actors.spark.simulated import gathered, opened
 
 
 def run(graph: PhysicalGraph, task: int, subtask: int, arrived: Sequence[Arrival] = ()) -> tuple[list[Parcel], Any]:
-    counted = Counted()
-    stage = stage_of(graph, graph.task(task), cast(Any, counted), "5ec2e7", EndOfTime())
-    return list(stage.run(subtask, arrived)), counted.value[task, subtask]
-
-
-def opened(parcels: Sequence[Parcel]) -> list[Arrival]:
-    ordered = sorted(parcels, key=lambda one: (one.phase, one.turn, one.edge, one.sender, one.sequence))
-    return [Arrival(one.edge, one.phase, one.turn, one.sender, one.sequence, unpack(one.rows)) for one in ordered]
+    told = gathered()
+    stage = stage_of(graph, graph.task(task), told, "5ec2e7", EndOfTime())
+    return list(stage.run(subtask, arrived)), told.counters.value[task, subtask]
 
 
 @pytest.fixture
@@ -71,7 +58,7 @@ def test_a_subtask_that_runs_again_gives_the_same_parcels(graph: PhysicalGraph) 
 
 
 def test_a_stage_carries_nothing_that_only_others_need(graph: PhysicalGraph) -> None:
-    stage = stage_of(graph, graph.task(2), cast(Any, Counted()), "5ec2e7", EndOfTime())
+    stage = stage_of(graph, graph.task(2), gathered(), "5ec2e7", EndOfTime())
     assert stage.graph.task(1).source is None
     assert stage.graph.task(3).operators == ()
     assert [len(task.outputs) for task in stage.graph.tasks] == [len(task.outputs) for task in graph.tasks]
@@ -82,3 +69,27 @@ def test_columns_that_were_nowhere_declared_come_through(graph: PhysicalGraph) -
     env.from_collection([{"n": 1}]).map(lambda row: {"list": [row["n"], None]}).collect()
     (parcel,) = run(env.program().physical(), task=1, subtask=0)[0]
     assert unpack(parcel.rows).data.schema == pa.schema({"list": pa.list_(pa.int64())})
+
+
+def dealt(rows_at_once: int, partition: Callable[[ps.DataStream], Any]) -> Any:
+    """What a subtask tells of its deal that reads a hundred rows, so many at a time."""
+    env = StreamEnvironment(parallelism=2, max_batch_rows=rows_at_once)
+    rows = env.from_collection([{"n": n} for n in range(100)])
+    partition(rows).collect()
+    graph, told = env.program().physical(), gathered()
+    list(stage_of(graph, graph.task(1), told, "5ec2e7", EndOfTime()).run(0, ()))
+    return told.dealt.value
+
+
+def test_a_subtask_that_deals_its_rows_out_otherwise_when_it_runs_again_fails_the_job(graph: PhysicalGraph) -> None:
+    once, again, otherwise = (
+        dealt(rows, lambda stream: stream.rebalance().filter(ps.col("n") > 1)) for rows in (10, 10, 7)
+    )
+    check_dealt(graph, AllOfEach().addInPlace(once, again))
+    with pytest.raises(JobFailedError, match=r"ran parts of 'collection.*again.*nothing was committed"):
+        check_dealt(graph, AllOfEach().addInPlace(once, otherwise))
+
+
+def test_rows_that_go_by_what_they_hold_may_come_in_any_batches(graph: PhysicalGraph) -> None:
+    once, otherwise = (dealt(rows, lambda stream: stream.key_by("n").aggregate(m=ps.count())) for rows in (10, 7))
+    check_dealt(graph, AllOfEach().addInPlace(once, otherwise))
