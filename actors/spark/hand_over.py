@@ -32,7 +32,8 @@ Handles: TypeAlias = dict[tuple[int, int], SubtaskHandle]
 """What the subtasks have written, by task and subtask: of one that ran twice either counts, as both are the same."""
 _NUMBER: Final = 1
 """Of the savepoint: a batch job has no other."""
-_BARRIER: Final = Barrier(_NUMBER, CheckpointMode.ALIGNED, SnapshotKind.SUSPEND)
+_CLAIM: Final = f"{DATA}/claim"
+"""Says whose the folder is, until the savepoint is complete or given up: each job removes files there."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,14 @@ class Suspension:
     handles: Accumulator[Handles]
 
     def begin(self, task: Task) -> None:
-        task.suspend_at_end(_BARRIER)
+        task.suspend_at_end(self._barrier)
 
     def last_words(self, watermark: int | None) -> Sequence[Control]:
-        return (_BARRIER,) if watermark is None else (Watermark(watermark), _BARRIER)
+        return (self._barrier,) if watermark is None else (Watermark(watermark), self._barrier)
+
+    @property
+    def _barrier(self) -> Barrier:
+        return Barrier(_NUMBER, CheckpointMode.ALIGNED, SnapshotKind.SUSPEND, target=self.url)
 
     def end(self, task: Task, graph: PhysicalGraph, plan: TaskPlan, subtask: int) -> Iterator[None]:
         for _ in steps(task):
@@ -69,9 +74,8 @@ class Suspension:
         context = TaskContext.get()
         # Spark may run a subtask twice at the same time, and one of them may fail and remove its files.
         attempt = 0 if context is None else context.taskAttemptId()
-        blobs, targets = open_blobs(self.url), {_NUMBER: self.url}
-        paths = JobPaths(self.job_id)
-        writer = CheckpointWriter(blobs, paths, graph, plan.id, subtask, attempt, None, targets, open_blobs)
+        blobs, paths = open_blobs(self.url), JobPaths(self.job_id)
+        writer = CheckpointWriter(blobs, paths, graph, plan.id, subtask, attempt, None, open_blobs)
         try:
             return writer.write(replace(capture, operators=own))
         finally:
@@ -83,7 +87,7 @@ class HandOver:
     """The savepoint that a batch job ends with, as the driver sees it.
 
     Args:
-        url: of its folder, which `check_target` has looked at.
+        url: of its folder, which was empty.
         job_id, job_name: whose.
         max_parallelism: number of key groups.
         triggered_ms: when the job began (int64 ms).
@@ -97,7 +101,12 @@ class HandOver:
 
     @classmethod
     def begun(cls, url: str, job_id: str, graph: PhysicalGraph) -> HandOver:
-        """That of a job which begins now."""
+        """That of a job which begins now. The folder is the job's from here on.
+
+        Raises:
+            CheckpointError: another job writes a savepoint there.
+        """
+        open_blobs(url).create(_CLAIM, job_id.encode())
         return cls(url, job_id, graph.name, graph.config.max_parallelism, SystemClock().now_ms())
 
     def complete(self, graph: PhysicalGraph, handles: Mapping[tuple[int, int], SubtaskHandle]) -> None:
@@ -132,10 +141,13 @@ class HandOver:
 
     def discard(self) -> None:
         """The job has failed: remove what subtasks have written. What cannot be removed stays, and is no savepoint."""
-        self._remove_all_but(set())
+        with contextlib.suppress(CheckpointError):
+            # It may have been written although that was reported to have failed.
+            open_blobs(self.url).delete([MANIFEST])
+            self._remove_all_but(set())
 
     def _remove_all_but(self, paths: set[str]) -> None:
-        """Subtasks that Spark has run again have left files that nothing refers to."""
+        """Subtasks that Spark has run again have left files that nothing refers to, and there is the claim."""
         with contextlib.suppress(CheckpointError):
             blobs = open_blobs(self.url)
             blobs.delete([path for path, _ in blobs.list(DATA) if path not in paths])

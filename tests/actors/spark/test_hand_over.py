@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import StreamEnvironment, WatermarkStrategy, savepoints
+from penstock.actors.spark.hand_over import HandOver
+from penstock.engine.errors import CheckpointError
 from tests.actors.spark.simulated import run_to_savepoint
 from tests.property.programs import Program, programs
 
@@ -142,3 +145,14 @@ def test_the_savepoint_has_the_operators_and_not_the_sources(tmp_path: Path) -> 
     assert [operator.uid for operator in found.operators if operator.all_states] == ["totals"]
     assert not any("collection" in operator.name for operator in found.operators)
     assert found.operator("totals").watermark == 62 * 60_000 - 1
+
+
+def test_a_folder_belongs_to_one_job_until_that_has_ended(tmp_path: Path) -> None:
+    env = StreamEnvironment(parallelism=1, runtime="local")
+    env.from_collection([{"n": 1}]).collect()
+    graph, url = env.program().physical(), (tmp_path / "savepoint").as_uri()
+    first = HandOver.begun(url, "first", graph)
+    with pytest.raises(CheckpointError, match="is there already, written by another"):
+        HandOver.begun(url, "second", graph)
+    first.discard()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
