@@ -147,6 +147,7 @@ def test_an_environment_keeps_its_settings_unless_the_command_line_says_otherwis
         (["-p", "0", "words.py:flow"], "parallelism.default (command line): must be 1 or more, not 0"),
         (["-Dexecution.checkpointing.interval=1x", "words.py:flow"], "'1x' is no duration"),
         (["-Dexecution.checkpointing.dir=words.py/x", "words.py:flow"], "execution.checkpointing.dir: file:///"),
+        (["--savepoint-to", "history", "words.py:flow"], "savepoint_to='history' is for batch jobs"),
     ],
 )
 def test_misuse_is_named_and_exits_with_2(penstock: Penstock, words: Path, arguments: list[str], message: str) -> None:
