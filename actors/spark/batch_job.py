@@ -6,6 +6,7 @@ for the client come when the job has finished, and never of one that failed.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -13,22 +14,26 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from penstock.actors.spark.edges import edge_numbers
-from penstock.actors.spark.failures import job_error
+from penstock.actors.spark.failures import is_of_stage, job_error
 from penstock.actors.spark.final_updates import with_final_updates
+from penstock.actors.spark.native.border import border_of
+from penstock.actors.spark.native.prefixes import Prefix, native_prefixes
+from penstock.actors.spark.native.settings import native_session, set_rows_at_once
 from penstock.actors.spark.parcels import unpack
 from penstock.actors.spark.reports import CountersParam, stage_progress
 from penstock.actors.spark.stage import stage_of
 from penstock.actors.spark.terminals import commit, terminals
-from penstock.actors.spark.translate import translated
+from penstock.actors.spark.translate import KeptFrame, translated
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, StageProgress, new_job_id, transition
 from penstock.engine.metrics import JobMetrics, report
 
+_LOG = logging.getLogger(__name__)
 _CANCEL_SECONDS: Final = 20.0
 
 
@@ -45,6 +50,7 @@ class SparkJob(JobHandle):
         super().__init__(graph.name, consumers)
         self.job_id = new_job_id(graph.name)
         self._terminals = terminals(with_final_updates(graph))
+        self._prefixes = native_prefixes(self._terminals.graph)
         self._session = session
         self._status = JobStatus.CREATED
         self._failure: PenstockError | None = None
@@ -59,19 +65,11 @@ class SparkJob(JobHandle):
     # The thread
 
     def _run(self) -> None:
-        kept: Sequence[DataFrame] = ()
         secret = secrets.token_hex(16)
         try:
             self._become(JobStatus.DEPLOYING)
-            graph = self._terminals.graph
             self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
-            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._counters, secret))
-            kept = plan.kept
-            self._become(JobStatus.RUNNING)
-            for frame in plan.kept:
-                # Before anybody reads it: readers on several executors would run the stage again, each for itself.
-                frame.count()
-            results = self._by_result(plan.output.collect())
+            results = self._by_result(self._parcels(secret))
             if self._may_commit():
                 commit(self._terminals.pending, results)
                 # Before the status, which tells that they are there.
@@ -82,8 +80,39 @@ class SparkJob(JobHandle):
                 if not self._status.ended:
                     self._failure = job_error(error, secret)
                     self._status = transition(self._status, JobStatus.FAILED)
+
+    def _parcels(self, secret: str) -> Sequence[Any]:
+        """The parcels that lead to the client, from a run of the whole job."""
+        try:
+            return self._run_plan(secret, self._prefixes)
+        except Exception as error:
+            if not self._prefixes or self._status.ended or is_of_stage(error, secret):
+                raise
+            _LOG.info("job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, error)
+            return self._run_plan(secret, {})
+
+    def _run_plan(self, secret: str, prefixes: Mapping[int, Prefix]) -> Sequence[Any]:
+        graph, counters = self._terminals.graph, self._counters
+        session = native_session(self._session, graph, prefixes) if prefixes else self._session
+        plan = translated(
+            session,
+            graph,
+            lambda task: stage_of(graph, task, counters, secret),
+            prefixes,
+            lambda task, prefix: border_of(prefix, graph, task, counters, secret),
+        )
+        try:
+            self._become(JobStatus.RUNNING)
+            for kept in plan.kept:
+                if prefixes:
+                    set_rows_at_once(session, kept.is_native)
+                # Before anybody reads it: readers on several executors would run the stage again, each for itself.
+                kept.frame.count()
+            if prefixes:
+                set_rows_at_once(session, plan.is_native)
+            return plan.output.collect()
         finally:
-            _release(kept)
+            _release(plan.kept)
 
     def _become(self, following: JobStatus) -> None:
         with self._lock:
@@ -164,10 +193,10 @@ class SparkJob(JobHandle):
         raise CheckpointError(f"job {self.name!r} is a batch job, which {what}")
 
 
-def _release(kept: Sequence[DataFrame]) -> None:
+def _release(kept: Sequence[KeptFrame]) -> None:
     """Let Spark forget what was kept for several readers; a session that has ended has forgotten it."""
-    for frame in kept:
+    for one in kept:
         try:
-            frame.unpersist()
+            one.frame.unpersist()
         except Exception:
             return

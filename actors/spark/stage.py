@@ -73,13 +73,17 @@ class Stage:
             subtask: its index.
             parcels: what came for it, in order.
         """
+        yield from self.run_on(subtask, self._in_order(parcels))
+
+    def run_on(self, subtask: int, rows: Iterable[tuple[int, Batch]]) -> Iterator[Parcel]:
+        """Run one subtask to its end on the rows of its channels, in the order in which they are to be read."""
         outbox = Outbox(subtask)
         plan = self.graph.task(self.task)
         gate = None if plan.source is not None else InputGate(self.input_indexes)
         task = build_task(self.graph, plan, subtask, gate, self._opener(plan, subtask, outbox), SystemClock())
         try:
             task.open()
-            for _ in self._steps(task, gate, parcels):
+            for _ in self._steps(task, gate, rows):
                 yield from outbox.take()
             yield from outbox.finish()
         except BaseException:
@@ -100,10 +104,10 @@ class Stage:
 
         return open_channel
 
-    def _steps(self, task: Task, gate: InputGate | None, parcels: Iterable[Arrival]) -> Iterator[None]:
+    def _steps(self, task: Task, gate: InputGate | None, rows: Iterable[tuple[int, Batch]]) -> Iterator[None]:
         """Step the task to its end, and say after each step that it was taken."""
         if gate is not None:
-            for channel, batch in self._in_order(parcels):
+            for channel, batch in rows:
                 for begin in range(0, batch.num_rows, self.graph.config.max_batch_rows):
                     _put(gate, channel, batch.slice(begin, self.graph.config.max_batch_rows))
                     yield from _step_while_it_goes(task)
