@@ -15,7 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from penstock.actors.spark.native.aggregates import NativeAggregate, native_aggregate
-from penstock.actors.spark.native.relations import Joined, ParquetRead, Relation, Timed, Totals, Windowed, spark_type
+from penstock.actors.spark.native.relations import (
+    Computed,
+    Filtered,
+    Joined,
+    ParquetRead,
+    Relation,
+    Timed,
+    Totals,
+    Windowed,
+    spark_type,
+)
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.windows.assigners import AlignedWindows
 
@@ -31,6 +41,11 @@ def compiled(spark: SparkSession, relation: Relation) -> DataFrame:
             return _read(spark, relation)
         case Timed():
             return _timed(compiled(spark, relation.of), relation)
+        case Filtered():
+            return compiled(spark, relation.of).where(relation.condition)
+        case Computed():
+            times = [_TIME] if relation.timed else []
+            return compiled(spark, relation.of).selectExpr(*_renamed(relation.columns), *times)
         case Totals():
             return _totals(compiled(spark, relation.of), relation)
         case Windowed():

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.actors.spark.final_updates import FinalUpdatesFactory
 from penstock.actors.spark.native.aggregates import are_native
+from penstock.actors.spark.native.expressions import computed
 from penstock.actors.spark.native.relations import (
     Joined,
     ParquetRead,
@@ -192,6 +193,8 @@ def _behind(relation: Relation, operator: OperatorPlan) -> Relation | None:
     match operator.factory:
         case TimestampFactory(strategy=strategy):
             return _timed(relation, strategy)
+        case ExpressionFactory(steps=steps):
+            return computed(relation, steps)
         case _:
             return None
 

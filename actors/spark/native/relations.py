@@ -60,6 +60,27 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
+class Filtered:
+    """The rows of `of` of which `condition` (SQL, of the columns of its frame) is true."""
+
+    of: Relation
+    condition: str
+    schema: pa.Schema
+    timed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Columns made of those of `of`: SQL for each of `schema`; `whole` as in `ParquetRead`."""
+
+    of: Relation
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    whole: bool
+    timed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Windowed:
     """Aggregates of the windows of `of`."""
 
@@ -91,15 +112,15 @@ class Joined:
     timed: bool = True
 
 
-Relation: TypeAlias = ParquetRead | Timed | Windowed | Totals | Joined
+Relation: TypeAlias = ParquetRead | Timed | Filtered | Computed | Windowed | Totals | Joined
 
 
 def is_whole(relation: Relation) -> bool:
     """Whether it has all the columns that the engine's operators would have."""
     match relation:
-        case ParquetRead():
+        case ParquetRead() | Computed():
             return relation.whole
-        case Timed():
+        case Timed() | Filtered():
             return is_whole(relation.of)
         case _:
             return True
