@@ -69,6 +69,7 @@ class SparkJob(JobHandle):
         try:
             self._become(JobStatus.DEPLOYING)
             self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
+            self._become(JobStatus.RUNNING)
             results = self._by_result(self._parcels(secret))
             if self._may_commit():
                 commit(self._terminals.pending, results)
@@ -102,7 +103,6 @@ class SparkJob(JobHandle):
             lambda task, prefix: border_of(prefix, graph, task, counters, secret),
         )
         try:
-            self._become(JobStatus.RUNNING)
             for kept in plan.kept:
                 if prefixes:
                     set_rows_at_once(session, kept.is_native)
