@@ -116,7 +116,7 @@ class SplitDiscovery(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ParquetFiles:
-    """Parquet files that hold a source's rows, none more: the columns of each file have the source's names and types.
+    """Parquet files that hold a source's rows, and none more: each has all columns of the source, with its types.
 
     Args:
         paths: absolute, on a file system that every node sees.

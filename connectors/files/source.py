@@ -163,9 +163,14 @@ class FileSource(Source):
         if self._files.format is not FileFormat.PARQUET or any(map(is_url, self._paths)):
             return None
         wanted = {field.name: field.type for field in self.schema}
-        # What is cast, missing or too much is left to our own reader, which names the file.
-        same = all(columns_of(path) == wanted for path in self._paths)
-        return ParquetFiles(self._paths) if same else None
+        for path in self._paths:
+            present = columns_of(path)
+            # What is cast, missing or too much is left to our own reader, which names the file.
+            if present is None or not wanted.items() <= present.items():
+                return None
+            if len(present) > len(wanted) and not self._files.columns.declared:
+                return None
+        return ParquetFiles(self._paths)
 
     def describe(self) -> str:
         first = os.path.basename(self._paths[0])

@@ -161,21 +161,13 @@ def _joined(join: WindowJoinFactory, left: Relation, right: Relation, where: str
     is_tumbling = isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms
     if not is_tumbling or not (is_whole(left) and is_whole(right)):
         return None
-    keys = [(left, join.columns.left.keys), (right, join.columns.right.keys)]
-    if not all(_can_be_key(side.schema.field(key).type) for side, names in keys for key in names):
-        return None
     return Joined(left, right, join, join.columns.result(left.schema, right.schema, where))
 
 
 def _can_group(inputs: list[Exchange], aggregation: GroupedAggregation, rows: Relation) -> bool:
     if not isinstance(inputs[0].partitioner, Hash | Global):
         return False
-    return all(name in rows.schema.names and _can_be_key(rows.schema.field(name).type) for name in aggregation.keys)
-
-
-def _can_be_key(kind: pa.DataType) -> bool:
-    """Floats are left out: which of them are equal is not the same everywhere."""
-    return spark_type(kind) is not None and not pa.types.is_floating(kind)
+    return all(name in rows.schema.names for name in aggregation.keys)
 
 
 def _extended(relation: Relation, task: TaskPlan, begin: int, absorbed: frozenset[int]) -> Prefix:
