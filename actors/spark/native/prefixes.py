@@ -71,7 +71,7 @@ class Prefix:
     Args:
         relation: the rows behind it.
         operators: how many of the task's operators it has.
-        absorbed: tasks that run in Spark as a whole, for this one: nobody else reads them.
+        absorbed: tasks that run in Spark as a whole; only prefixes read them, each for itself.
     """
 
     relation: Relation
@@ -85,14 +85,29 @@ def native_prefixes(graph: PhysicalGraph) -> Mapping[int, Prefix]:
     Args:
         graph: a job of batch mode, whose running aggregates emit their last updates alone.
     """
+    shared: set[int] = set()
+    while True:
+        found = _found(graph, shared)
+        ends = {number: one for number, one in found.items() if graph.task(number).source is None}
+        inner = {number for one in ends.values() for number in one.absorbed}
+        others = {number for number in inner if not _readers(graph, number) <= {*ends, *inner}}
+        if not others:
+            return {number: one for number, one in ends.items() if number not in inner}
+        shared |= others
+
+
+def _found(graph: PhysicalGraph, shared: set[int]) -> dict[int, Prefix]:
+    """All prefixes, those of tasks that could be absorbed too; nobody may absorb `shared`, which the engine reads."""
     found: dict[int, Prefix] = {}
     for task in graph.tasks:
-        prefix = _of_source(task) if task.source is not None else _of_inputs(graph, task, found)
+        prefix = _of_source(task) if task.source is not None else _of_inputs(graph, task, found, shared)
         if prefix is not None:
             found[task.id] = prefix
-    ends = {number: one for number, one in found.items() if graph.task(number).source is None}
-    inner = {number for one in ends.values() for number in one.absorbed}
-    return {number: one for number, one in ends.items() if number not in inner}
+    return found
+
+
+def _readers(graph: PhysicalGraph, number: int) -> set[int | None]:
+    return {exchange.downstream for exchange in graph.task(number).outputs}
 
 
 def _of_source(task: TaskPlan) -> Prefix | None:
@@ -110,7 +125,7 @@ def _of_source(task: TaskPlan) -> Prefix | None:
     return _extended(relation, task, 0, frozenset())
 
 
-def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix]) -> Prefix | None:
+def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix], shared: set[int]) -> Prefix | None:
     exchanges = [one for other in graph.tasks for one in other.outputs if one.downstream == task.id]
     inputs = sorted(exchanges, key=lambda one: one.input_index)
     prefixes = [found.get(one.upstream) for one in inputs]
@@ -120,7 +135,7 @@ def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix]
     absorbed: set[int] = set()
     for exchange, prefix in zip(inputs, prefixes, strict=True):
         upstream = graph.task(exchange.upstream)
-        if prefix is None or prefix.operators < len(upstream.operators) or len(upstream.outputs) != 1:
+        if prefix is None or prefix.operators < len(upstream.operators) or upstream.id in shared:
             return None
         relations.append(prefix.relation)
         absorbed |= prefix.absorbed | {upstream.id}

@@ -48,6 +48,11 @@ def windowed(rows: DataStream, **aggregates: ps.Aggregate) -> DataStream:
     return timed(rows).key_by("k").window(ps.tumbling("1s")).aggregate(**(aggregates or {"n": ps.count()}))
 
 
+def twice(rows: DataStream) -> None:
+    rows.key_by("k").window(ps.tumbling("1s")).aggregate(n=ps.count()).collect()
+    rows.key_by("n").aggregate(c=ps.count()).collect()
+
+
 @pytest.mark.parametrize(
     ("expected", "build"),
     [
@@ -60,6 +65,8 @@ def windowed(rows: DataStream, **aggregates: ps.Aggregate) -> DataStream:
         ([1], lambda rows: windowed(rows).key_by("k").reduce(lambda one, other: other).collect()),
         # Two of them, one behind the other.
         ([1], lambda rows: windowed(rows).key_by("n").aggregate(k=ps.count()).collect()),
+        ([1, 1], lambda rows: twice(timed(rows))),
+        ([1], lambda rows: [(one := windowed(rows)).collect(), one.key_by("n").aggregate(k=ps.count()).collect()]),
         # What follows needs rows in the order of their times.
         ([], lambda rows: windowed(rows).process(Nothing()).collect()),
         # Somebody else reads them, too.
