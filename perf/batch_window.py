@@ -34,10 +34,12 @@ _COLUMNS: Final = ("key", "window_start", "window_end", "n", "total", "low", "hi
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
-    yield from in_turns([_Tumbling()], options, wanted)
+    yield from in_turns([Tumbling()], options, wanted)
 
 
-class _Tumbling(BatchQuestion):
+class Tumbling(BatchQuestion):
+    """Count, sum, min and max of each key and window."""
+
     name = "batch_window"
     variant = "tumbling 10s"
     row_bytes = 24

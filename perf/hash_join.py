@@ -29,7 +29,7 @@ _COLUMNS: Final = ("number", "item", "at", "text", "name")
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
-    yield from in_turns([_Lookup(), _Window()], options, wanted)
+    yield from in_turns([Lookup(), Window()], options, wanted)
 
 
 class _Join(BatchQuestion):
@@ -62,7 +62,9 @@ class _Join(BatchQuestion):
         check_same(self.name, *(_plainly(read_sorted(folder, ("number",), _COLUMNS)) for folder in (ours, plain)))
 
 
-class _Lookup(_Join):
+class Lookup(_Join):
+    """The table in the memory of each subtask."""
+
     variant = "lookup"
 
     def ours(self, env: StreamEnvironment, given: Path, output: Path) -> None:
@@ -71,7 +73,9 @@ class _Lookup(_Join):
         facts.lookup_join(items, on={"item": "id"}).select(*_COLUMNS).sink_to(FileSink(output, "parquet"))
 
 
-class _Window(_Join):
+class Window(_Join):
+    """Both sides by key, in one window."""
+
     variant = "window"
 
     def ours(self, env: StreamEnvironment, given: Path, output: Path) -> None:
