@@ -220,6 +220,10 @@ def test_programs_give_the_same_in_spark(spark: Environment, tmp_path: Path) -> 
     assert seen > 150
 
 
+def sum_of(one: ps.Row, other: ps.Row) -> ps.Row:
+    return {"s": one["s"], "n": one["n"] + other["n"]}
+
+
 def joined(env: StreamEnvironment, folder: Path) -> dict[str, CollectResult]:
     """A join whose result is aggregated again, and a join that goes on in Python; beside one stream without Spark."""
     schema = {"k": "int64", "n": "int64", "at": "int64", "s": "string"}
@@ -236,7 +240,7 @@ def joined(env: StreamEnvironment, folder: Path) -> dict[str, CollectResult]:
     return {
         "sums": again.aggregate(n=ps.count(), total=ps.sum("n"), last=ps.max("window_end")).collect(),
         "rows": pairs("7s").map(lambda row: row).collect(),
-        "keyed again": pairs("7s").key_by("s").reduce(lambda a, b: {**a, "n": a["n"] + b["n"]}).collect(),
+        "keyed again": pairs("7s").select("s", "n").key_by("s").reduce(sum_of).collect(),
         "by engine": left().rebalance().map(lambda row: {"n": row["n"]}, returns={"n": "int64"}).collect(),
     }
 
