@@ -126,17 +126,6 @@ def is_whole(relation: Relation) -> bool:
             return True
 
 
-def files_of(relation: Relation) -> frozenset[str]:
-    """The files that it is made of."""
-    match relation:
-        case ParquetRead():
-            return frozenset(relation.paths)
-        case Joined():
-            return files_of(relation.left) | files_of(relation.right)
-        case _:
-            return files_of(relation.of)
-
-
 def spark_type(kind: pa.DataType) -> str | None:
     """The type that Spark keeps values of an Arrow type in: timestamps as whole numbers of their unit; None for none.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,11 +9,13 @@ from pyspark.sql import SparkSession
 
 from penstock.actors.spark.native.border import BORDER_ROWS
 from penstock.actors.spark.native.prefixes import Prefix
-from penstock.actors.spark.native.relations import files_of
 from penstock.engine.graph.physical import PhysicalGraph
 
 _ROWS_AT_ONCE: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _SETTINGS: Final = {
+    # Spark has many rows to work on here, for which it is worth to compile code.
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
     # What does not fit is an error, and then judged by the engine's operators.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
@@ -22,18 +23,13 @@ _SETTINGS: Final = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
 }
-_COMPILED: Final = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-_WORTH_COMPILING: Final = 16 * 2**20
-"""Bytes of files from which on Spark compiles code for a plan, which takes longer than to read less."""
 
 
 def native_session(session: SparkSession, graph: PhysicalGraph, prefixes: Mapping[int, Prefix]) -> SparkSession:
     """A session on the same executors, for a job with these prefixes."""
     own = session.newSession()
-    files = frozenset[str]().union(*(files_of(prefix.relation) for prefix in prefixes.values()))
-    compiled = _COMPILED if sum(map(os.path.getsize, files)) >= _WORTH_COMPILING else {}
     widest = max(graph.task(number).parallelism for number in prefixes)
-    for key, value in {**_SETTINGS, **compiled, "spark.sql.shuffle.partitions": str(widest)}.items():
+    for key, value in {**_SETTINGS, "spark.sql.shuffle.partitions": str(widest)}.items():
         own.conf.set(key, value)
     return own
 

@@ -166,7 +166,7 @@ TIMES: Sequence[str] = ("at", "moment", "local", "d")
 def some_programs() -> list[Program]:
     """The same ones each time: every step and every kind of window, with a third of the aggregates that go with it."""
     found = []
-    for number, (step, window) in enumerate(zip([*STEPS, *STEPS], itertools.cycle([*WINDOWS, "running"]))):
+    for number, (step, window) in enumerate(zip([*STEPS, *list(STEPS)[:3]], itertools.cycle([*WINDOWS, "running"]))):
         names = [*AGGREGATES, *(ONLY_WHOLE if window in ("tumbling", "offset", "running") else ())][number % 3 :: 3]
         keys = KEYS[number % (3 if window == "running" else 4)]
         table = some_table(number, 0 if number == 7 else 40)
@@ -217,7 +217,7 @@ def test_programs_give_the_same_in_spark(spark: Environment, tmp_path: Path) -> 
         last = {tuple(row[key] for key in program.keys): row for row in there}
         assert got == texts(last.values() if program.window == "running" else there), program
         seen += len(got)
-    assert seen > 150
+    assert seen > 100
 
 
 def sum_of(one: ps.Row, other: ps.Row) -> ps.Row:
