@@ -114,6 +114,17 @@ class SplitDiscovery(ABC):
         """Release resources; also after an error. Doing it twice does no harm."""
 
 
+@dataclass(frozen=True, slots=True)
+class ParquetFiles:
+    """Parquet files that hold a source's rows, and none more: each has all columns of the source, with its types.
+
+    Args:
+        paths: absolute, on a file system that every node sees.
+    """
+
+    paths: tuple[str, ...]
+
+
 class Source(ABC):
     """Describes where rows come from. Must be picklable."""
 
@@ -170,6 +181,13 @@ class Source(ABC):
         Needed where `discover` gives anything.
         """
         raise NotImplementedError(f"{type(self).__name__} has no split(): it cannot discover any")
+
+    def as_parquet(self) -> ParquetFiles | None:
+        """The files that another engine may read instead, in batch mode; None where there are no such files.
+
+        Called where the job is planned.
+        """
+        return None
 
     @property
     def rewindable(self) -> bool:

@@ -58,6 +58,7 @@ __all__ = [
     "max_horizontal",
     "mean_horizontal",
     "min_horizontal",
+    "operations",
     "select",
     "sum_horizontal",
     "when",
@@ -283,6 +284,11 @@ def describe(steps: Sequence[Step]) -> str:
     """A short text that is the same on each run, such as `filter(col(x) > 3).select(a, total=col(x) + 1)`."""
     texts = [_step_text(step) for step in steps]
     return ".".join(text if len(text) <= _SHOWN_STEP else f"{text[: _SHOWN_STEP - 4]}...)" for text in texts)
+
+
+def operations(expression: Expr) -> tuple[Any, ...] | None:
+    """The operations of an expression in order, each with `name`, `exprs` (arguments), `kwargs`; None: not known."""
+    return _nodes(expression)
 
 
 def _error_on(steps: Sequence[Step], batch: Batch, schema: pa.Schema) -> Exception | None:

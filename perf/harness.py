@@ -47,6 +47,7 @@ class Options:
         warm_up: seconds that are not counted, from the first rows on.
         check_rows: rows of the run whose output is compared with NumPy's.
         peer: the engine that is measured in turns with this one; None: only this one is.
+        megabytes: about how large the input of a batch job is.
     """
 
     seconds: float = 5.0
@@ -57,6 +58,7 @@ class Options:
     warm_up: float = 2.0
     check_rows: int = 20_000
     peer: Engine | None = None
+    megabytes: int = 200
 
     def environment(self, batch_rows: int | None = None, buffer_timeout: str = "50ms") -> StreamEnvironment:
         """A new environment for one job."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
     "grep", "keyed", "window", "wide", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
-    "end_to_end",
+    "end_to_end", "batch_window", "hash_join",
 )  # fmt: skip
 
 if __name__ == "__main__":
@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         help="most rows of a batch (default: the engine's)",
     )
     parser.add_argument("--peer", type=_peer, help=f"measure in turns with {', '.join(ENGINES)} (make bench-peers)")
+    parser.add_argument("--megabytes", type=_count, default=200, help="input of a batch job (default 200)")
     parser.add_argument("--variant", default="", help="only variants whose name contains this")
     parser.add_argument("--runtime", choices=("ray", "local"), default="ray", help="local: one process, to profile")
     return parser
@@ -130,6 +131,7 @@ def _options(given: argparse.Namespace) -> Options:
         batch_rows=given.batch_rows,
         runtime=given.runtime,
         peer=given.peer,
+        megabytes=given.megabytes,
     )
 
 

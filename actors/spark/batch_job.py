@@ -7,6 +7,7 @@ failed.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -15,18 +16,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from pyspark import Accumulator
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from penstock.actors.spark.edges import edge_numbers
 from penstock.actors.spark.endings import EndOfTime
-from penstock.actors.spark.failures import job_error
+from penstock.actors.spark.failures import is_of_stage, job_error
 from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.hand_over import Handles, HandOver, Suspension
+from penstock.actors.spark.native.border import border_of
+from penstock.actors.spark.native.prefixes import Prefix, native_prefixes
+from penstock.actors.spark.native.settings import native_session, set_rows_at_once
 from penstock.actors.spark.parcels import unpack
 from penstock.actors.spark.reports import AllOfEach, LastOfEach, check_dealt, stage_progress
 from penstock.actors.spark.stage import Told, stage_of
 from penstock.actors.spark.terminals import commit, terminals
-from penstock.actors.spark.translate import translated
+from penstock.actors.spark.translate import KeptFrame, translated
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointError, PenstockError
@@ -34,6 +38,7 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, StageProgress, new_job_id, transition
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
 
+_LOG = logging.getLogger(__name__)
 _CANCEL_SECONDS: Final = 20.0
 
 
@@ -57,6 +62,8 @@ class SparkJob(JobHandle):
         super().__init__(graph.name, consumers)
         self.job_id = new_job_id(graph.name)
         self._terminals = terminals(with_final_updates(graph))
+        # What Spark has computed by itself is no state of ours.
+        self._prefixes = {} if savepoint_to is not None else native_prefixes(self._terminals.graph)
         self._session = session
         self._status = JobStatus.CREATED
         self._failure: PenstockError | None = None
@@ -64,12 +71,8 @@ class SparkJob(JobHandle):
         self._lock = threading.Lock()
         self._commits = False
         self._uncounted = graph.uncounted()
-        spark = session.sparkContext
-        self._told = Told(
-            spark.accumulator({}, LastOfEach[SubtaskMetrics]()),
-            spark.accumulator({}, AllOfEach()),
-        )
-        self._handles: Accumulator[Handles] = spark.accumulator({}, LastOfEach[SubtaskHandle]())
+        self._told = self._nothing_told()
+        self._handles: Accumulator[Handles] = session.sparkContext.accumulator({}, LastOfEach[SubtaskHandle]())
         self._hand_over = None if savepoint_to is None else HandOver.begun(savepoint_to, self.job_id, graph)
         self._thread = threading.Thread(target=self._run, name=f"batch job {graph.name}", daemon=True)
         self._thread.start()
@@ -77,26 +80,17 @@ class SparkJob(JobHandle):
     # The thread
 
     def _run(self) -> None:
-        kept: Sequence[DataFrame] = ()
         secret = secrets.token_hex(16)
         try:
             self._become(JobStatus.DEPLOYING)
-            graph = self._terminals.graph
             self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
-            over = self._hand_over
-            ending = EndOfTime() if over is None else Suspension(over.url, over.job_id, self._handles)
-            plan = translated(self._session, graph, lambda task: stage_of(graph, task, self._told, secret, ending))
-            kept = plan.kept
             self._become(JobStatus.RUNNING)
-            for frame in plan.kept:
-                # Before anybody reads it: readers on several executors would run the stage again, each for itself.
-                frame.count()
-            results = self._by_result(plan.output.collect())
-            check_dealt(graph, self._told.dealt.value)
+            results = self._by_result(self._parcels(secret))
+            check_dealt(self._terminals.graph, self._told.dealt.value)
             if self._may_commit():
                 commit(self._terminals.pending, results)
-                if over is not None:
-                    over.complete(graph, self._handles.value)
+                if self._hand_over is not None:
+                    self._hand_over.complete(self._terminals.graph, self._handles.value)
                 # Before the status, which tells that they are there.
                 self._rows = [(number, batch) for number in self._consumers for batch in results[number]]
                 self._become(JobStatus.FINISHED)
@@ -106,9 +100,47 @@ class SparkJob(JobHandle):
                     self._failure = job_error(error, secret)
                     self._status = transition(self._status, JobStatus.FAILED)
         finally:
-            _release(kept)
             if self._hand_over is not None and self._status is not JobStatus.FINISHED:
                 self._hand_over.discard()
+
+    def _nothing_told(self) -> Told:
+        spark = self._session.sparkContext
+        return Told(spark.accumulator({}, LastOfEach[SubtaskMetrics]()), spark.accumulator({}, AllOfEach()))
+
+    def _parcels(self, secret: str) -> Sequence[Any]:
+        """The parcels that lead to the client, from a run of the whole job."""
+        try:
+            return self._run_plan(secret, self._prefixes)
+        except Exception as error:
+            if not self._prefixes or self._status.ended or is_of_stage(error, secret):
+                raise
+            _LOG.info("job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, error)
+            # What was told of parts of the other plan would not fit.
+            self._told = self._nothing_told()
+            return self._run_plan(secret, {})
+
+    def _run_plan(self, secret: str, prefixes: Mapping[int, Prefix]) -> Sequence[Any]:
+        graph, told, over = self._terminals.graph, self._told, self._hand_over
+        ending = EndOfTime() if over is None else Suspension(over.url, over.job_id, self._handles)
+        session = native_session(self._session, graph, prefixes) if prefixes else self._session
+        plan = translated(
+            session,
+            graph,
+            lambda task: stage_of(graph, task, told, secret, ending),
+            prefixes,
+            lambda task, prefix: border_of(prefix, graph, task, told, secret),
+        )
+        try:
+            for kept in plan.kept:
+                if prefixes:
+                    set_rows_at_once(session, kept.is_native)
+                # Before anybody reads it: readers on several executors would run the stage again, each for itself.
+                kept.frame.count()
+            if prefixes:
+                set_rows_at_once(session, plan.is_native)
+            return plan.output.collect()
+        finally:
+            _release(plan.kept)
 
     def _become(self, following: JobStatus) -> None:
         with self._lock:
@@ -189,10 +221,10 @@ class SparkJob(JobHandle):
         raise CheckpointError(f"job {self.name!r} is a batch job, which {what}")
 
 
-def _release(kept: Sequence[DataFrame]) -> None:
+def _release(kept: Sequence[KeptFrame]) -> None:
     """Let Spark forget what was kept for several readers; a session that has ended has forgotten it."""
-    for frame in kept:
+    for one in kept:
         try:
-            frame.unpersist()
+            one.frame.unpersist()
         except Exception:
             return

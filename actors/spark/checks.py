@@ -6,6 +6,8 @@ The environment asks before anything is started, and for `explain`.
 from __future__ import annotations
 
 from penstock.actors.spark.edges import incoming
+from penstock.actors.spark.final_updates import with_final_updates
+from penstock.actors.spark.native.prefixes import native_prefixes
 from penstock.engine.errors import GraphError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.operators.iteration import IterationHeadFactory
@@ -49,14 +51,23 @@ def untranslatable(graph: PhysicalGraph) -> list[str]:
 
 
 def explain_stages(graph: PhysicalGraph) -> str:
-    """The stages of the Spark plan, each with what it reads: stable text."""
+    """The stages of the Spark plan, each with what it reads and what Spark runs by itself: stable text."""
+    final = with_final_updates(graph)
+    prefixes = native_prefixes(final)
+    absorbed = {number for prefix in prefixes.values() for number in prefix.absorbed}
     lines: list[str] = []
     for task in graph.tasks:
+        if task.id in absorbed:
+            lines.append(f"native {task.id}: {task.name}")
+            continue
         readers = len({exchange.downstream for exchange in task.outputs})
         kept = f", kept for {readers} readers" if readers > 1 else ""
         lines.append(f"stage {task.id}: {task.name} (partitions {task.parallelism}{kept})")
+        if task.id in prefixes:
+            own = task.operator_names[: prefixes[task.id].operators]
+            lines.append(f"  native: {' -> '.join(own)}")
         for _, exchange in incoming(graph, task):
-            lines.append(
-                f"  <- stage {exchange.upstream} (shuffle by {exchange.partitioner.describe()}, in order of time)"
-            )
+            order = "" if task.id in prefixes else ", in order of time"
+            source = "native" if exchange.upstream in absorbed else "stage"
+            lines.append(f"  <- {source} {exchange.upstream} (shuffle by {exchange.partitioner.describe()}{order})")
     return "\n".join(lines)

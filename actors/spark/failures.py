@@ -46,6 +46,12 @@ def stage_error(error: BaseException, task: str, subtask: int, secret: str) -> S
     return StageError(f"{placed}\n<<penstock-error {secret} {base64.b64encode(packed).decode('ascii')}>>")
 
 
+def is_of_stage(raised: BaseException, secret: str) -> bool:
+    """Whether Spark failed with what a stage of the job has raised, or because it lost a process."""
+    text = str(raised)
+    return f"<<penstock-error {secret} " in text or any(sign in text for sign in _LOST)
+
+
 def job_error(raised: BaseException, secret: str) -> PenstockError:
     """The error of the job that Spark failed with; `secret` as for `stage_error`."""
     if isinstance(raised, PenstockError):

@@ -88,6 +88,19 @@ class Stage:
             subtask: its index.
             parcels: what came for it, in order.
         """
+        watermarks: list[int] = []
+        yield from self.run_on(subtask, self._in_order(_rows(parcels, watermarks)), watermarks)
+
+    def run_on(
+        self, subtask: int, rows: Iterable[tuple[int, Batch]], watermarks: Sequence[int] = ()
+    ) -> Iterator[Parcel]:
+        """Run one subtask to its end on the rows of its channels.
+
+        Args:
+            subtask: its index.
+            rows: channel and rows, in the order in which they are to be read.
+            watermarks: how far event time is at the senders, when all rows have been read.
+        """
         outbox = Outbox(subtask)
         plan = self.graph.task(self.task)
         gate = None if plan.source is not None else InputGate(self.input_indexes)
@@ -95,7 +108,7 @@ class Stage:
         try:
             task.open()
             self.ending.begin(task)
-            for _ in self._steps(task, subtask, gate, parcels):
+            for _ in self._steps(task, subtask, gate, rows, watermarks):
                 yield from outbox.take()
             yield from outbox.finish()
         except BaseException:
@@ -117,11 +130,17 @@ class Stage:
 
         return open_channel
 
-    def _steps(self, task: Task, subtask: int, gate: InputGate | None, parcels: Iterable[Arrival]) -> Iterator[None]:
+    def _steps(
+        self,
+        task: Task,
+        subtask: int,
+        gate: InputGate | None,
+        rows: Iterable[tuple[int, Batch]],
+        watermarks: Sequence[int],
+    ) -> Iterator[None]:
         """Step the task to its end, and say after each step that it was taken."""
         if gate is not None:
-            watermarks: list[int] = []
-            for channel, batch in self._in_order(_rows(parcels, watermarks)):
+            for channel, batch in rows:
                 for begin in range(0, batch.num_rows, self.graph.config.max_batch_rows):
                     _put(gate, channel, batch.slice(begin, self.graph.config.max_batch_rows))
                     yield from _step_while_it_goes(task)

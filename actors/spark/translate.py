@@ -1,12 +1,13 @@
 """The plan of a batch job: one Spark plan for the whole physical graph.
 
-Each task becomes a stage (`stage.py`) in `mapInArrow`, and all exchanges that lead to a task one shuffle: the senders
-have divided the rows among the subtasks, and Spark brings each parcel to the partition that its route names.
+What Spark can run by itself (`native`) is a plan of its own operators. Each other task becomes a stage (`stage.py`) in
+`mapInArrow`, and all exchanges that lead to it one shuffle: the senders have divided the rows among the subtasks, and
+Spark brings each parcel to the partition that its route names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,6 +16,9 @@ from pyspark.storagelevel import StorageLevel
 
 from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.murmur import routes
+from penstock.actors.spark.native.border import Border, across
+from penstock.actors.spark.native.compiler import compiled
+from penstock.actors.spark.native.prefixes import Prefix
 from penstock.actors.spark.parcels import CALL, EDGE, FIRST_TURN, ORDER, ROUTE, SPARK_SCHEMA, Phase
 from penstock.actors.spark.stage import Stage
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
@@ -27,31 +31,58 @@ class BatchPlan:
     Args:
         output: the parcels of all exchanges that lead to the client. Running it runs the whole job.
         kept: what several stages read, upstream first: to be run before `output`, and kept until the job has ended.
+        is_native: whether `output` has no stage that reads parcels.
     """
 
     output: DataFrame
-    kept: tuple[DataFrame, ...]
+    kept: tuple[KeptFrame, ...]
+    is_native: bool
 
 
-def translated(spark: SparkSession, graph: PhysicalGraph, stage_of: Callable[[TaskPlan], Stage]) -> BatchPlan:
+@dataclass(frozen=True, slots=True)
+class KeptFrame:
+    """The parcels of a task that are kept; `is_native`: whether they are made of Spark's own rows."""
+
+    frame: DataFrame
+    is_native: bool
+
+
+def translated(
+    spark: SparkSession,
+    graph: PhysicalGraph,
+    stage_of: Callable[[TaskPlan], Stage],
+    prefixes: Mapping[int, Prefix],
+    border_of: Callable[[TaskPlan, Prefix], Border],
+) -> BatchPlan:
     """The plan of a job that `check_translatable` has nothing against.
 
     Args:
         spark: where it is to run.
         graph: the job.
         stage_of: makes the stage of each task.
+        prefixes: what Spark runs of the tasks.
+        border_of: makes the border behind each prefix.
     """
     frames: dict[int, DataFrame] = {}
-    kept: list[DataFrame] = []
+    kept: list[KeptFrame] = []
+    absorbed = {number for prefix in prefixes.values() for number in prefix.absorbed}
+    is_native = len(prefixes) + len(absorbed) == len(graph.tasks)
     for task in graph.tasks:
-        frame = _input(spark, graph, task, frames).mapInArrow(stage_of(task), SPARK_SCHEMA)
-        if _readers(task) > 1:
+        if task.id in absorbed:
+            continue
+        prefix = prefixes.get(task.id)
+        if prefix is None:
+            frame = _input(spark, graph, task, frames).mapInArrow(stage_of(task), SPARK_SCHEMA)
+        else:
+            frame = across(compiled(spark, prefix.relation), prefix, task, border_of(task, prefix))
+        # Spark hands over rows in larger numbers than parcels, so both cannot be in one run.
+        if _readers(task) > 1 or (prefix is not None and not is_native):
             # Else each reader would run the stage again, with its functions and sinks.
             frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-            kept.append(frame)
+            kept.append(KeptFrame(frame, prefix is not None))
         frames[task.id] = frame
     ends = [_selected(frames[task.id], task, graph, None) for task in graph.tasks if _is_end(task)]
-    return BatchPlan(reduce(DataFrame.union, ends), tuple(kept))
+    return BatchPlan(reduce(DataFrame.union, ends), tuple(kept), is_native)
 
 
 def _input(spark: SparkSession, graph: PhysicalGraph, task: TaskPlan, frames: dict[int, DataFrame]) -> DataFrame:

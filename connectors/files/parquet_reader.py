@@ -30,6 +30,15 @@ def infer_parquet_schema(path: str) -> pa.Schema:
         return plain_schema(pq.read_schema(open_file(path)), f"files: {path}")
 
 
+def columns_of(path: str) -> dict[str, pa.DataType] | None:
+    """The names and types in the file's footer; None where a name is there twice, or the file cannot be read."""
+    try:
+        schema = pq.read_schema(open_file(path))
+    except (pa.ArrowException, OSError):
+        return None
+    return {field.name: field.type for field in schema} if len(set(schema.names)) == len(schema) else None
+
+
 def count_row_groups(path: str) -> int:
     """How many row groups the file has; 0 where it has no rows.
 

@@ -17,11 +17,11 @@ from penstock.connectors.files.file_reading import FileReading
 from penstock.connectors.files.formats import FileFormat
 from penstock.connectors.files.listing import FilePath, find_paths, is_pattern, places_of
 from penstock.connectors.files.object_store import is_url
-from penstock.connectors.files.parquet_reader import count_row_groups
+from penstock.connectors.files.parquet_reader import columns_of, count_row_groups
 from penstock.connectors.files.readers import ChunkedReader
 from penstock.connectors.files.watching import Watch, WatchedFiles
 from penstock.connectors.positions import row_of
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
+from penstock.engine.connectors import ConnectorContext, ParquetFiles, Position, Source, SourceReader, Split
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike
@@ -158,6 +158,19 @@ class FileSource(Source):
         assert isinstance(split, FileSplit)
         row = row_of(position, f"files: split {split.split_id!r}")
         return ChunkedReader(self._files.chunks(split.path, row, split.row_group), row)
+
+    def as_parquet(self) -> ParquetFiles | None:
+        if self._files.format is not FileFormat.PARQUET or any(map(is_url, self._paths)):
+            return None
+        wanted = {field.name: field.type for field in self.schema}
+        for path in self._paths:
+            present = columns_of(path)
+            # What is cast, missing or too much is left to our own reader, which names the file.
+            if present is None or not wanted.items() <= present.items():
+                return None
+            if len(present) > len(wanted) and not self._files.columns.declared:
+                return None
+        return ParquetFiles(self._paths)
 
     def describe(self) -> str:
         first = os.path.basename(self._paths[0])

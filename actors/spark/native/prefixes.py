@@ -1,0 +1,241 @@
+"""Finds the operators of a job that Spark can run by itself: pure, so that `explain` can tell them without Spark.
+
+A task's operators run in Spark from its head on, as far as Spark knows them and their columns. That pays where rows are
+brought together by key: what begins with a source and has no such operator stays with the engine, whose readers and
+kernels are as fast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.actors.spark.final_updates import FinalUpdatesFactory
+from penstock.actors.spark.native.aggregates import are_native
+from penstock.actors.spark.native.expressions import computed
+from penstock.actors.spark.native.relations import (
+    Joined,
+    ParquetRead,
+    Relation,
+    Timed,
+    Totals,
+    Windowed,
+    is_whole,
+    spark_type,
+)
+from penstock.actors.spark.terminals import PreparingSinkFactory
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.connectors import ParquetFiles, Source
+from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
+from penstock.engine.operators.async_function import AsyncFunctionFactory
+from penstock.engine.operators.batches import BatchMapFactory
+from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
+from penstock.engine.operators.joins.window_join import WindowJoinFactory
+from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.operators.timestamps import TimestampFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
+from penstock.engine.task.partitioners import Global, Hash
+from penstock.engine.windows.assigners import AlignedWindows
+from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
+
+_PLAIN_PATH: Final = re.compile(r"/[\w./ +@~-]*")
+"""What Spark takes for nothing but a path: no pattern, no escape."""
+_IN_ANY_ORDER: Final = (
+    AsyncFunctionFactory,
+    BatchMapFactory,
+    ExpressionFactory,
+    LookupJoinFactory,
+    PreparingSinkFactory,
+    RowColumnsFactory,
+    RowFilterFactory,
+    RowFlatMapFactory,
+    RowMapFactory,
+    SinkFactory,
+    TimestampFactory,
+)
+"""Operators to whom it is all the same in which order their rows come."""
+_READABLE_UNITS: Final = ("ms", "us")
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What Spark runs of a task.
+
+    Args:
+        relation: the rows behind it.
+        operators: how many of the task's operators it has.
+        absorbed: tasks that run in Spark as a whole; only prefixes read them, each for itself.
+    """
+
+    relation: Relation
+    operators: int
+    absorbed: frozenset[int] = field(default_factory=frozenset)
+
+
+def native_prefixes(graph: PhysicalGraph) -> Mapping[int, Prefix]:
+    """By task, what Spark runs of those that it runs in part; tasks that it runs as a whole are in `absorbed`.
+
+    Args:
+        graph: a job of batch mode, whose running aggregates emit their last updates alone.
+    """
+    shared: set[int] = set()
+    while True:
+        found = _found(graph, shared)
+        ends = {number: one for number, one in found.items() if graph.task(number).source is None}
+        inner = {number for one in ends.values() for number in one.absorbed}
+        others = {number for number in inner if not _readers(graph, number) <= {*ends, *inner}}
+        if not others:
+            return {number: one for number, one in ends.items() if number not in inner}
+        shared |= others
+
+
+def _found(graph: PhysicalGraph, shared: set[int]) -> dict[int, Prefix]:
+    """All prefixes, those of tasks that could be absorbed too; nobody may absorb `shared`, which the engine reads."""
+    found: dict[int, Prefix] = {}
+    for task in graph.tasks:
+        prefix = _of_source(task) if task.source is not None else _of_inputs(graph, task, found, shared)
+        if prefix is not None:
+            found[task.id] = prefix
+    return found
+
+
+def _readers(graph: PhysicalGraph, number: int) -> set[int | None]:
+    return {exchange.downstream for exchange in graph.task(number).outputs}
+
+
+def _of_source(task: TaskPlan) -> Prefix | None:
+    """A source's files, and the operators behind it, if Spark can run them all."""
+    source = task.source
+    assert source is not None
+    files = source.source.as_parquet()
+    if files is None or not all(map(_is_plain, files.paths)):
+        return None
+    relation: Relation | None = _read(source.source, files)
+    if source.watermarks is not None:
+        relation = _timed(relation, source.watermarks)
+    if relation is None or not _is_chain(task, len(task.operators)):
+        return None
+    return _extended(relation, task, 0, frozenset())
+
+
+def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix], shared: set[int]) -> Prefix | None:
+    exchanges = [one for other in graph.tasks for one in other.outputs if one.downstream == task.id]
+    inputs = sorted(exchanges, key=lambda one: one.input_index)
+    prefixes = [found.get(one.upstream) for one in inputs]
+    if len({one.input_index for one in inputs}) != len(inputs) or not task.operators:
+        return None
+    relations: list[Relation] = []
+    absorbed: set[int] = set()
+    for exchange, prefix in zip(inputs, prefixes, strict=True):
+        upstream = graph.task(exchange.upstream)
+        if prefix is None or prefix.operators < len(upstream.operators) or upstream.id in shared:
+            return None
+        relations.append(prefix.relation)
+        absorbed |= prefix.absorbed | {upstream.id}
+    head = task.operators[0]
+    relation = None if head.sides else _of_head(head, inputs, relations)
+    if relation is None:
+        return None
+    prefix = _extended(relation, task, 1, frozenset(absorbed))
+    # Rows come out of Spark in no order of time.
+    rest = task.operators[prefix.operators :]
+    return prefix if all(isinstance(one.factory, _IN_ANY_ORDER) for one in rest) else None
+
+
+def _of_head(head: OperatorPlan, inputs: list[Exchange], relations: list[Relation]) -> Relation | None:
+    """What the operator behind exchanges makes of its inputs, if Spark can make it."""
+    match head.factory, relations:
+        case WindowAggregateFactory(windows=AlignedWindows() as windows, aggregation=aggregation), [one]:
+            if (
+                not one.timed
+                or not _can_group(inputs, aggregation, one)
+                or not are_native(aggregation, one.schema, windows.size_ms != windows.slide_ms)
+            ):
+                return None
+            schema = window_schema(aggregation.bind(one.schema, head.name), aggregation.keys)
+            return Windowed(one, windows, aggregation, schema)
+        case FinalUpdatesFactory(updates=RunningAggregateFactory(aggregation=aggregation)), [one]:
+            if not _can_group(inputs, aggregation, one) or not are_native(aggregation, one.schema, False):
+                return None
+            return Totals(one, aggregation, aggregation.bind(one.schema, head.name), one.timed)
+        case WindowJoinFactory(how="inner") as join, [left, right]:
+            return _joined(join, left, right, head.name)
+        case _:
+            return None
+
+
+def _joined(join: WindowJoinFactory, left: Relation, right: Relation, where: str) -> Relation | None:
+    windows = join.windows
+    is_tumbling = isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms
+    if not is_tumbling or not (is_whole(left) and is_whole(right)):
+        return None
+    return Joined(left, right, join, join.columns.result(left.schema, right.schema, where))
+
+
+def _can_group(inputs: list[Exchange], aggregation: GroupedAggregation, rows: Relation) -> bool:
+    if not isinstance(inputs[0].partitioner, Hash | Global):
+        return False
+    return all(name in rows.schema.names for name in aggregation.keys)
+
+
+def _extended(relation: Relation, task: TaskPlan, begin: int, absorbed: frozenset[int]) -> Prefix:
+    """The prefix with as many of the task's next operators as Spark can run, one behind the other."""
+    number = begin
+    while number < len(task.operators) and _is_chain(task, number):
+        following = _behind(relation, task.operators[number])
+        if following is None:
+            break
+        relation, number = following, number + 1
+    return Prefix(relation, number, absorbed)
+
+
+def _behind(relation: Relation, operator: OperatorPlan) -> Relation | None:
+    match operator.factory:
+        case TimestampFactory(strategy=strategy):
+            return _timed(relation, strategy)
+        case ExpressionFactory(steps=steps):
+            return computed(relation, steps)
+        case _:
+            return None
+
+
+def _is_chain(task: TaskPlan, operators: int) -> bool:
+    """Whether the source (if any) and the first operators give their rows to the next operator, and to nobody else."""
+    heads: list[SourcePlan | OperatorPlan] = [] if task.source is None else [task.source]
+    first = 0 if task.source is not None else 1
+    for number, one in enumerate([*heads, *task.operators][:operators], start=first):
+        if isinstance(one, OperatorPlan) and one.sides:
+            return False
+        if one.chained != (number,) or one.outputs:
+            return False
+    return True
+
+
+def _read(source: Source, files: ParquetFiles) -> ParquetRead:
+    readable = [one for one in source.schema if _is_readable(one.type) and not one.name.startswith("__")]
+    return ParquetRead(files.paths, pa.schema(readable), len(readable) == len(source.schema))
+
+
+def _is_readable(kind: pa.DataType) -> bool:
+    return kind.unit in _READABLE_UNITS if pa.types.is_timestamp(kind) else spark_type(kind) is not None
+
+
+def _is_plain(path: str) -> bool:
+    hidden = path.rsplit("/", 1)[-1][:1] in "._"
+    return bool(_PLAIN_PATH.fullmatch(path)) and not hidden
+
+
+def _timed(relation: Relation | None, strategy: WatermarkStrategy) -> Relation | None:
+    column = strategy.assigner
+    if relation is None or not isinstance(column, str) or isinstance(strategy.generation, ByClock):
+        return None
+    if column not in relation.schema.names:
+        return None
+    return Timed(relation, column, relation.schema)

@@ -1,0 +1,136 @@
+"""What Spark can compute by itself, as values: made from the job without Spark, and compiled by `compiler.py`.
+
+A relation has columns with Arrow types, which are those of the engine's own operators, and may have event timestamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.operators.joins.window_join import WindowJoinFactory
+from penstock.engine.windows.assigners import AlignedWindows
+
+SPARK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
+    {
+        pa.bool_(): "boolean",
+        pa.int8(): "tinyint",
+        pa.int16(): "smallint",
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.float32(): "float",
+        pa.float64(): "double",
+        pa.string(): "string",
+        pa.binary(): "binary",
+        pa.date32(): "date",
+    }
+)
+"""Types whose values are the same in Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetRead:
+    """The rows of Parquet files.
+
+    Args:
+        paths: of the files.
+        schema: those of their columns that Spark can hold.
+        whole: whether these are all.
+    """
+
+    paths: tuple[str, ...]
+    schema: pa.Schema
+    whole: bool
+    timed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Rows of `of` with the event timestamps that are in `column`."""
+
+    of: Relation
+    column: str
+    schema: pa.Schema
+    timed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The rows of `of` of which `condition` (SQL, of the columns of its frame) is true."""
+
+    of: Relation
+    condition: str
+    schema: pa.Schema
+    timed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Columns made of those of `of`: SQL for each of `schema`; `whole` as in `ParquetRead`."""
+
+    of: Relation
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    whole: bool
+    timed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Aggregates of the windows of `of`."""
+
+    of: Relation
+    windows: AlignedWindows
+    aggregation: GroupedAggregation
+    schema: pa.Schema
+    timed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Aggregates of all rows of each key of `of`."""
+
+    of: Relation
+    aggregation: GroupedAggregation
+    schema: pa.Schema
+    timed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The pairs of rows of both sides with equal keys in the same tumbling window."""
+
+    left: Relation
+    right: Relation
+    join: WindowJoinFactory
+    schema: pa.Schema
+    timed: bool = True
+
+
+Relation: TypeAlias = ParquetRead | Timed | Filtered | Computed | Windowed | Totals | Joined
+
+
+def is_whole(relation: Relation) -> bool:
+    """Whether it has all the columns that the engine's operators would have."""
+    match relation:
+        case ParquetRead() | Computed():
+            return relation.whole
+        case Timed() | Filtered():
+            return is_whole(relation.of)
+        case _:
+            return True
+
+
+def spark_type(kind: pa.DataType) -> str | None:
+    """The type that Spark keeps values of an Arrow type in: timestamps as whole numbers of their unit; None for none.
+
+    Example:
+        >>> spark_type(pa.timestamp("ms", "UTC")), spark_type(pa.uint64())
+        ('bigint', None)
+    """
+    return "bigint" if pa.types.is_timestamp(kind) else SPARK_TYPES.get(kind)
