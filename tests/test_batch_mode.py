@@ -50,7 +50,7 @@ def test_explain_shows_both_plans() -> None:
 == Spark ==
 stage 1: collection(1 rows) (partitions 1)
 stage 2: aggregate(total=sum(n)) (partitions 2)
-  <- stage 1 (shuffle by hash(k), in order of time)
+  <- stage 1 (shuffle by hash(k), partial aggregates, in order of time)
 """
     )
 

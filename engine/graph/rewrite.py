@@ -10,8 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node
+from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Role
 from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.partials import PartialLayout, Slices, mergeable
+from penstock.engine.task.partial_aggregates import PartialAggregates
+from penstock.engine.task.partitioners import Global, Hash
 
 Rule: TypeAlias = Callable[[LogicalGraph], LogicalGraph]
 
@@ -52,7 +57,37 @@ def _consumer_count(nodes: dict[int, Node], node_id: int) -> int:
     return sum(edge.source == node_id for node in nodes.values() for edge in node.inputs)
 
 
-RULES: Final[tuple[Rule, ...]] = (fuse_expressions,)
+def aggregate_partially(graph: LogicalGraph) -> LogicalGraph:
+    """Rows travel to aggregates that can be merged as partial aggregates: far fewer, where keys repeat."""
+    return graph.with_nodes({node.id: replace(node, inputs=_partial_inputs(node)) for node in graph})
+
+
+def _partial_inputs(node: Node) -> tuple[Edge, ...]:
+    layout = _partial_layout(node.role)
+    if layout is None:
+        return node.inputs
+    keys = layout.aggregation.keys
+    return tuple(
+        replace(edge, partitioner=PartialAggregates(edge.partitioner, layout))
+        if edge.partitioner == (Hash(tuple(keys)) if keys else Global())
+        else edge
+        for edge in node.inputs
+    )
+
+
+def _partial_layout(role: Role) -> PartialLayout | None:
+    """How rows can travel to the operator as partial aggregates, if they can."""
+    match role:
+        case RunningAggregateFactory(aggregation) if mergeable(aggregation):
+            return PartialLayout(aggregation)
+        # Late rows that go to a side output, and rows between windows, have to come one by one.
+        case WindowAggregateFactory(windows, aggregation, _, None) if mergeable(aggregation) and not windows.has_gaps:
+            return PartialLayout(aggregation, Slices(windows.slice_ms, windows.offset_ms))
+        case _:
+            return None
+
+
+RULES: Final[tuple[Rule, ...]] = (fuse_expressions, aggregate_partially)
 
 
 def rewrite(graph: LogicalGraph) -> LogicalGraph:

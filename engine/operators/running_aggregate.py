@@ -17,6 +17,7 @@ from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import Batch, join_schemas, table_to_record_batch
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.partials import accumulators_of, rows_of
 from penstock.engine.state.capture import (
     DELETED,
     CaptureRequest,
@@ -61,7 +62,9 @@ class RunningAggregate(Operator):
         self._context = context
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        partial = self._aggregation.lift(batch.data, batch.timestamps)
+        partial = accumulators_of(self._aggregation, batch)
+        # Partial aggregates count as the rows that they stand for.
+        self._context.metrics.rows_in += rows_of(batch) - batch.num_rows
         if batch.timestamps is None:
             partial = self._aggregation.combine(partial)
             timestamps = None

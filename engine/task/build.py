@@ -6,6 +6,7 @@ Each runtime calls this with its own channels, clock and choice; everything else
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from penstock.engine.checkpointing.task_capture import in_flight_key
@@ -21,6 +22,7 @@ from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
 from penstock.engine.task.outputs import BatchLimits, Channel, ChannelBuffer
+from penstock.engine.task.partial_aggregates import fits
 from penstock.engine.task.partitioners import SplitterContext, is_overtakable
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.schema_guard import GuardedEntry
@@ -149,5 +151,6 @@ def _router_edges(
             SplitterContext(exchange.where, len(targets), subtask, config.max_parallelism)
         )
         buffers = [ChannelBuffer(open_channel(output, index), limits) for index in range(len(targets))]
-        edges.append(RouterEdge(splitter, buffers, clock, exchange.uid, is_overtakable(exchange.partitioner)))
+        overtakable, takes_back = is_overtakable(exchange.partitioner), partial(fits, partitioner=exchange.partitioner)
+        edges.append(RouterEdge(splitter, buffers, clock, exchange.uid, overtakable, takes_back))
     return edges

@@ -9,7 +9,7 @@ Source: Flink's documentation, "Physical Partitioning".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -186,27 +186,16 @@ class Hash:
         return range(downstream)
 
     def splitter(self, context: SplitterContext) -> Splitter:
-        checked: pa.Schema | None = None
-
-        def key_columns(batch: Batch) -> list[pa.Array]:
-            nonlocal checked
-            schema = batch.data.schema
-            if checked is None or not schema.equals(checked):
-                for name in self.keys:
-                    check_key_column(schema, name, f"{context.where}: key_by")
-                checked = schema
-            return [_key_column(batch.data, name, context.where) for name in self.keys]
-
         if context.channels == 1:
 
             def check_only(batch: Batch) -> Iterable[tuple[int, Batch]]:
-                key_columns(batch)
+                key_columns(batch, self.keys, context.where)
                 return ((0, batch),)
 
             return check_only
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
-            groups = key_groups(key_columns(batch), context.max_parallelism)
+            groups = key_groups(key_columns(batch, self.keys, context.where), context.max_parallelism)
             targets = subtask_of(groups, context.channels, context.max_parallelism).astype(np.int16)
             order = np.argsort(targets, kind="stable")
             ends = np.cumsum(np.bincount(targets, minlength=context.channels))
@@ -221,6 +210,21 @@ class Hash:
 
     def describe(self) -> str:
         return f"hash({', '.join(self.keys)})"
+
+
+def key_columns(batch: Batch, keys: Sequence[str], where: str) -> list[pa.Array]:
+    """The key columns of rows that are to be spread by them.
+
+    Args:
+        keys: their names.
+        where: the operator behind the exchange, for messages.
+
+    Raises:
+        RecordError, MissingColumnError, ColumnTypeError: a key is null, not there, or of a type that makes no key.
+    """
+    for name in keys:
+        check_key_column(batch.data.schema, name, f"{where}: key_by")
+    return [_key_column(batch.data, name, where) for name in keys]
 
 
 def _key_column(data: pa.RecordBatch, name: str, where: str) -> pa.Array:

@@ -5,7 +5,7 @@ The chain emits into it; the loop asks it for capacity and makes it flush. It ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Barrier, Batch, CheckpointMode, Control
@@ -23,6 +23,7 @@ class RouterEdge:
         clock: the runtime's clock.
         uid: of the exchange.
         overtakable: whether unaligned barriers may overtake its rows.
+        takes_back: whether it can spread rows that were under way when a checkpoint was taken.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class RouterEdge:
         clock: Clock,
         uid: str = "",
         overtakable: bool = False,
+        takes_back: Callable[[Batch], bool] = lambda batch: True,
     ) -> None:
         self._split = splitter
         self.buffers = buffers
         self._clock = clock
         self.uid = uid
         self.overtakable = overtakable
+        self.takes_back = takes_back
 
     def collect(self, batch: Batch) -> None:
         now = self._clock.monotonic()
@@ -125,7 +128,7 @@ class Router:
         """Emit the rows that were under way, by exchange, when a checkpoint was taken.
 
         Raises:
-            RestoreError: no such exchange leaves this task.
+            RestoreError: no such exchange leaves this task, or it cannot take them.
         """
         edges = {edge.uid: edge for edge in self._edges}
         for uid, batches in in_flight.items():
@@ -135,6 +138,12 @@ class Router:
                     "a savepoint with the program that it had, and start this one from it"
                 )
             for batch in batches:
+                if not edges[uid].takes_back(batch):
+                    raise RestoreError(
+                        f"the checkpoint holds partial aggregates that were under way on {uid!r}, and the program has "
+                        "other aggregates or windows behind it now; take a savepoint with the program that it had, and "
+                        "start this one from it"
+                    )
                 edges[uid].collect(batch)
 
 

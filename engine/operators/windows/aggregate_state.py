@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import OperatorContext
+from penstock.engine.partials import rows_of
 from penstock.engine.state.capture import DELETED, Expiry, TableCapture
 from penstock.engine.state.segments import concat_tables
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
@@ -81,6 +82,6 @@ def parts_of(table: pa.Table) -> Iterator[pa.Table]:
 def put_aside(late: Batch, tag: str | None, context: OperatorContext) -> None:
     """Give late rows to the side output `tag`, or count them where there is none."""
     if tag is None:
-        context.metrics.late_rows += late.num_rows
+        context.metrics.late_rows += rows_of(late)
     elif late.num_rows:
         context.emit_side(tag, late)

@@ -40,6 +40,7 @@ from penstock.engine.operators.windows.aggregate_state import (
     restored_parts,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
+from penstock.engine.partials import accumulators_of, rows_of
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import SlicedWindows
@@ -133,6 +134,8 @@ class WindowAggregate(Operator):
         return max(watermark - self._lateness, MIN_TIMESTAMP)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        # Partial aggregates count as the rows that they stand for.
+        self._context.metrics.rows_in += rows_of(batch) - batch.num_rows
         for part, watermark in self._group_watermarks.parts(batch, self._watermark):
             self._take_in(part, watermark, out)
 
@@ -144,7 +147,7 @@ class WindowAggregate(Operator):
             batch, timestamps = batch.filter(pa.array(kept)), timestamps[kept]
             if not batch.num_rows:
                 return
-        lifted = self._aggregation.lift(batch.data, batch.timestamps)
+        lifted = accumulators_of(self._aggregation, batch)
         numbers, slots = self._numbers(timestamps), self._cells.lookup(lifted)
         self._cells.add(0, numbers, slots, lifted)
         self._tree.update(numbers, slots, lifted)

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.engine import aggregates as agg
 from penstock.engine.api.streams import DataStream
 from penstock.engine.expressions import col
+from penstock.engine.functions import OutputTag
 from penstock.engine.windows.assigners import session, sliding, tumbling
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.environment import StreamEnvironment
@@ -128,6 +129,26 @@ def a_union_between(env: StreamEnvironment) -> None:
     far.union(rows(env)).filter(col("distance") > 2).print()
 
 
+def aggregates_behind_keys(env: StreamEnvironment) -> None:
+    keyed = rows(env).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps()).key_by("carrier")
+    keyed.aggregate(far=agg.max("distance"), spread=agg.stddev("distance")).print()
+    keyed.window(sliding("1h", "10m")).aggregate(flights=agg.count()).print()
+
+
+def all_rows_of_a_window(env: StreamEnvironment) -> None:
+    stream = rows(env).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    stream.window_all(tumbling("1h")).aggregate(flights=agg.count()).print()
+
+
+def what_is_not_merged(env: StreamEnvironment) -> None:
+    keyed = rows(env).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps()).key_by("carrier")
+    keyed.aggregate(first=agg.first("distance")).print()
+    keyed.window(sliding("10m", "1h")).aggregate(flights=agg.count()).print()
+    keyed.window(session("1h")).aggregate(flights=agg.count()).print()
+    late = OutputTag("late")
+    keyed.window(tumbling("1h")).side_output_late_data(late).aggregate(flights=agg.count()).print()
+
+
 REWRITTEN: dict[str, Program] = {
     "neighbours become one operator": neighbours,
     "names stay": names_stay,
@@ -143,4 +164,7 @@ REWRITTEN: dict[str, Program] = {
     "start_new_chain stays at the head of its run": a_new_chain_before,
     "a union before stays before": a_union_before,
     "a union between ends the run": a_union_between,
+    "rows travel to aggregates by key as partial aggregates": aggregates_behind_keys,
+    "rows travel to aggregates of all rows as partial aggregates": all_rows_of_a_window,
+    "they do not where order, sessions, gaps or late rows matter": what_is_not_merged,
 }
