@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import penstock as ps
 
 END_OF_TIME = 2**63 - 2
 RULES = ps.MapStateDescriptor("rules", "int64", key_type="string")
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Each row so many times over: enough, where there are many, for rows of a key to be merged before they travel."""
+
+    times: int
+
+    def __call__(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        return [row] * self.times
 
 
 class Numbered(ps.KeyedProcessFunction):

@@ -10,11 +10,13 @@ import penstock as ps
 from penstock.engine.api.streams import DataStream
 from penstock.testing.simulation import Case, Scenario, Warehouse, WarehouseSink
 from tests.simulation.checkers import broken_sequences, differences, missing
-from tests.simulation.functions import RULES, Delayed, HeldUntilRule, Numbered, NumberedSides
-from tests.simulation.inputs import Event, LogSource, environment, flat, logs
+from tests.simulation.functions import RULES, Delayed, HeldUntilRule, Numbered, NumberedSides, Repeated
+from tests.simulation.inputs import EVENT, Event, LogSource, environment, flat, logs
 
 NUMBERED = {"key": "int64", "number": "int64"}
 START = 1000
+REPEATED = (1, 1, 600)
+"""How often each row is given: with the last, rows of a key are merged on their way, but for single ones."""
 
 
 def _milliseconds(moment: object) -> int:
@@ -82,7 +84,8 @@ def _sessions(events: list[Event], gap: int) -> Iterator[tuple[int, int, int]]:
 def windows(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Each window of each key comes once, with what plain Python computes for it."""
     disorder = chosen.choice([0, 15])
-    written = logs(chosen, disorder=disorder)
+    times = chosen.choice(REPEATED)
+    written = logs(chosen, rows=60 if times == 1 else 16, disorder=disorder)
     env = environment(chosen)
     kind, size, slide = chosen.choice([("tumbling", 60, 60), ("sliding", 60, 20), ("session", 40, 0)])
     assigner = {
@@ -90,14 +93,15 @@ def windows(sink: WarehouseSink, chosen: random.Random) -> Case:
         "sliding": ps.sliding(f"{size}ms", f"{slide or 1}ms"),
         "session": ps.session(f"{size}ms"),
     }[kind]
-    keyed = _timed(env, written, disorder).key_by("key").window(assigner)
+    repeated = _timed(env, written, disorder).flat_map(Repeated(times), returns=EVENT)
+    keyed = repeated.key_by("key").window(assigner)
     keyed.aggregate(n=ps.count(), total=ps.sum("value")).uid("windows").sink_to(sink)
     events = flat(written)
     contents = _sessions(events, size) if kind == "session" else _aligned_windows(events, size, slide)
     folded: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for key, start, value in contents:
-        folded[key, start][0] += 1
-        folded[key, start][1] += value
+        folded[key, start][0] += times
+        folded[key, start][1] += value * times
     expected = [(key, start, n, total) for (key, start), (n, total) in folded.items()]
 
     def check(warehouse: Warehouse) -> list[str]:
@@ -232,14 +236,15 @@ def timers(sink: WarehouseSink, chosen: random.Random) -> Case:
 
 def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Running totals: the last one of each key is the total."""
-    written = logs(chosen)
+    times = chosen.choice(REPEATED)
+    written = logs(chosen, rows=60 if times == 1 else 16)
     env = environment(chosen)
-    keyed = env.from_source(LogSource(written)).uid("logs").key_by("key")
-    keyed.aggregate(n=ps.count(), total=ps.sum("value")).uid("totals").sink_to(sink)
+    repeated = env.from_source(LogSource(written)).uid("logs").flat_map(Repeated(times), returns=EVENT)
+    repeated.key_by("key").aggregate(n=ps.count(), total=ps.sum("value")).uid("totals").sink_to(sink)
     counts, sums = Counter[int](), Counter[int]()
     for key, value, _ in flat(written):
-        counts[key] += 1
-        sums[key] += value
+        counts[key] += times
+        sums[key] += value * times
 
     def check(warehouse: Warehouse) -> list[str]:
         last: dict[int, tuple[int, int]] = {}
