@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import CountAccumulator, MomentsAccumulator
+from penstock.engine.accumulators import CountAccumulator, FoldAccumulator, GroupAccumulator, MomentsAccumulator
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import Batch, table_to_record_batch
 
@@ -62,10 +62,20 @@ class PartialLayout:
         return _ROWS if slices is None else f"{_ROWS}({slices.length_ms} ms from {slices.offset_ms % slices.length_ms})"
 
     @property
+    def folds(self) -> tuple[FoldAccumulator, ...]:
+        """As in the aggregation, but for count(*): the number of rows is the same."""
+        return tuple(fold for fold in self.aggregation.folds if fold.name != _COUNT)
+
+    @property
+    def grouped(self) -> tuple[GroupAccumulator, ...]:
+        """As in the aggregation."""
+        return self.aggregation.grouped
+
+    @property
     def names(self) -> tuple[str, ...]:
         """All columns, in order."""
-        folds = (fold.name for fold in self.aggregation.folds if fold.name != _COUNT)
-        grouped = (name for accumulator in self.aggregation.grouped for name in accumulator.names)
+        folds = (fold.name for fold in self.folds)
+        grouped = (name for accumulator in self.grouped for name in accumulator.names)
         return (*self.aggregation.keys, self.rows, *folds, *grouped)
 
     def packed(self, table: pa.Table, rows: pa.Array, like: Batch, timestamps: pa.Int64Array | None) -> Batch:

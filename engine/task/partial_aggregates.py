@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from penstock.engine.accumulators import one_array
 from penstock.engine.aggregation import groups_of
-from penstock.engine.elements import Batch
+from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.operators.cells.counted_keys import beside
 from penstock.engine.partials import PartialLayout, rows_column
 from penstock.engine.task.partitioners import Hash, Partitioner, Splitter, SplitterContext, key_columns
 
@@ -113,45 +114,44 @@ class PartialMerger:
         return merged
 
     def _merged(self, batch: Batch) -> Batch | None:
-        """One row for each key and slice, in order of first occurrence; None where too many would be left."""
+        """One row for each key and slice; None where too many would be left."""
         aggregation, slices = self._layout.aggregation, self._layout.slices
         table = aggregation.lift(batch.data, batch.timestamps)
         keys = [one_array(table.column(name)) for name in aggregation.keys]
         times = None if batch.timestamps is None else batch.timestamps.to_numpy()
-        numbers, count = _key_numbers(keys, batch.num_rows)
+        numbers, end = _key_numbers(keys, batch.num_rows)
         if slices is not None:
             assert times is not None, "the graph refuses windows without timestamps"
-            numbers, count = _with_slices(numbers, count, (times - slices.offset_ms) // slices.length_ms)
-        if count > _SPARSE * batch.num_rows:
+            numbers, end = _with_slices(numbers, end, (times - slices.offset_ms) // slices.length_ms)
+        if end > _SPARSE * batch.num_rows:
             return None
-        found = _first_rows(numbers, count)
+        rows = np.bincount(numbers, minlength=end)
+        found = np.flatnonzero(rows)
         if len(found) > _MOST_LEFT * batch.num_rows:
             return None
-        groups = np.empty(count, np.int64)
-        groups[numbers[found]] = np.arange(len(found))
-        ids = groups[numbers]
-        first = pa.array(found)
-        held = table.select(aggregation.keys).take(first)
-        cells, everything = AccumulatorCells(aggregation), np.arange(len(found))
-        cells.create(everything)
-        cells.fold(ids, table, lambda those: held.take(pa.array(those)))
-        accumulators = cells.read(everything)
-        for index, name in enumerate(aggregation.keys):
-            accumulators = accumulators.add_column(index, name, held.column(name))
-        return self._layout.packed(accumulators, pa.array(np.bincount(ids)), batch, self._times(times, ids, found))
+        some_row = np.empty(end, np.int64)
+        some_row[numbers] = np.arange(batch.num_rows)
+        key_table = table.select(aggregation.keys)
+        cells = AccumulatorCells(self._layout)
+        cells.create(np.arange(end))
+        cells.fold(numbers, table, lambda those: key_table.take(pa.array(some_row[those])))
+        merged = beside(key_table.take(pa.array(some_row[found])), cells.read(found))
+        return self._layout.packed(merged, pa.array(rows[found]), batch, self._times(times, numbers, some_row, found))
 
-    def _times(self, times: _Int64s | None, ids: _Int64s, first: _Int64s) -> pa.Int64Array | None:
+    def _times(
+        self, times: _Int64s | None, numbers: _Int64s, some_row: _Int64s, found: _Int64s
+    ) -> pa.Int64Array | None:
         if times is None:
             return None
         if self._layout.slices is not None:
-            return pa.array(self._layout.slices.starts(times[first]))
-        largest = times[first]
-        np.maximum.at(largest, ids, times)
-        return pa.array(largest)
+            return pa.array(self._layout.slices.starts(times[some_row[found]]))
+        largest = np.full(len(some_row), MIN_TIMESTAMP)
+        np.maximum.at(largest, numbers, times)
+        return pa.array(largest[found])
 
 
 def _key_numbers(keys: list[pa.Array], rows: int) -> tuple[_Int64s, int]:
-    """A number for each row that is that of its key, and a bound of the numbers."""
+    """A number for each row that is that of its key, and one that is above them all."""
     if len(keys) == 1 and pa.types.is_integer(keys[0].type) and not pa.types.is_uint64(keys[0].type):
         values = keys[0].to_numpy()
         low, high = int(values.min()), int(values.max())
@@ -162,18 +162,10 @@ def _key_numbers(keys: list[pa.Array], rows: int) -> tuple[_Int64s, int]:
 
 
 def _with_slices(numbers: _Int64s, count: int, slices: _Int64s) -> tuple[_Int64s, int]:
-    """Numbers of keys and slices, and a bound of them."""
+    """Numbers of keys and slices, and one that is above them all."""
     low, high = int(slices.min()), int(slices.max())
     if low == high:
         return numbers, count
     slices -= low
     # In Python's numbers: the bound may be beyond those of 64 bits, and is not used then.
     return slices * count + numbers, (high - low + 1) * count
-
-
-def _first_rows(numbers: _Int64s, count: int) -> _Int64s:
-    """Of each number that occurs the first row, ascending."""
-    first = np.full(count, -1, np.int64)
-    # Of several rows for one number the last assignment stays.
-    first[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
-    return np.sort(first[first >= 0])

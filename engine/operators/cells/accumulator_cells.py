@@ -8,17 +8,26 @@ reused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.accumulators import CountAccumulator, FoldAccumulator, Groups, MomentsAccumulator
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.accumulators import CountAccumulator, FoldAccumulator, GroupAccumulator, Groups, MomentsAccumulator
 from penstock.engine.operators.cells.dense_columns import Cells, DenseColumn, KeysOf, storage_type
 from penstock.engine.operators.cells.segment_cells import SegmentCells
 
 _MIN_CAPACITY: Final = 1024
+
+
+class HasAccumulators(Protocol):
+    """What is kept in cells: a `GroupedAggregation`, or some accumulators of one."""
+
+    @property
+    def folds(self) -> tuple[FoldAccumulator, ...]: ...
+
+    @property
+    def grouped(self) -> tuple[GroupAccumulator, ...]: ...
 
 
 class AccumulatorCells:
@@ -28,7 +37,7 @@ class AccumulatorCells:
         aggregation: whose accumulators these are.
     """
 
-    def __init__(self, aggregation: GroupedAggregation) -> None:
+    def __init__(self, aggregation: HasAccumulators) -> None:
         self._capacity = 0
         self._fresh: list[Cells] = []
         self._used = False
