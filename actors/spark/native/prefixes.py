@@ -41,6 +41,7 @@ from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.timestamps import TimestampFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
+from penstock.engine.task.partial_aggregates import PartialAggregates
 from penstock.engine.task.partitioners import Global, Hash
 from penstock.engine.windows.assigners import AlignedWindows
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
@@ -180,7 +181,7 @@ def _joined(join: WindowJoinFactory, left: Relation, right: Relation, where: str
 
 
 def _can_group(inputs: list[Exchange], aggregation: GroupedAggregation, rows: Relation) -> bool:
-    if not isinstance(inputs[0].partitioner, Hash | Global):
+    if not isinstance(inputs[0].partitioner, Hash | Global | PartialAggregates):
         return False
     return all(name in rows.schema.names for name in aggregation.keys)
 

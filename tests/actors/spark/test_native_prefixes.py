@@ -122,6 +122,6 @@ def test_explain_tells_them(path: Path) -> None:
 native 1: files(rows.parquet, parquet) -> assign_timestamps(at, out of order by 1s)
 stage 2: window(tumbling 1s, n=count(*)) -> map(<lambda>) (partitions 2)
   native: window(tumbling 1s, n=count(*))
-  <- native 1 (shuffle by hash(k))
+  <- native 1 (shuffle by hash(k), partial aggregates)
 """
     )
