@@ -13,12 +13,16 @@ RULES = ps.MapStateDescriptor("rules", "int64", key_type="string")
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Each row so many times over: enough, where there are many, for rows of a key to be merged before they travel."""
+    """Rows of even values so many times over: with many, rows of a key are merged before they travel."""
 
     times: int
 
+    def of(self, value: int) -> int:
+        """How often a row of that value is given."""
+        return 1 if value % 2 else self.times
+
     def __call__(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        return [row] * self.times
+        return [row] * self.of(row["value"])
 
 
 class Numbered(ps.KeyedProcessFunction):
