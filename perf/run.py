@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
     "grep", "keyed", "window", "wide", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
-    "end_to_end",
+    "end_to_end", "coordinator",
 )  # fmt: skip
 
 if __name__ == "__main__":
