@@ -7,6 +7,7 @@ the job's folder are the real ones. Run by `perf/run.py coordinator`; `--pairs` 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import pickle
 import tempfile
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from penstock.actors.job_manager import COLLECTOR
 from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.checkpointing.coordinator import (
     CheckpointCoordinator,
@@ -56,7 +58,7 @@ def run(options: Options, wanted: str = "") -> Iterator[DetailedResult]:
 
 
 def _measure(subtasks: int, rounds: int) -> Iterator[DetailedResult]:
-    with tempfile.TemporaryDirectory(prefix="penstock-coordinator-") as folder:
+    with tempfile.TemporaryDirectory(prefix="penstock-coordinator-") as folder, _collecting_as_a_job_manager():
         job = SimulatedJob(Path(folder), subtasks)
         first = job.checkpoint()
         later = [job.checkpoint() for _ in range(rounds)]
@@ -65,6 +67,17 @@ def _measure(subtasks: int, rounds: int) -> Iterator[DetailedResult]:
             job.check_taken_over()
         yield _result(f"{subtasks} subtasks, first", [first])
         yield _result(f"{subtasks} subtasks, next", later, {"take_over_ms": round(took.ms["take_over"])})
+
+
+@contextmanager
+def _collecting_as_a_job_manager() -> Iterator[None]:
+    """Look for garbage as seldom as a job manager's process does."""
+    before = gc.get_threshold()
+    gc.set_threshold(*COLLECTOR)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _result(
