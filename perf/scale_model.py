@@ -27,7 +27,20 @@ KEYS: Final = 1_000
 BATCH_ROWS: Final = 16_384
 TIMEOUT: Final = 0.05
 """Seconds that rows wait for a batch to fill, at most: the engine's default."""
-FIT: Final = ((2, 2_048, 1_000), (2, 8_192, 1_000), (2, 32_768, 1_000), (2, 8_192, 100_000), (2, 65_536, 100_000))
+ROW_BYTES: Final = 16
+"""Of the rows that are sent: key int64, v float64."""
+LARGE_BYTES: Final = 100 * 1024
+"""Ray hands larger arguments of a call over through its object store (`max_direct_call_object_size`)."""
+FIT: Final = (
+    (2, 1_024, 1_000),
+    (2, 2_048, 1_000),
+    (2, 4_096, 1_000),
+    (2, 8_192, 1_000),
+    (2, 32_768, 1_000),
+    (2, 131_072, 1_000),
+    (2, 4_096, 100_000),
+    (2, 65_536, 100_000),
+)
 """Parallelism, most rows of a batch, and keys of the runs whose costs are fitted."""
 CHECKED: Final = (1, 2, 4, 8, 16)
 """Parallelisms of the runs that the model is compared with; subtasks are twice as many."""
@@ -42,11 +55,13 @@ class Costs:
     Args:
         row: of each row: made, divided, sent, taken in, summed.
         message: of each message between subtasks, both ends.
+        large: of each message of more than `LARGE_BYTES`, beside that.
         update: of each key that a message has rows of.
     """
 
     row: float
     message: float
+    large: float
     update: float
 
 
@@ -115,7 +130,8 @@ def predict(costs: Costs, setting: Setting) -> Prediction:
 
 def row_cost(costs: Costs, rows: float, keys: float) -> float:
     """CPU-seconds of a row in messages of so many rows, where the receiver owns so many keys."""
-    return costs.row + (costs.message + costs.update * distinct(rows, keys)) / rows
+    message = costs.message + costs.large * (rows * ROW_BYTES > LARGE_BYTES) + costs.update * distinct(rows, keys)
+    return costs.row + message / rows
 
 
 def distinct(rows: float, keys: float) -> float:
@@ -132,15 +148,16 @@ def fit(readings: Sequence[Reading]) -> Costs:
     """The costs that are nearest to the readings of full messages, by relative errors; none is negative.
 
     Raises:
-        ValueError: there are fewer than three readings.
+        ValueError: there are fewer readings than costs.
     """
-    if len(readings) < 3:
-        raise ValueError(f"three costs cannot be fitted to {len(readings)} readings")
+    if len(readings) < 4:
+        raise ValueError(f"four costs cannot be fitted to {len(readings)} readings")
     found = [asdict(reading.setting) for reading in readings]
     cost = np.array([one["cores"] / reading.rows_per_second for one, reading in zip(found, readings, strict=True)])
     rows = np.array([one["batch_rows"] for one in found], np.float64)
     updates = np.array([distinct(one["batch_rows"], one["keys"] / one["parallelism"]) for one in found])
-    parts = np.column_stack([np.ones(len(cost)), 1 / rows, updates / rows]) / cost[:, None]
+    large = rows * ROW_BYTES > LARGE_BYTES
+    parts = np.column_stack([np.ones(len(cost)), 1 / rows, large / rows, updates / rows]) / cost[:, None]
     return Costs(*_not_negative(parts, np.ones(len(cost))))
 
 
@@ -262,8 +279,9 @@ def evaluated(fitted: Sequence[Reading], checks: Sequence[Reading], coordinator:
 
 def _shown(report: Mapping[str, Any]) -> Iterator[str]:
     costs = report["costs"]
-    row, message, update = costs["row"] * 1e9, costs["message"] * 1e6, costs["update"] * 1e9
-    yield f"CPU: a row {row:.0f} ns, a message {message:.0f} us, a key of a message {update:.0f} ns"
+    row, message, large, update = (costs[name] for name in ("row", "message", "large", "update"))
+    messages = f"a message {message * 1e6:.0f} us, and {large * 1e6:.0f} us more from 100 KiB on"
+    yield f"CPU: a row {row * 1e9:.0f} ns, {messages}, a key of a message {update * 1e9:.0f} ns"
     yield "subtasks  measured  predicted  error  rows a message"
     for one in report["checked"]:
         rates = f"{one['measured'] / 1e6:8.2f} M {one['predicted'] / 1e6:8.2f} M"
