@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ import numpy.typing as npt
 ROOT: Final = Path(__file__).resolve().parents[1]
 READINGS: Final = ROOT / "perf" / "results" / "scale.jsonl"
 KEYS: Final = 1_000
+"""In all runs; few, so that what is looked up for each key of a message is a small part of what the message costs."""
 BATCH_ROWS: Final = 16_384
 TIMEOUT: Final = 0.05
 """Seconds that rows wait for a batch to fill, at most: the engine's default."""
@@ -31,19 +31,8 @@ ROW_BYTES: Final = 16
 """Of the rows that are sent: key int64, v float64."""
 LARGE_BYTES: Final = 100 * 1024
 """Ray hands larger arguments of a call over through its object store (`max_direct_call_object_size`)."""
-FIT: Final = (
-    (2, 1_024, 1_000),
-    (2, 2_048, 1_000),
-    (2, 4_096, 1_000),
-    (2, 8_192, 1_000),
-    (2, 32_768, 1_000),
-    (2, 131_072, 1_000),
-    (2, 4_096, 100_000),
-    (2, 65_536, 100_000),
-)
-"""Parallelism, most rows of a batch, and keys of the runs whose costs are fitted."""
-CHECKED: Final = (1, 2, 4, 8, 16)
-"""Parallelisms of the runs that the model is compared with; subtasks are twice as many."""
+FIT: Final = (1_024, 2_048, 4_096, 8_192, 32_768, 131_072)
+"""Most rows of a batch in the runs whose costs are fitted, with parallelism 2: all of their messages are full."""
 CLUSTERS: Final = (10, 100, 1_000, 10_000)
 _COORDINATED: Final = (200, 400, 800)
 
@@ -56,13 +45,11 @@ class Costs:
         row: of each row: made, divided, sent, taken in, summed.
         message: of each message between subtasks, both ends.
         large: of each message of more than `LARGE_BYTES`, beside that.
-        update: of each key that a message has rows of.
     """
 
     row: float
     message: float
     large: float
-    update: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +59,12 @@ class Setting:
     Args:
         cores: that the job may use.
         batch_rows: most rows of a batch of the source, and of a message.
-        keys: as likely as each other.
         timeout: seconds that rows wait for a message to fill.
     """
 
     parallelism: int
     cores: float
     batch_rows: int = BATCH_ROWS
-    keys: int = KEYS
     timeout: float = TIMEOUT
 
 
@@ -88,7 +73,7 @@ class Reading:
     """One run.
 
     Args:
-        setting: `cores`: that it used, over all processes.
+        setting: of it, `cores` are those that it kept busy, over all processes.
     """
 
     setting: Setting
@@ -121,27 +106,16 @@ def predict(costs: Costs, setting: Setting) -> Prediction:
     share = setting.batch_rows / setting.parallelism
     for steps in range(1, setting.parallelism + 1):
         rows = steps * share
-        rate = setting.cores / row_cost(costs, rows, setting.keys / setting.parallelism)
+        rate = setting.cores / row_cost(costs, rows)
         step = setting.parallelism * setting.batch_rows / rate
         if steps * step >= setting.timeout or steps == setting.parallelism:
             return Prediction(rate, rows, rate / rows, step * (1 + steps / 2))
     raise AssertionError("a message is full after as many steps as there are channels")
 
 
-def row_cost(costs: Costs, rows: float, keys: float) -> float:
-    """CPU-seconds of a row in messages of so many rows, where the receiver owns so many keys."""
-    message = costs.message + costs.large * (rows * ROW_BYTES > LARGE_BYTES) + costs.update * distinct(rows, keys)
-    return costs.row + message / rows
-
-
-def distinct(rows: float, keys: float) -> float:
-    """How many different keys so many rows have, each of them equally likely, on average.
-
-    Example:
-        >>> round(distinct(10, 1000), 1), round(distinct(10_000, 10), 1)
-        (10.0, 10.0)
-    """
-    return -keys * math.expm1(rows * math.log1p(-1 / keys)) if keys > 1 else 1.0
+def row_cost(costs: Costs, rows: float) -> float:
+    """CPU-seconds of a row in messages of so many rows."""
+    return costs.row + (costs.message + costs.large * (rows * ROW_BYTES > LARGE_BYTES)) / rows
 
 
 def fit(readings: Sequence[Reading]) -> Costs:
@@ -150,14 +124,12 @@ def fit(readings: Sequence[Reading]) -> Costs:
     Raises:
         ValueError: there are fewer readings than costs.
     """
-    if len(readings) < 4:
-        raise ValueError(f"four costs cannot be fitted to {len(readings)} readings")
-    found = [asdict(reading.setting) for reading in readings]
-    cost = np.array([one["cores"] / reading.rows_per_second for one, reading in zip(found, readings, strict=True)])
-    rows = np.array([one["batch_rows"] for one in found], np.float64)
-    updates = np.array([distinct(one["batch_rows"], one["keys"] / one["parallelism"]) for one in found])
+    if len(readings) < 3:
+        raise ValueError(f"three costs cannot be fitted to {len(readings)} readings")
+    cost = np.array([reading.setting.cores / reading.rows_per_second for reading in readings])
+    rows = np.array([reading.setting.batch_rows for reading in readings], np.float64)
     large = rows * ROW_BYTES > LARGE_BYTES
-    parts = np.column_stack([np.ones(len(cost)), 1 / rows, large / rows, updates / rows]) / cost[:, None]
+    parts = np.column_stack([np.ones(len(cost)), 1 / rows, large / rows]) / cost[:, None]
     return Costs(*_not_negative(parts, np.ones(len(cost))))
 
 
@@ -183,7 +155,7 @@ def line_through(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float
 # Measuring
 
 
-def measured(parallelism: int, batch_rows: int, keys: int, seconds: float) -> Reading:
+def measured(parallelism: int, batch_rows: int, seconds: float) -> Reading:
     """Run the job on Ray for so long."""
     from penstock import DataGenSource, DataStream, StreamEnvironment
     from perf.generators import Pool, uniform_keys, values
@@ -191,7 +163,7 @@ def measured(parallelism: int, batch_rows: int, keys: int, seconds: float) -> Re
     from perf.keyed import RunningSum
 
     def stream(env: StreamEnvironment) -> DataStream:
-        source = DataGenSource({"key": Pool(partial(uniform_keys, keys)), "v": Pool(values)})
+        source = DataGenSource({"key": Pool(partial(uniform_keys, KEYS)), "v": Pool(values)})
         summed = env.from_source(source).key_by("key").process(RunningSum, returns={"key": "int64", "total": "float64"})
         return summed.name("scale")
 
@@ -201,7 +173,7 @@ def measured(parallelism: int, batch_rows: int, keys: int, seconds: float) -> Re
     assert reading.events_per_second is not None
     assert reading.events_per_cpu_second is not None
     cores = reading.events_per_second / reading.events_per_cpu_second
-    return Reading(Setting(parallelism, cores, batch_rows, keys), reading.events_per_second)
+    return Reading(Setting(parallelism, cores, batch_rows), reading.events_per_second)
 
 
 def coordinator_line() -> tuple[float, float]:
@@ -227,8 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.run:
         if given.run[0] != "run" or not all(what == "fit" or what.isdigit() for what in given.run[1:]):
             parser.error("say run fit, or run and parallelisms")
-        for kind, parallelism, batch_rows, keys in _wanted(given.run[1:]):
-            reading = measured(parallelism, batch_rows, keys, given.seconds)
+        for kind, parallelism, batch_rows in _wanted(given.run[1:]):
+            reading = measured(parallelism, batch_rows, given.seconds)
             READINGS.parent.mkdir(exist_ok=True)
             with READINGS.open("a") as kept:
                 kept.write(json.dumps({"kind": kind, **asdict(reading)}) + "\n")
@@ -239,12 +211,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _wanted(named: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
+def _wanted(named: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     for what in named:
         if what == "fit":
-            yield from (("fit", *run) for run in FIT)
+            yield from (("fit", 2, batch_rows) for batch_rows in FIT)
         else:
-            yield "check", int(what), BATCH_ROWS, KEYS
+            yield "check", int(what), BATCH_ROWS
 
 
 def _kept(kind: str) -> list[Reading]:
@@ -255,37 +227,37 @@ def _kept(kind: str) -> list[Reading]:
 def evaluated(fitted: Sequence[Reading], checks: Sequence[Reading], coordinator: tuple[float, float]) -> dict[str, Any]:
     """The costs, the model beside the readings, and what it says of clusters with a core for each subtask."""
     costs = fit(fitted)
-    cores = float(np.mean([reading.setting.cores for reading in fitted]))
     checked = []
     for reading in sorted(checks, key=lambda reading: reading.setting.parallelism):
-        told = predict(costs, replace(reading.setting, cores=cores))
-        error = told.rows_per_second / reading.rows_per_second - 1
+        # What part of the machine a run gets is no matter of the job: compared is what the same CPU time is good for.
+        told = predict(costs, reading.setting)
         checked.append(
             {
                 "subtasks": 2 * reading.setting.parallelism,
+                "cores": reading.setting.cores,
                 "measured": reading.rows_per_second,
                 "predicted": told.rows_per_second,
-                "error": error,
+                "error": told.rows_per_second / reading.rows_per_second - 1,
                 "rows_per_message": told.rows_per_message,
             }
         )
     clusters = []
     for subtasks in CLUSTERS:
-        setting = Setting(subtasks // 2, float(subtasks), 131_072, 100 * subtasks)
+        setting = Setting(subtasks // 2, float(subtasks), 131_072)
         seconds = coordinator[0] + coordinator[1] * subtasks
         clusters.append({"subtasks": subtasks, **asdict(predict(costs, setting)), "checkpoint_seconds": seconds})
-    return {"costs": asdict(costs), "cores": cores, "checked": checked, "clusters": clusters}
+    return {"costs": asdict(costs), "checked": checked, "clusters": clusters}
 
 
 def _shown(report: Mapping[str, Any]) -> Iterator[str]:
     costs = report["costs"]
-    row, message, large, update = (costs[name] for name in ("row", "message", "large", "update"))
+    row, message, large = (costs[name] for name in ("row", "message", "large"))
     messages = f"a message {message * 1e6:.0f} us, and {large * 1e6:.0f} us more from 100 KiB on"
-    yield f"CPU: a row {row * 1e9:.0f} ns, {messages}, a key of a message {update * 1e9:.0f} ns"
-    yield "subtasks  measured  predicted  error  rows a message"
+    yield f"CPU: a row {row * 1e9:.0f} ns, {messages}"
+    yield "subtasks  cores   measured  predicted  error  rows a message"
     for one in report["checked"]:
         rates = f"{one['measured'] / 1e6:8.2f} M {one['predicted'] / 1e6:8.2f} M"
-        yield f"{one['subtasks']:8} {rates} {one['error']:+6.0%} {one['rows_per_message']:10.0f}"
+        yield f"{one['subtasks']:8} {one['cores']:6.2f} {rates} {one['error']:+6.0%} {one['rows_per_message']:10.0f}"
     yield "subtasks      rows/s  rows a message  messages/s   delay  coordinator"
     for one in report["clusters"]:
         messages = f"{one['rows_per_message']:12,.0f} {one['messages_per_second']:12,.0f}"

@@ -10,49 +10,38 @@ from pathlib import Path
 import pytest
 
 from perf import scale_model
-from perf.scale_model import Costs, Prediction, Reading, Setting, distinct, evaluated, fit, predict, row_cost
+from perf.scale_model import Costs, Prediction, Reading, Setting, evaluated, fit, predict, row_cost
 
-COSTS = Costs(row=100e-9, message=1e-3, large=2e-3, update=200e-9)
+COSTS = Costs(row=100e-9, message=1e-3, large=2e-3)
 
 
-def _reading(costs: Costs, parallelism: int, batch_rows: int, keys: int, noise: float = 0.0) -> Reading:
+def _reading(costs: Costs, batch_rows: int, noise: float = 0.0) -> Reading:
     """What a run with full messages shows where the costs are these."""
-    cost = row_cost(costs, batch_rows, keys / parallelism) * (1 + noise)
-    return Reading(Setting(parallelism, 1.9, batch_rows, keys), 1.9 / cost)
+    return Reading(Setting(2, 1.9, batch_rows), 1.9 / (row_cost(costs, batch_rows) * (1 + noise)))
 
 
 def test_the_costs_that_made_the_readings_are_found() -> None:
-    found = fit([_reading(COSTS, *run) for run in scale_model.FIT])
+    found = fit([_reading(COSTS, run) for run in scale_model.FIT])
     assert asdict(found) == pytest.approx(asdict(COSTS))
 
 
 def test_noise_of_a_few_per_cent_moves_them_by_little() -> None:
     noise = random.Random(3)
-    found = fit([_reading(COSTS, *run, noise.uniform(-0.03, 0.03)) for run in scale_model.FIT * 3])
+    found = fit([_reading(COSTS, run, noise.uniform(-0.03, 0.03)) for run in scale_model.FIT * 3])
     assert found.row == pytest.approx(COSTS.row, rel=0.1)
     assert found.message == pytest.approx(COSTS.message, rel=0.1)
 
 
 def test_no_cost_is_negative() -> None:
-    readings = [_reading(replace(COSTS, update=0.0), *run) for run in scale_model.FIT]
-    faster = [
-        replace(one, rows_per_second=one.rows_per_second * (1.2 if one.setting.keys > 1000 else 1)) for one in readings
-    ]
-    found = fit(faster)
-    assert min(asdict(found).values()) >= 0
+    cheaper = replace(COSTS, large=-0.5e-3)
+    found = fit([_reading(cheaper, run) for run in scale_model.FIT])
+    assert found.large == 0
     assert found.message > 0
 
 
 def test_too_few_readings_are_refused() -> None:
     with pytest.raises(ValueError, match="fitted to 2 readings"):
-        fit([_reading(COSTS, *run) for run in scale_model.FIT[:2]])
-
-
-@pytest.mark.parametrize(("rows", "keys"), [(1, 50), (30, 50), (400, 50), (50, 1000)])
-def test_distinct_keys_are_as_many_as_draws_give(rows: int, keys: int) -> None:
-    chosen = random.Random(1)
-    draws = [len({chosen.randrange(keys) for _ in range(rows)}) for _ in range(400)]
-    assert distinct(rows, keys) == pytest.approx(sum(draws) / len(draws), rel=0.03)
+        fit([_reading(COSTS, run) for run in scale_model.FIT[:2]])
 
 
 def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
@@ -63,7 +52,7 @@ def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
         while rows < setting.batch_rows and (not rows or waited < setting.timeout):
             rows += setting.batch_rows / setting.parallelism
             waited += step
-        affordable = setting.cores / row_cost(costs, rows, setting.keys / setting.parallelism)
+        affordable = setting.cores / row_cost(costs, rows)
         if affordable <= rate:
             return Prediction(affordable, rows, affordable / rows, 0.0)
     raise AssertionError("no rate is too high")
@@ -87,9 +76,9 @@ def test_more_subtasks_on_the_same_cores_send_smaller_messages_and_take_fewer_ro
 
 
 def test_the_report_compares_readings_and_looks_at_clusters() -> None:
-    fitted = [_reading(COSTS, *run) for run in scale_model.FIT]
+    fitted = [_reading(COSTS, run) for run in scale_model.FIT]
     right = predict(COSTS, Setting(4, 1.9)).rows_per_second
-    report = json.loads(json.dumps(evaluated(fitted, [Reading(Setting(4, 1.7), right / 1.1)], (0.01, 1e-4))))
+    report = json.loads(json.dumps(evaluated(fitted, [Reading(Setting(4, 1.9), right / 1.1)], (0.01, 1e-4))))
     (checked,) = report["checked"]
     assert (checked["subtasks"], checked["error"]) == (8, pytest.approx(0.1, rel=0.01))
     assert [one["subtasks"] for one in report["clusters"]] == [10, 100, 1_000, 10_000]
@@ -103,7 +92,7 @@ def test_the_command_keeps_what_it_measures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(scale_model, "READINGS", tmp_path / "results" / "scale.jsonl")
-    monkeypatch.setattr(scale_model, "measured", lambda p, rows, keys, seconds: _reading(COSTS, p, rows, keys))
+    monkeypatch.setattr(scale_model, "measured", lambda parallelism, rows, seconds: _reading(COSTS, rows))
     monkeypatch.setattr(scale_model, "coordinator_line", lambda: (0.0, 1e-4))
     assert scale_model.main(["run", "fit", "2"]) == 0
     assert scale_model.main(["--json"]) == 0
