@@ -6,7 +6,7 @@ them to the slots that run them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.actors.running_task import Deployment, Restore
@@ -31,18 +31,15 @@ def slot_bundles(graph: PhysicalGraph) -> list[dict[str, float]]:
     return bundles
 
 
-def deployment(
-    graph: PhysicalGraph, place: Place, attempt: int, actors: Mapping[Place, Any], restore: Restore | None = None
-) -> Deployment:
-    """What the actor at `place` needs to know about itself and about those that it sends to."""
-    task_id, subtask = place
-    task = graph.task(task_id)
-    targets = []
-    for output, exchange in enumerate(task.outputs):
-        channels = []
-        if exchange.downstream is not None:
-            for target in graph.output_targets(task, output, subtask):
-                receiver = (exchange.downstream, target)
-                channels.append((actors[receiver], graph.channel_number(receiver, (task_id, subtask), output)))
-        targets.append(channels)
-    return Deployment(task_id, subtask, attempt, targets, restore)
+def deployments(
+    graph: PhysicalGraph,
+    chosen: Iterable[Place],
+    attempt: int,
+    actors: Mapping[Place, Any],
+    restore: Restore | None = None,
+) -> Iterator[tuple[Place, Deployment]]:
+    """What the actor of each chosen subtask needs to know about itself and about those that it sends to."""
+    channels = graph.output_channels()
+    for place in chosen:
+        targets = [[(actors[receiver], number) for receiver, number in output] for output in channels[place]]
+        yield place, Deployment(*place, attempt, targets, restore)

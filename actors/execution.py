@@ -18,7 +18,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
-from penstock.actors.deployment import deployment, places, slot_bundles
+from penstock.actors.deployment import deployments, places, slot_bundles
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
 from penstock.actors.standbys import Standbys
@@ -237,10 +237,8 @@ class Execution:
         assert graph is not None, "provide comes first"
         self.processes |= await self._all(
             {
-                place: self.actors[place].deploy.remote(
-                    self._graph_ref, deployment(graph, place, attempt, self.actors, restore)
-                )
-                for place in chosen
+                place: self.actors[place].deploy.remote(self._graph_ref, deployment)
+                for place, deployment in deployments(graph, chosen, attempt, self.actors, restore)
             },
             self._config.failover.heartbeat_timeout_ms / 1000,
         )

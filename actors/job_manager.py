@@ -8,6 +8,7 @@ itself when it is created. All methods run on the actor's event loop.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import time
@@ -50,6 +51,9 @@ _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 300.0
 """How long one that nobody has asked how it ended stays, to be asked."""
+COLLECTOR: Final = (50_000, 20, 50)
+"""How seldom Python's collector looks for cycles here (`gc.set_threshold`). Acknowledgements of wide jobs are
+hundreds of thousands of objects without any; by default, the collector takes longer over them than all else does."""
 _TERMINAL: Final = (*TERMINAL_ERRORS, ClusterError)
 """For room on the cluster the job has waited as long as it is to."""
 
@@ -81,6 +85,7 @@ class JobManager:
     """
 
     def __init__(self, job_id: str, *parts: bytes) -> None:
+        gc.set_threshold(*COLLECTOR)
         program, folder = cloudpickle.loads(b"".join(parts))
         self._job_id = job_id
         self._program: JobProgram = program

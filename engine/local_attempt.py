@@ -73,6 +73,7 @@ class LocalAttempt:
         self._random = chosen
         self.places: list[Place] = [(task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism)]
         self._numbers = {place: number for number, place in enumerate(self.places)}
+        self._outgoing = graph.output_channels()
         self._gates = {place: self._gate(*place) for place in self.places}
         self._aligned: dict[int, AlignmentMember] = {}
         self._groups = [[self._numbers[place] for place in group.places] for group in alignment_groups(graph)]
@@ -113,10 +114,9 @@ class LocalAttempt:
                 lambda: None,
                 lambda: self.wake(sender),
             )
-        place = (exchange.downstream, self.graph.output_targets(plan, output, subtask)[index])
+        place, number = self._outgoing[task_id, subtask][output][index]
         gate = self._gates[place]
         assert gate is not None
-        number = self.graph.channel_number(place, (task_id, subtask), output)
         return _LocalChannel(
             credit,
             lambda message, release: gate.put(number, message, release),

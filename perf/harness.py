@@ -7,6 +7,7 @@ counters make the rate, and the job is cancelled. Nothing that happens at start-
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,12 +62,13 @@ class Options:
     megabytes: int = 200
 
     def environment(self, batch_rows: int | None = None, buffer_timeout: str = "50ms") -> StreamEnvironment:
-        """A new environment for one job."""
+        """A new environment for one job; where it has more slots than there are cores, they share them."""
         return StreamEnvironment(
             parallelism=self.parallelism,
             runtime=self.runtime,
             max_batch_rows=batch_rows or self.batch_rows,
             buffer_timeout=buffer_timeout,
+            slot_cpus=min(DEFAULTS.slot_cpus, (os.cpu_count() or 1) / self.parallelism),
         )
 
 
@@ -258,7 +260,7 @@ def throughput(name: str, workloads: Sequence[Workload], options: Options) -> It
     for workload in workloads:
         workload.check(run)
         if options.peer is None or workload.peer is None:
-            readings = [_measure_once(name, workload, options) for _ in range(options.repetitions)]
+            readings = [measure_once(name, workload, options) for _ in range(options.repetitions)]
             yield Result.of(name, workload.variant, readings)
         else:
             pairs = [
@@ -282,7 +284,7 @@ def _measure_pair(
     name: str, workload: Workload, options: Options, peer: Engine, task: PeerTask
 ) -> tuple[Reading, Reading]:
     """Ours, then the peer's, neither while the other runs."""
-    ours = _measure_once(name, workload, options)
+    ours = measure_once(name, workload, options)
     shut_down()
     return ours, peer_reading(peer, task, options, workload.whole)
 
@@ -307,7 +309,12 @@ def shut_down() -> None:
     ray.shutdown()
 
 
-def _measure_once(name: str, workload: Workload, options: Options) -> Reading:
+def measure_once(name: str, workload: Workload, options: Options) -> Reading:
+    """One measurement of a workload, whose output is not checked.
+
+    Raises:
+        BenchmarkError: it does not run as it should.
+    """
     env = options.environment()
     workload.stream(env).sink_to(CountingSink()).name("count")
     job = env.submit(f"{name} {workload.variant}")

@@ -50,12 +50,13 @@ class ProcessTree:
         self._psutil = _psutil()
         self._root = self._psutil.Process(root)
         self._cpu: dict[Any, float] = {}
+        self._includes_this = self._root.pid == os.getpid()
         self._own = 0.0
 
     def cpu_seconds(self) -> float:
-        """User and system time of all processes seen so far, without what this object itself has used.
+        """User and system time of all processes seen so far, those that have ended since included.
 
-        Those that have ended since are included.
+        Of this process, what this object itself has used is left out.
         """
         started = time.process_time()
         for process in self._processes():
@@ -64,7 +65,7 @@ class ProcessTree:
             except self._psutil.Error:
                 continue
             self._cpu[process] = times.user + times.system
-        used = sum(self._cpu.values()) - self._own
+        used = sum(self._cpu.values()) - (self._own if self._includes_this else 0.0)
         self._own += time.process_time() - started
         return used
 
@@ -80,14 +81,6 @@ class ProcessTree:
             total += getattr(memory, "pss", memory.rss)
         self._own += time.process_time() - started
         return total / _MEGABYTE
-
-    def kill(self) -> None:
-        """End all of them."""
-        for process in self._processes():
-            try:
-                process.kill()
-            except self._psutil.NoSuchProcess:
-                continue
 
     def _processes(self) -> list[Any]:
         try:

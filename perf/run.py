@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
     "grep", "keyed", "window", "wide", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
-    "end_to_end", "batch_window", "hash_join",
+    "end_to_end", "batch_window", "hash_join", "coordinator",
 )  # fmt: skip
+
+COMPARED: Final = ("grep", "keyed", "window", "wide", "process", "startup")
+"""Those of which a peer has a program."""
 
 if __name__ == "__main__":
     # The programs are the package `perf` here and in Ray's workers, wherever the checkout is and however installed.
@@ -45,7 +48,11 @@ def main(arguments: Sequence[str] | None = None, results_to: TextIO | None = Non
     from perf.harness import BenchmarkError
     from perf.processes import machine
 
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    alone = [name for name in given.names if name not in COMPARED]
+    if given.peer is not None and alone:
+        parser.error(f"{', '.join(alone)} cannot be measured beside a peer, only {', '.join(COMPARED)} can")
     here = machine()
     console, notes = Console(file=results_to), Console(stderr=True)
     for name in given.names:

@@ -192,19 +192,23 @@ class LocalBlobs:
         found = []
         top = self._file(prefix) if prefix else self.folder
         for folder, _, names in os.walk(top, onerror=functools.partial(self._not_listed, prefix)):
+            within = os.path.relpath(folder, self.folder)
             for name in names:
-                file = os.path.join(folder, name)
                 try:
-                    found.append((os.path.relpath(file, self.folder), os.stat(file, follow_symlinks=False).st_size))
+                    length = os.stat(os.path.join(folder, name), follow_symlinks=False).st_size
                 except FileNotFoundError:
                     continue
+                found.append((name if within == os.curdir else f"{within}/{name}", length))
         return sorted(found)
 
     def delete(self, paths: Iterable[str]) -> None:
-        folders = set()
+        folders: set[str] = set()
         for path in paths:
-            file = self._file(path)
-            folders.add(os.path.dirname(file))
+            file = os.path.join(self.folder, check_path(path, self.url))
+            if (folder := os.path.dirname(file)) not in folders:
+                # Where the folder is, is asked once for all that is in it: a blob that is a link goes by itself.
+                self._check_within(folder, path)
+                folders.add(folder)
             try:
                 os.unlink(file)
             except (FileNotFoundError, NotADirectoryError):
@@ -237,10 +241,13 @@ class LocalBlobs:
     def _file(self, path: str) -> str:
         """Where the blob is, which is within the folder: names and links out of it are refused."""
         file = os.path.join(self.folder, check_path(path, self.url))
+        self._check_within(file, path)
+        return file
+
+    def _check_within(self, file: str, path: str) -> None:
         root = os.path.realpath(self.folder)
         if os.path.commonpath([root, os.path.realpath(file)]) != root:
             raise CheckpointError(f"{join_url(self.url, path)} is a link out of the folder; it is not followed")
-        return file
 
     def _remove_empty(self, folder: str) -> None:
         """Folders are of no meaning to a store: those that are left empty go, up to its own."""

@@ -206,14 +206,20 @@ class PhysicalGraph:
             if subtask in self.output_targets(upstream, output, sender)
         ]
 
-    def channel_number(self, receiver: tuple[int, int], sender: tuple[int, int], output: int) -> int:
-        """The number, at the receiving (task id, subtask), of the channel from the sending one's exchange `output`."""
-        channels = self.input_channels(*receiver)
-        return next(
-            number
-            for number, channel in enumerate(channels)
-            if (channel.upstream_task, channel.upstream_subtask, channel.output) == (*sender, output)
-        )
+    def output_channels(self) -> dict[tuple[int, int], list[list[tuple[tuple[int, int], int]]]]:
+        """The channels out of each (task id, subtask), a list for each of its exchanges, in the order of their targets.
+
+        Each is the receiving (task id, subtask) and the number of the channel there; those to the client are left out.
+        """
+        # In one pass over all channels: looked for one by one, those of a wide shuffle would take minutes to deploy.
+        channels: dict[tuple[int, int], list[list[tuple[tuple[int, int], int]]]] = {
+            (task.id, subtask): [[] for _ in task.outputs] for task in self.tasks for subtask in range(task.parallelism)
+        }
+        for receiver in channels:
+            for number, channel in enumerate(self.input_channels(*receiver)):
+                sender = (channel.upstream_task, channel.upstream_subtask)
+                channels[sender][channel.output].append((receiver, number))
+        return channels
 
     def output_targets(self, task: TaskPlan, output: int, subtask: int) -> range:
         """The downstream subtasks that a subtask sends to through exchange number `output`; range(1) is the client."""

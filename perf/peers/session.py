@@ -5,15 +5,17 @@ Called by the harness for each B of its A B A B.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
@@ -78,8 +80,21 @@ def first_output_seconds(task: PeerTask, parallelism: int) -> float:
         folder = Path(name)
         task.write(folder)
         (folder / "counters").write_bytes(bytes(SLOTS * _SLOT_WORDS * 8))
-        command = flink_startup(folder / "run", parallelism, folder / "counters")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False)
+        return seconds_of(flink_startup(folder / "run", parallelism, folder / "counters"))
+
+
+def seconds_of(command: Sequence[str], patience: float = _CHECK_SECONDS) -> float:
+    """What a command of a peer has measured by itself, within so many seconds.
+
+    Raises:
+        PeerError: it cannot be started, or has given no time.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
+    except FileNotFoundError:
+        raise _is_missing(command[0]) from None
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"{command[0]} has given no time within {patience:g} s") from None
     return seconds_in(done.stdout, done.stderr)
 
 
@@ -176,12 +191,32 @@ def _started(command: Command, folder: Path) -> Iterator[subprocess.Popen[bytes]
     """The process of a peer, which has ended when this context does, its descendants too."""
     with (folder / "output").open("wb") as output, (folder / "log").open("wb") as log:
         arguments, variables = command
-        process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=output, stderr=log, env={**os.environ, **variables}
-        )
-        tree = ProcessTree(process.pid)
+        process = _start(arguments, {**os.environ, **variables}, output, log)
         try:
             yield process
         finally:
-            tree.kill()
+            # The session is its own: what it has started ends with it, also where it has ended already.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate(timeout=_END_SECONDS)
+
+
+def _start(
+    arguments: Sequence[str], environment: Mapping[str, str], output: BinaryIO, log: BinaryIO
+) -> subprocess.Popen[bytes]:
+    """The process, whose standard input ends with this one.
+
+    Raises:
+        PeerError: there is no such program.
+    """
+    try:
+        return subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=output, stderr=log, env=environment, start_new_session=True
+        )
+    except FileNotFoundError:
+        raise _is_missing(arguments[0]) from None
+
+
+def _is_missing(program: str) -> PeerError:
+    remedy = "a JDK, 17 or newer" if program == "java" else "it"
+    return PeerError(f"there is no {program} on the path: install {remedy}")

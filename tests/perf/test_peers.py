@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,9 +19,9 @@ from perf.harness import BenchmarkError, ComparedResult, Options, Reading
 from perf.peers import engines
 from perf.peers.digest import Digest, is_digest, of_texts
 from perf.peers.engines import Engine, PeerError, engine
-from perf.peers.session import Timing, check_answer, measure
+from perf.peers.session import Timing, check_answer, measure, seconds_of
 from perf.peers.task import PeerInput, PeerTask
-from perf.processes import crossed
+from perf.processes import ProcessTree, crossed
 
 RIGHT = Digest.of([1, 2], [3, 4])
 AT_ONCE = Timing(warm_up=0.0, seconds=0.05, every=0.05, patience=5.0)
@@ -203,3 +205,92 @@ def test_a_peer_without_a_program_for_the_question_is_told(peer: Callable[[str],
     workloads = [harness.null_workload(lambda env: env.from_collection([{"a": 1}]), PeerTask("lines", PeerInput()))]
     with pytest.raises(BenchmarkError, match="other has no program for grep"):
         list(harness.throughput("grep", workloads, Options(peer=peer(""))))
+
+
+@pytest.mark.parametrize("name", ["latency", "checkpoint", "recovery", "rescale", "end_to_end", "coordinator"])
+def test_a_program_that_no_peer_has_is_not_measured_alone_instead(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], peer: Callable[[str], Engine]
+) -> None:
+    monkeypatch.setattr(run, "_peer", lambda text: peer(""))
+    with pytest.raises(SystemExit) as ended:
+        run.main([name, "keyed", "--peer", "other"])
+    assert ended.value.code == 2
+    assert f"{name} cannot be measured beside a peer" in capsys.readouterr().err
+
+
+WORKER = """
+import subprocess, sys, time
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+print(worker.pid, file=sys.stderr, flush=True)
+sys.exit("crashed")
+"""
+
+
+def test_what_a_peer_has_started_ends_with_it_also_where_it_has_crashed(peer: Callable[[str], Engine]) -> None:
+    with pytest.raises(PeerError, match="crashed") as told:
+        measure(peer(WORKER), task(), 2, AT_ONCE)
+    worker = int(next(line for line in str(told.value).splitlines() if line.isdigit()))
+    assert _ends(worker)
+
+
+def test_a_peer_ends_with_its_workers_when_the_harness_does(tmp_path: Path) -> None:
+    program = tmp_path / "peer.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(engines.HERE / 'programs')!r})\n"
+        "from counters import end_with_standard_input\n"
+        "import subprocess, time\n"
+        "end_with_standard_input()\n"
+        "worker = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
+        "print(worker.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        process.stdin.close()
+        process.wait(10)
+    assert _ends(worker)
+
+
+def _ends(pid: int) -> bool:
+    """Whether a process that is no child of this one has ended, or does within seconds."""
+    import psutil
+    import ray  # noqa: F401  brings a psutil
+
+    try:
+        process = psutil.Process(pid)
+        # Nobody may be there to take leave of it.
+        return process.status() == psutil.STATUS_ZOMBIE or process.wait(10) is None
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("program", "patience", "message"),
+    [
+        ("no-such-java", 10.0, "there is no no-such-java on the path"),
+        (sys.executable, 0.01, "has given no time within 0.01 s"),
+    ],
+)
+def test_a_start_that_cannot_be_timed_is_told(program: str, patience: float, message: str) -> None:
+    with pytest.raises(PeerError, match=message):
+        seconds_of([program, "-c", "import time; time.sleep(1000)"], patience)
+
+
+def test_a_missing_program_is_told(peer: Callable[[str], Engine]) -> None:
+    lost = replace(peer(""), command=lambda folder, parallelism, counters: (["java-of-nobody"], {}))
+    with pytest.raises(PeerError, match="there is no java-of-nobody on the path: install it"):
+        measure(lost, task(), 2, AT_ONCE)
+
+
+def test_sampling_is_taken_off_the_cost_of_this_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        tree = ProcessTree(other.pid)
+        tree._own = 1000.0
+        assert tree.cpu_seconds() >= 0
+    own = ProcessTree()
+    own._own = 1000.0
+    assert own.cpu_seconds() < 0

@@ -143,6 +143,20 @@ def _rows_of(env: StreamEnvironment, keys: Pool, v: Pool, rows: int | None) -> D
     return env.from_source(DataGenSource({"key": keys, "ts": keys, "v": v}, rows=rows))
 
 
+def test_an_update_that_is_missing_or_wrong_is_noticed_though_the_last_ones_are_right() -> None:
+    keys = pa.array([1, 2] * 2048)
+    v = generators.values().to_numpy()[:8]
+    totals = [*np.cumsum(v[::2]), *np.cumsum(v[1::2])]
+    right = pa.table({"key": [1] * 4 + [2] * 4, "total": totals})
+    keyed._check_each(right.take(pa.array([4, 0, 1, 5, 2, 6, 7, 3])), keys, 8)
+    missing = right.take(pa.array([0, 1, 3, 4, 5, 6, 7]))
+    wrong = right.set_column(1, "total", pa.array([totals[0] + 1, *totals[1:]]))
+    for updates in (missing, wrong):
+        keyed._check(updates, keys, 8)
+        with pytest.raises(BenchmarkError, match="updates for 8 rows, or by other values"):
+            keyed._check_each(updates, keys, 8)
+
+
 @pytest.mark.parametrize("arguments", ["", "nothing", "keyed --seconds 0", "keyed --pairs 0", "keyed --batch-rows x"])
 def test_wrong_arguments_are_usage_errors(arguments: str) -> None:
     with pytest.raises(SystemExit) as ended:

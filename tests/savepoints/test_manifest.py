@@ -55,7 +55,10 @@ def test_people_and_tools_can_read_it() -> None:
     assert (content["format"], content["checkpoint"], content["kind"]) == (1, 42, "suspend")
     assert (content["files"], content["bytes"]) == (5, 5015)
     assert content["penstock"]
-    assert max(map(len, _DATA.splitlines())) < 200
+    lines = _DATA.decode().splitlines()
+    subtasks = [line for line in lines if line.startswith("  ")]
+    assert [json.loads(line.removesuffix(",")) for line in subtasks] == content["subtasks"]
+    assert len(lines) == len(content) + len(subtasks) + 3  # the braces, and the bracket behind the subtasks
 
 
 def test_every_flipped_bit_is_refused_with_the_files_name() -> None:

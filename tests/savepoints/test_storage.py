@@ -129,6 +129,10 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
             blobs.get(path)
         with pytest.raises(CheckpointError, match="link out of the folder"):
             blobs.put(path, b"overwritten")
+    with pytest.raises(CheckpointError, match="link out of the folder"):
+        blobs.delete(["folder/secret"])
+    blobs.delete(["file"])
+    assert not (root / "file").is_symlink()
     assert (tmp_path / "secret").read_text() == "secret"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import mmap
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -78,11 +79,16 @@ def print_digest(rows: int, total: int) -> None:
 
 
 def end_with_standard_input() -> None:
-    """End this process when the one that started it closes its standard input."""
+    """End this process, and those that it has started, when the one that started it closes its standard input.
+
+    It does so by ending too, however it does.
+    """
 
     def wait() -> None:
         while os.read(0, 1):
             pass
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
         os._exit(0)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -178,9 +178,28 @@ def test_channels_are_numbered_at_the_receiver_and_found_again_from_the_sender()
     for subtask in range(3):
         channels = graph.input_channels(3, subtask)
         assert channels == [ChannelPlan(task, sender, 0, 0) for task in (1, 2) for sender in range(2)]
-        for number, channel in enumerate(channels):
-            sender = (channel.upstream_task, channel.upstream_subtask)
-            assert graph.channel_number((3, subtask), sender, channel.output) == number
+    of_left = [[((3, subtask), sender) for subtask in range(3)] for sender in range(2)]
+    of_right = [[((3, subtask), 2 + sender) for subtask in range(3)] for sender in range(2)]
+    outgoing = graph.output_channels()
+    assert [outgoing[1, sender] for sender in range(2)] == [[channels] for channels in of_left]
+    assert [outgoing[2, sender] for sender in range(2)] == [[channels] for channels in of_right]
+    assert outgoing[3, 0] == [[]]
+
+
+@pytest.mark.parametrize("upstream", [1, 2, 3, 5])
+@pytest.mark.parametrize("downstream", [1, 2, 3, 5])
+@pytest.mark.parametrize("verb", ["rebalance", "rescale", "broadcast", "global_"])
+def test_the_channels_out_of_a_subtask_are_those_to_its_targets_by_their_numbers_there(
+    upstream: int, downstream: int, verb: str
+) -> None:
+    graph = planned(lambda env: step(getattr(spread(env), verb)(), "a").set_parallelism(downstream).print(), upstream)
+    sending = graph.task(1)
+    outgoing = graph.output_channels()
+    for sender in range(upstream):
+        (channels,) = outgoing[1, sender]
+        assert [receiver for receiver, _ in channels] == [(2, to) for to in graph.output_targets(sending, 0, sender)]
+        for receiver, number in channels:
+            assert graph.input_channels(*receiver)[number] == ChannelPlan(1, sender, 0, 0)
 
 
 def test_behind_a_global_exchange_only_the_first_subtask_has_channels() -> None:

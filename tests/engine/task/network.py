@@ -207,6 +207,7 @@ class Network:
         self.graph = self.shape.graph()
         self.places: list[Place] = [(task.id, sub) for task in self.graph.tasks for sub in range(task.parallelism)]
         self.wires: list[_Wire] = []
+        self.outgoing = self.graph.output_channels()
         self.gates = {place: self._gate(place) for place in self.places}
         self.tasks = {place: self._build(place) for place in self.places}
         self.finished: set[Place] = set()
@@ -223,10 +224,7 @@ class Network:
         plan = self.graph.task(place[0])
 
         def open_channel(output: int, index: int) -> _Wire:
-            target = plan.outputs[output].downstream
-            assert target is not None
-            receiver = (target, self.graph.output_targets(plan, output, place[1])[index])
-            number = self.graph.channel_number(receiver, place, output)
+            receiver, number = self.outgoing[place][output][index]
             gate = self.gates[receiver]
             self.wires.append(_Wire(self.shape.credits, lambda message, back: gate.put(number, message, back)))
             return self.wires[-1]

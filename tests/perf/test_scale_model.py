@@ -1,0 +1,104 @@
+"""The model of many subtasks: its pure parts, against loops that do what it says in so many words."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from perf import scale_model
+from perf.scale_model import Costs, Prediction, Reading, Setting, evaluated, fit, predict, row_cost
+
+COSTS = Costs(row=100e-9, message=1e-3, large=2e-3)
+
+
+def _reading(costs: Costs, batch_rows: int, noise: float = 0.0) -> Reading:
+    """What a run with full messages shows where the costs are these."""
+    return Reading(Setting(2, 1.9, batch_rows), 1.9 / (row_cost(costs, batch_rows) * (1 + noise)))
+
+
+def test_the_costs_that_made_the_readings_are_found() -> None:
+    found = fit([_reading(COSTS, run) for run in scale_model.FIT])
+    assert asdict(found) == pytest.approx(asdict(COSTS))
+
+
+def test_noise_of_a_few_per_cent_moves_them_by_little() -> None:
+    noise = random.Random(3)
+    found = fit([_reading(COSTS, run, noise.uniform(-0.03, 0.03)) for run in scale_model.FIT * 3])
+    assert found.row == pytest.approx(COSTS.row, rel=0.1)
+    assert found.message == pytest.approx(COSTS.message, rel=0.1)
+
+
+def test_no_cost_is_negative() -> None:
+    cheaper = replace(COSTS, large=-0.5e-3)
+    found = fit([_reading(cheaper, run) for run in scale_model.FIT])
+    assert found.large == 0
+    assert found.message > 0
+
+
+def test_too_few_readings_are_refused() -> None:
+    with pytest.raises(ValueError, match="fitted to 2 readings"):
+        fit([_reading(COSTS, run) for run in scale_model.FIT[:2]])
+
+
+def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
+    """The same by a source that makes batch after batch, at the rate that its messages allow for, until it flushes."""
+    for rate in range(1_000_000, 100_000_000, 10_000):
+        step = setting.parallelism * setting.batch_rows / rate
+        rows, waited = 0.0, 0.0
+        while rows < setting.batch_rows and (not rows or waited < setting.timeout):
+            rows += setting.batch_rows / setting.parallelism
+            waited += step
+        affordable = setting.cores / row_cost(costs, rows)
+        if affordable <= rate:
+            return Prediction(affordable, rows, affordable / rows, 0.0)
+    raise AssertionError("no rate is too high")
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 4, 16])
+@pytest.mark.parametrize("batch_rows", [4_096, 65_536])
+def test_the_model_says_what_a_source_does_that_flushes_by_time(parallelism: int, batch_rows: int) -> None:
+    setting = Setting(parallelism, 2.0, batch_rows)
+    told, stepped = predict(COSTS, setting), _step_by_step(COSTS, setting)
+    assert told.rows_per_message == stepped.rows_per_message
+    assert told.rows_per_second == pytest.approx(stepped.rows_per_second, rel=0.01)
+
+
+def test_more_subtasks_on_the_same_cores_send_smaller_messages_and_take_fewer_rows() -> None:
+    costs = replace(COSTS, large=0.0)
+    told = [predict(costs, Setting(parallelism, 2.0)) for parallelism in (2, 8, 32, 128)]
+    assert sorted(told, key=lambda one: -one.rows_per_second) == told
+    assert sorted(told, key=lambda one: -one.rows_per_message) == told
+    assert sorted(told, key=lambda one: one.delay) == told
+
+
+def test_the_report_compares_readings_and_looks_at_clusters() -> None:
+    fitted = [_reading(COSTS, run) for run in scale_model.FIT]
+    right = predict(COSTS, Setting(4, 1.9)).rows_per_second
+    report = json.loads(json.dumps(evaluated(fitted, [Reading(Setting(4, 1.9), right / 1.1)], (0.01, 1e-4))))
+    (checked,) = report["checked"]
+    assert (checked["subtasks"], checked["error"]) == (8, pytest.approx(0.1, rel=0.01))
+    assert [one["subtasks"] for one in report["clusters"]] == [10, 100, 1_000, 10_000]
+    assert report["clusters"][-1]["checkpoint_seconds"] == pytest.approx(1.01)
+    lines = list(scale_model._shown(report))
+    assert len(lines) == 3 + 1 + 4
+    assert "+10%" in lines[2]
+
+
+def test_the_command_keeps_what_it_measures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scale_model, "READINGS", tmp_path / "results" / "scale.jsonl")
+    monkeypatch.setattr(scale_model, "measured", lambda parallelism, rows, seconds: _reading(COSTS, rows))
+    monkeypatch.setattr(scale_model, "coordinator_line", lambda: (0.0, 1e-4))
+    assert scale_model.main(["run", "fit", "2"]) == 0
+    assert scale_model.main(["--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["costs"]["message"] == pytest.approx(COSTS.message)
+    assert [one["subtasks"] for one in report["checked"]] == [4]
+    with pytest.raises(SystemExit) as ended:
+        scale_model.main(["run", "nothing"])
+    assert ended.value.code == 2
