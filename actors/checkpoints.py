@@ -51,7 +51,7 @@ class _Wanted:
     """A checkpoint or savepoint that somebody waits for: its URL, or why there is none."""
 
     kind: SnapshotKind
-    directory: str | None
+    folder: str | None
     url: asyncio.Future[str]
 
 
@@ -89,7 +89,6 @@ class Checkpoints:
         self._attempt = 0
         self._commits: frozenset[int] = frozenset()
         self._targets: dict[int, str] = {}
-        self._triggering = asyncio.Lock()
         self._wanted: dict[int, _Wanted] = {}
         self._committing: dict[int, asyncio.Future[None]] = {}
         self._storing: set[asyncio.Task[None]] = set()
@@ -206,13 +205,13 @@ class Checkpoints:
         while self._storing:
             await asyncio.wait(list(self._storing))
 
-    def check_target(self, directory: str | None) -> None:
-        """Check, in a thread, that a savepoint can be written.
+    async def check_folder(self, directory: str | None) -> str:
+        """The URL of the folder that holds savepoints: they can be written there.
 
         Raises:
             CheckpointError: there is no directory, or it cannot be written.
         """
-        self._store.savepoint_target(0, directory)
+        return await asyncio.to_thread(self._store.savepoint_folder, directory)
 
     async def take(self, kind: SnapshotKind, directory: str | None = None) -> str:
         """Take a checkpoint or savepoint now; its URL.
@@ -220,8 +219,7 @@ class Checkpoints:
         Raises:
             CheckpointError: it could not be taken.
         """
-        await self._check(kind, directory)
-        return await self._request(kind, directory)[1]
+        return await self._request(kind, await self._folder_for(kind, directory))[1]
 
     async def take_last(self, kind: SnapshotKind, directory: str | None = None) -> str:
         """Take one that ends the job: its URL, when it is complete and all sinks have committed what belongs to it.
@@ -229,23 +227,21 @@ class Checkpoints:
         Raises:
             CheckpointError: it could not be taken, or a sink could not commit.
         """
-        await self._check(kind, directory)
-        number, wanted = self._request(kind, directory)
+        number, wanted = self._request(kind, await self._folder_for(kind, directory))
         committing = self._committing[number] = _future()
         url = await wanted
         await committing
         return url
 
-    async def _check(self, kind: SnapshotKind, directory: str | None) -> None:
-        if kind is not SnapshotKind.CHECKPOINT:
-            await asyncio.to_thread(self.check_target, directory)
+    async def _folder_for(self, kind: SnapshotKind, directory: str | None) -> str | None:
+        return None if kind is SnapshotKind.CHECKPOINT else await self.check_folder(directory)
 
-    def _request(self, kind: SnapshotKind, directory: str | None) -> tuple[int, asyncio.Future[str]]:
-        wanted = _Wanted(kind, directory, _future())
+    def _request(self, kind: SnapshotKind, folder: str | None) -> tuple[int, asyncio.Future[str]]:
+        wanted = _Wanted(kind, folder, _future())
         return self._ask_for(wanted), wanted.url
 
     def _ask_for(self, wanted: _Wanted) -> int:
-        number, instructions = self.coordinator.request(wanted.kind, time.monotonic(), _now_ms(), wanted.directory)
+        number, instructions = self.coordinator.request(wanted.kind, time.monotonic(), _now_ms(), wanted.folder)
         self._wanted[number] = wanted
         asyncio.get_running_loop().call_soon(self._obey, instructions)
         return number
@@ -256,7 +252,7 @@ class Checkpoints:
         for instruction in instructions:
             match instruction:
                 case Trigger():
-                    self._spawn(self._trigger(self._attempt, instruction))
+                    self._trigger(instruction)
                 case Store(checkpoint):
                     storing = self._spawn(self._write(checkpoint))
                     self._storing.add(storing)
@@ -291,27 +287,14 @@ class Checkpoints:
         task.add_done_callback(self._background.discard)
         return task
 
-    async def _trigger(self, attempt: int, trigger: Trigger) -> None:
-        # In their order: a source that has given a later barrier has no place any more for one that comes after it.
-        async with self._triggering:
-            await self._trigger_next(attempt, trigger)
-
-    async def _trigger_next(self, attempt: int, trigger: Trigger) -> None:
-        barrier = trigger.barrier
-        if barrier.kind is not SnapshotKind.CHECKPOINT:
-            try:
-                target = await asyncio.to_thread(self._store.savepoint_target, barrier.checkpoint, trigger.directory)
-            except Exception as error:
-                place = trigger.places[0]
-                self._on_answer(attempt, barrier.checkpoint, place, Declined(str(error)))
-                return
-            self._targets[barrier.checkpoint] = target
-            barrier = replace(barrier, target=target)
-            if attempt != self._attempt:
-                # It was given up meanwhile; sources of the next attempt must not stop for it.
-                return
+    def _trigger(self, trigger: Trigger) -> None:
+        """Tell the subtasks, at once and in order: a source that has given a barrier has no place for an older one."""
+        barrier, number = trigger.barrier, trigger.barrier.checkpoint
+        if trigger.directory is not None:
+            self._targets[number] = self._store.savepoint_target(trigger.directory, number)
+            barrier = replace(barrier, target=self._targets[number])
         for place in trigger.places:
-            self._spawn(self._ask(place, attempt, barrier))
+            self._spawn(self._ask(place, self._attempt, barrier))
 
     async def _ask(self, place: Place, attempt: int, barrier: Barrier) -> None:
         actor, running = self._execution.actors.get(place), self._execution.attempts.get(place)

@@ -476,11 +476,11 @@ class JobManager:
     async def drain(self, directory: str | None) -> str:
         """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
         checkpoints = self._with_checkpoints()
-        await asyncio.to_thread(checkpoints.check_target, directory)
+        folder = await checkpoints.check_folder(directory)
         # The job may have failed, finished or been drained meanwhile.
         self._with_checkpoints().drain()
         drained: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._draining = (directory, drained)
+        self._draining = (folder, drained)
         await self._execution.drain()
         url = await asyncio.shield(drained)
         await self.wait_for_end()

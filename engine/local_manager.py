@@ -392,7 +392,7 @@ class LocalManager:
         store = self._with_store()
         if self.status is not JobStatus.RUNNING or self._draining is not None:
             raise CheckpointError(f"job {self._program.name!r} does not run, or is being drained")
-        store.savepoint_target(0, directory)
+        store.savepoint_folder(directory)
         # It gives up what is under way, a last checkpoint too, which is none of the drain's.
         self._obey(self.coordinator.drain(self._clock.monotonic()))
         self._draining, self.drained = _Draining(directory), None
@@ -429,7 +429,8 @@ class LocalManager:
         if barrier.kind is not SnapshotKind.CHECKPOINT:
             assert self._folder is not None
             try:
-                target = self._folder.store.savepoint_target(barrier.checkpoint, trigger.directory)
+                store = self._folder.store
+                target = store.savepoint_target(store.savepoint_folder(trigger.directory), barrier.checkpoint)
             except CheckpointError as error:
                 place, now = trigger.places[0], self._clock.monotonic()
                 self._obey(self.coordinator.decline(number, barrier.checkpoint, place, str(error), now)[1])

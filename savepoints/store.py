@@ -172,7 +172,7 @@ class FolderJobStore:
             self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
             raise
 
-    def savepoint_target(self, checkpoint: int, directory: str | None) -> str:
+    def savepoint_folder(self, directory: str | None) -> str:
         parent = directory or self.savepoint_url
         if parent is None:
             raise CheckpointError(
@@ -184,7 +184,10 @@ class FolderJobStore:
             check_writable(blobs)
         except ConfigurationError as error:
             raise CheckpointError(f"a savepoint of job {self.job_name!r} cannot be written: {error}") from error
-        return join_url(blobs.url, self._paths.new_savepoint(checkpoint))
+        return blobs.url
+
+    def savepoint_target(self, folder: str, checkpoint: int) -> str:
+        return join_url(folder, self._paths.new_savepoint(checkpoint))
 
     def delete(
         self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle], target: str | None = None

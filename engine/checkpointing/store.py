@@ -108,12 +108,16 @@ class JobStore(Protocol):
         """
         ...
 
-    def savepoint_target(self, checkpoint: int, directory: str | None) -> str:
-        """The URL of a new folder for savepoint number `checkpoint`, under `directory` or the configured one.
+    def savepoint_folder(self, directory: str | None) -> str:
+        """The URL of the folder that holds savepoints: `directory` or the configured one. Looks whether it can be used.
 
         Raises:
             CheckpointError: there is no directory, or it cannot be written.
         """
+        ...
+
+    def savepoint_target(self, folder: str, checkpoint: int) -> str:
+        """The URL of a new folder for savepoint number `checkpoint` in `folder`, which `savepoint_folder` gave."""
         ...
 
     def delete(

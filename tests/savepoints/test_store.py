@@ -85,7 +85,7 @@ def test_numbers_of_files_and_savepoints_are_not_used_again(store: FolderJobStor
     store.claim()
     small(open_blobs(store.url), 5)
     assert store.claim().next_checkpoint == 6
-    target = store.savepoint_target(8, f"{store.root_url}/savepoints")
+    target = store.savepoint_target(store.savepoint_folder(f"{store.root_url}/savepoints"), 8)
     store.complete(2, small(open_blobs(target), 8, kind=SnapshotKind.SAVEPOINT), target)
     claim = store.claim()
     assert (claim.next_checkpoint, claim.retained) == (9, ())
@@ -222,7 +222,7 @@ def test_who_has_been_replaced_cannot_end_the_job(local: FolderJobStore) -> None
 
 
 def _suspend(store: FolderJobStore, epoch: int, number: int) -> str:
-    target = store.savepoint_target(number, f"{store.root_url}/mine")
+    target = store.savepoint_target(store.savepoint_folder(f"{store.root_url}/mine"), number)
     return store.complete(epoch, empty(number, SnapshotKind.SUSPEND), target)
 
 
@@ -279,7 +279,7 @@ def test_state_of_single_operators_may_lie_elsewhere(memory_url: Callable[[], st
 
 def test_a_savepoint_is_a_folder_of_its_own(store: FolderJobStore) -> None:
     store.claim()
-    target = store.savepoint_target(3, f"{store.root_url}/mine")
+    target = store.savepoint_target(store.savepoint_folder(f"{store.root_url}/mine"), 3)
     assert target.startswith(f"{store.root_url}/mine/savepoint-{JOB}-00000003-")
     savepoint = small(open_blobs(target), 3, kind=SnapshotKind.SAVEPOINT)
     assert store.complete(1, savepoint, target) == target
@@ -289,7 +289,7 @@ def test_a_savepoint_is_a_folder_of_its_own(store: FolderJobStore) -> None:
 
 def test_a_savepoint_of_a_fenced_manager_is_not_reported_as_complete(store: FolderJobStore) -> None:
     store.claim()
-    target = store.savepoint_target(1, f"{store.root_url}/mine")
+    target = store.savepoint_target(store.savepoint_folder(f"{store.root_url}/mine"), 1)
     store.claim()
     with pytest.raises(FencedError):
         store.complete(1, empty(1, SnapshotKind.SUSPEND), target)
@@ -297,18 +297,20 @@ def test_a_savepoint_of_a_fenced_manager_is_not_reported_as_complete(store: Fold
 
 def test_savepoints_go_to_the_configured_folder(tmp_path: Path) -> None:
     store = FolderJobStore(str(tmp_path), JOB, "job", savepoint_url=str(tmp_path / "saved"))
-    assert store.savepoint_target(1, None).startswith((tmp_path / "saved").as_uri())
-    assert store.savepoint_target(1, str(tmp_path / "asked")).startswith((tmp_path / "asked").as_uri())
+    assert store.savepoint_target(store.savepoint_folder(None), 1).startswith((tmp_path / "saved").as_uri())
+    assert store.savepoint_target(store.savepoint_folder(str(tmp_path / "asked")), 1).startswith(
+        (tmp_path / "asked").as_uri()
+    )
 
 
 def test_a_savepoint_without_a_folder_is_refused(local: FolderJobStore, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"a savepoint of job 'job' has no folder: name one"):
-        local.savepoint_target(1, None)
+        local.savepoint_target(local.savepoint_folder(None), 1)
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"a savepoint of job 'job' cannot be written: .*file cannot be written"):
-        local.savepoint_target(1, str(tmp_path / "file"))
+        local.savepoint_target(local.savepoint_folder(str(tmp_path / "file")), 1)
     with pytest.raises(CheckpointError, match=r"no storage is called 'ftp'"):
-        local.savepoint_target(1, "ftp://host")
+        local.savepoint_target(local.savepoint_folder("ftp://host"), 1)
 
 
 def test_users_find_a_checkpoint_by_any_of_its_paths(store: FolderJobStore) -> None:
@@ -359,7 +361,7 @@ def test_a_named_checkpoint_with_a_missing_file_is_refused(store: FolderJobStore
 def test_no_file_is_a_pickle(local: FolderJobStore, tmp_path: Path) -> None:
     local.claim()
     local.complete(1, small(open_blobs(local.url), 1))
-    target = local.savepoint_target(2, str(tmp_path / "saved"))
+    target = local.savepoint_target(local.savepoint_folder(str(tmp_path / "saved")), 2)
     local.complete(1, small(open_blobs(target), 2, kind=SnapshotKind.SAVEPOINT), target)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert len(files) == 7
