@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from pyspark import Accumulator
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.actors.spark.edges import edge_numbers
 from penstock.actors.spark.endings import EndOfTime
@@ -25,12 +25,12 @@ from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.hand_over import Handles, HandOver, Suspension
 from penstock.actors.spark.native.border import border_of
 from penstock.actors.spark.native.prefixes import Prefix, native_prefixes
-from penstock.actors.spark.native.settings import native_session, set_rows_at_once
+from penstock.actors.spark.native.settings import native_session
 from penstock.actors.spark.parcels import unpack
 from penstock.actors.spark.reports import AllOfEach, LastOfEach, check_dealt, stage_progress
 from penstock.actors.spark.stage import Told, stage_of
 from penstock.actors.spark.terminals import commit, terminals
-from penstock.actors.spark.translate import KeptFrame, translated
+from penstock.actors.spark.translate import translated
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointError, PenstockError
@@ -114,7 +114,7 @@ class SparkJob(JobHandle):
         except Exception as error:
             if not self._prefixes or self._status.ended or is_of_stage(error, secret):
                 raise
-            _LOG.info("job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, error)
+            _LOG.warning("job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, error)
             # What was told of parts of the other plan would not fit.
             self._told = self._nothing_told()
             return self._run_plan(secret, {})
@@ -131,13 +131,9 @@ class SparkJob(JobHandle):
             lambda task, prefix: border_of(prefix, graph, task, told, secret),
         )
         try:
-            for kept in plan.kept:
-                if prefixes:
-                    set_rows_at_once(session, kept.is_native)
+            for frame in plan.kept:
                 # Before anybody reads it: readers on several executors would run the stage again, each for itself.
-                kept.frame.count()
-            if prefixes:
-                set_rows_at_once(session, plan.is_native)
+                frame.count()
             return plan.output.collect()
         finally:
             _release(plan.kept)
@@ -221,10 +217,10 @@ class SparkJob(JobHandle):
         raise CheckpointError(f"job {self.name!r} is a batch job, which {what}")
 
 
-def _release(kept: Sequence[KeptFrame]) -> None:
+def _release(kept: Sequence[DataFrame]) -> None:
     """Let Spark forget what was kept for several readers; a session that has ended has forgotten it."""
     for one in kept:
         try:
-            one.frame.unpersist()
+            one.unpersist()
         except Exception:
             return

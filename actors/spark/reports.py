@@ -51,8 +51,9 @@ def check_dealt(graph: PhysicalGraph, dealt: Dealt) -> None:
     if names:
         raise JobFailedError(
             f"Spark ran parts of {', '.join(map(repr, names))} again, after a process was lost, and their rows came in "
-            "another order: rows behind rebalance() or rescale() may be missing or come twice, so nothing was "
-            "committed. Run the job again, or use key_by(...) there, which goes by what the rows hold"
+            "another order: rows behind rebalance(), rescale() or a change of parallelism may be missing or come "
+            "twice, so nothing was committed. Run the job again, or use key_by(...) there, which goes by what the rows "
+            "hold"
         )
 
 

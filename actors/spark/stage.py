@@ -123,10 +123,11 @@ class Stage:
             exchange, edge = plan.outputs[output], self.edges[output]
             if exchange.downstream is None:
                 return outbox.lane(edge, 0, is_timed=False)
-            target = self.graph.output_targets(plan, output, subtask)[index]
-            route = routes(self.graph.task(exchange.downstream).parallelism)[target]
+            targets = self.graph.output_targets(plan, output, subtask)
+            route = routes(self.graph.task(exchange.downstream).parallelism)[targets[index]]
             phase = Phase.BROADCAST if isinstance(exchange.partitioner, Broadcast) else Phase.ROWS
-            return outbox.lane(edge, route, phase, is_dealt=isinstance(exchange.partitioner, Rebalance | Rescale))
+            is_dealt = isinstance(exchange.partitioner, Rebalance | Rescale) and len(targets) > 1
+            return outbox.lane(edge, route, phase, is_dealt=is_dealt)
 
         return open_channel
 

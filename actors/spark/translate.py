@@ -19,6 +19,7 @@ from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.native.border import Border, across
 from penstock.actors.spark.native.compiler import compiled
 from penstock.actors.spark.native.prefixes import Prefix
+from penstock.actors.spark.native.settings import expect_parcels, expect_rows
 from penstock.actors.spark.parcels import CALL, EDGE, FIRST_TURN, ORDER, ROUTE, SPARK_SCHEMA, Phase
 from penstock.actors.spark.stage import Stage
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
@@ -31,20 +32,10 @@ class BatchPlan:
     Args:
         output: the parcels of all exchanges that lead to the client. Running it runs the whole job.
         kept: what several stages read, upstream first: to be run before `output`, and kept until the job has ended.
-        is_native: whether `output` has no stage that reads parcels.
     """
 
     output: DataFrame
-    kept: tuple[KeptFrame, ...]
-    is_native: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KeptFrame:
-    """The parcels of a task that are kept; `is_native`: whether they are made of Spark's own rows."""
-
-    frame: DataFrame
-    is_native: bool
+    kept: tuple[DataFrame, ...]
 
 
 def translated(
@@ -64,7 +55,7 @@ def translated(
         border_of: makes the border behind each prefix.
     """
     frames: dict[int, DataFrame] = {}
-    kept: list[KeptFrame] = []
+    kept: list[DataFrame] = []
     absorbed = {number for prefix in prefixes.values() for number in prefix.absorbed}
     is_native = len(prefixes) + len(absorbed) == len(graph.tasks)
     for task in graph.tasks:
@@ -77,12 +68,16 @@ def translated(
             frame = across(compiled(spark, prefix.relation), prefix, task, border_of(task, prefix))
         # Spark hands over rows in larger numbers than parcels, so both cannot be in one run.
         if _readers(task) > 1 or (prefix is not None and not is_native):
+            if prefixes:
+                # Spark plans what it is to keep now, with the settings of now.
+                (expect_parcels if prefix is None else expect_rows)(spark)
             # Else each reader would run the stage again, with its functions and sinks.
-            frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-            kept.append(KeptFrame(frame, prefix is not None))
+            kept.append(frame := frame.persist(StorageLevel.MEMORY_AND_DISK))
         frames[task.id] = frame
+    if prefixes:
+        (expect_rows if is_native else expect_parcels)(spark)
     ends = [_selected(frames[task.id], task, graph, None) for task in graph.tasks if _is_end(task)]
-    return BatchPlan(reduce(DataFrame.union, ends), tuple(kept), is_native)
+    return BatchPlan(reduce(DataFrame.union, ends), tuple(kept))
 
 
 def _input(spark: SparkSession, graph: PhysicalGraph, task: TaskPlan, frames: dict[int, DataFrame]) -> DataFrame:

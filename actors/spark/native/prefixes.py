@@ -42,7 +42,7 @@ from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.timestamps import TimestampFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
 from penstock.engine.task.partial_aggregates import PartialAggregates
-from penstock.engine.task.partitioners import Global, Hash
+from penstock.engine.task.partitioners import Global, Hash, Rebalance, Rescale
 from penstock.engine.windows.assigners import AlignedWindows
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
 
@@ -145,9 +145,22 @@ def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix]
     if relation is None:
         return None
     prefix = _extended(relation, task, 1, frozenset(absorbed))
-    # Rows come out of Spark in no order of time.
+    if _deals_out(graph, task):
+        # Rows come out of Spark in another order each time, so a part that runs again would deal them out otherwise.
+        return None
+    # Nor do they come in order of time.
     rest = task.operators[prefix.operators :]
     return prefix if all(isinstance(one.factory, _IN_ANY_ORDER) for one in rest) else None
+
+
+def _deals_out(graph: PhysicalGraph, task: TaskPlan) -> bool:
+    """Whether it depends on the order of the task's rows where they go."""
+    return any(
+        isinstance(one.partitioner, Rebalance | Rescale)
+        and one.downstream is not None
+        and graph.task(one.downstream).parallelism > 1
+        for one in task.outputs
+    )
 
 
 def _of_head(head: OperatorPlan, inputs: list[Exchange], relations: list[Relation]) -> Relation | None:

@@ -34,11 +34,11 @@ def native_session(session: SparkSession, graph: PhysicalGraph, prefixes: Mappin
     return own
 
 
-def set_rows_at_once(session: SparkSession, are_rows: bool) -> None:
-    """Say what the next run of Spark's hands over to Python: rows of Spark's own operators, or else parcels.
+def expect_rows(session: SparkSession) -> None:
+    """Say that what is planned next, in the session of a job with prefixes, hands Spark's own rows over to Python."""
+    session.conf.set(_ROWS_AT_ONCE, str(BORDER_ROWS))
 
-    Args:
-        session: that of a job with prefixes, which nobody else uses.
-    """
-    parcels = session.sparkContext.getConf().get(_ROWS_AT_ONCE)
-    session.conf.set(_ROWS_AT_ONCE, str(BORDER_ROWS) if are_rows or parcels is None else parcels)
+
+def expect_parcels(session: SparkSession) -> None:
+    """Say that what is planned next, in the session of a job with prefixes, hands parcels over to Python."""
+    session.conf.set(_ROWS_AT_ONCE, session.sparkContext.getConf().get(_ROWS_AT_ONCE, str(BORDER_ROWS)))

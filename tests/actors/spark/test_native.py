@@ -271,6 +271,20 @@ def one_file(folder: Path, **columns: list[Any]) -> Path:
     return folder / "rows.parquet"
 
 
+def test_rows_come_over_in_large_batches_though_other_stages_read_parcels(spark: Environment, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": range(20_000), "at": [0] * 20_000}), tmp_path / "rows.parquet")
+    env = spark()
+    rows = env.from_source(FileSource.of(tmp_path / "rows.parquet")).assign_timestamps("at")
+    windows = rows.key_by("k").window(ps.tumbling("1s")).aggregate(n=ps.count())
+    sizes = windows.map_batches(
+        lambda batch: pa.record_batch({"rows": [batch.num_rows] * batch.num_rows}), returns={"rows": "int64"}
+    )
+    largest = sizes.key_by("rows").reduce(lambda one, other: other).collect()
+    assert natively(env) == 1
+    env.execute("mixed", mode="batch")
+    assert max(row["rows"] for row in largest) > 5_000
+
+
 def test_what_spark_refuses_the_engine_computes(spark: Environment, tmp_path: Path) -> None:
     path = one_file(tmp_path, k=["a", "a"], n=[2**62, 2**62])
 

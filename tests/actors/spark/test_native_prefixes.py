@@ -69,6 +69,9 @@ def twice(rows: DataStream) -> None:
         ([1], lambda rows: [(one := windowed(rows)).collect(), one.key_by("n").aggregate(k=ps.count()).collect()]),
         # What follows needs rows in the order of their times.
         ([], lambda rows: windowed(rows).process(Nothing()).collect()),
+        # What follows gets rows by their turn, which is another one each time, unless there is one subtask.
+        ([], lambda rows: windowed(rows).rebalance().map(lambda row: row).collect()),
+        ([1], lambda rows: windowed(rows).map(lambda row: row).set_parallelism(1).collect()),
         # Somebody else reads them, too.
         ([], lambda rows: [windowed(rows).collect(), rows.collect()]),
         # Spark has no such values, or other ones.
