@@ -8,8 +8,8 @@ a job that fails is not there.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -25,9 +25,10 @@ from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.task.loop import Task
 from penstock.savepoints.manifest import encode_manifest
 from penstock.savepoints.paths import DATA, MANIFEST, JobPaths
-from penstock.savepoints.storage import open_blobs
+from penstock.savepoints.storage import BlobExistsError, open_blobs
 from penstock.savepoints.writer import CheckpointWriter
 
+_LOG = logging.getLogger(__name__)
 Handles: TypeAlias = dict[tuple[int, int], SubtaskHandle]
 """What the subtasks have written, by task and subtask: of one that ran twice either counts, as both are the same."""
 _NUMBER: Final = 1
@@ -104,10 +105,23 @@ class HandOver:
         """That of a job which begins now. The folder is the job's from here on.
 
         Raises:
-            CheckpointError: another job writes a savepoint there.
+            CheckpointError: another job writes a savepoint there, or something has come there since it was found empty.
         """
-        open_blobs(url).create(_CLAIM, job_id.encode())
-        return cls(url, job_id, graph.name, graph.config.max_parallelism, SystemClock().now_ms())
+        blobs = open_blobs(url)
+        blobs.create(_CLAIM, job_id.encode())
+        own = cls(url, job_id, graph.name, graph.config.max_parallelism, SystemClock().now_ms())
+        try:
+            # Another job may have claimed the folder, completed its savepoint and left since this one found it empty.
+            found = [path for path, _ in blobs.list() if path != _CLAIM]
+            if found:
+                raise CheckpointError(
+                    f"{url} is not empty any more ({found[0]} is there); a savepoint is written to a new folder: name "
+                    "another"
+                )
+        except Exception:
+            own._release()
+            raise
+        return own
 
     def complete(self, graph: PhysicalGraph, handles: Mapping[tuple[int, int], SubtaskHandle]) -> None:
         """Write the manifest: from now on the savepoint is there.
@@ -130,24 +144,46 @@ class HandOver:
             completed_ms=SystemClock().now_ms(),
             subtasks=tuple(subtasks),
         )
+        manifest = encode_manifest(savepoint)
         try:
-            open_blobs(self.url).create(MANIFEST, encode_manifest(savepoint))
+            open_blobs(self.url).create(MANIFEST, manifest)
         except PenstockError as error:
+            if not isinstance(error, BlobExistsError):
+                # It may have been written although that was reported to have failed.
+                self._try(lambda: open_blobs(self.url).delete([MANIFEST]))
             raise JobFailedError(
                 f"all rows were written and all sinks have committed, but the savepoint {self.url} could not be "
                 f"completed: {error}; mend the cause, remove what the sinks show of it, and run the job again"
             ) from error
-        self._remove_all_but({file.path for file in savepoint.files()})
+        self._try(lambda: self._remove_all_but({file.path for file in savepoint.files()}))
+        self._release()
 
     def discard(self) -> None:
-        """The job has failed: remove what subtasks have written. What cannot be removed stays, and is no savepoint."""
-        with contextlib.suppress(CheckpointError):
-            # It may have been written although that was reported to have failed.
-            open_blobs(self.url).delete([MANIFEST])
+        """The job has failed: remove what subtasks have written. What cannot be removed stays, and is told in the log.
+
+        Where a manifest is, it is another's or one that could not be removed: a savepoint stays whole.
+        """
+        self._try(self._remove_unless_whole)
+        self._release()
+
+    def _remove_unless_whole(self) -> None:
+        if any(path == MANIFEST for path, _ in open_blobs(self.url).list()):
+            _LOG.warning("job %r failed, and leaves %s alone, where a savepoint is", self.job_name, self.url)
+        else:
             self._remove_all_but(set())
 
     def _remove_all_but(self, paths: set[str]) -> None:
-        """Subtasks that Spark has run again have left files that nothing refers to, and there is the claim."""
-        with contextlib.suppress(CheckpointError):
-            blobs = open_blobs(self.url)
-            blobs.delete([path for path, _ in blobs.list(DATA) if path not in paths])
+        """Subtasks that Spark has run again have left files that nothing refers to."""
+        blobs = open_blobs(self.url)
+        blobs.delete([path for path, _ in blobs.list(DATA) if path not in paths and path != _CLAIM])
+
+    def _release(self) -> None:
+        """Give the folder up, last of all: whoever claims it then sees all that is to stay there."""
+        self._try(lambda: open_blobs(self.url).delete([_CLAIM]))
+
+    def _try(self, remove: Callable[[], None]) -> None:
+        """Remove something; a failure must neither hide what has become of the job nor keep other things."""
+        try:
+            remove()
+        except Exception as error:
+            _LOG.warning("job %r leaves files behind in %s: %s", self.job_name, self.url, error)

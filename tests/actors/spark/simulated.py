@@ -59,9 +59,9 @@ def run_job(graph: PhysicalGraph, ending: Ending) -> dict[int, list[Batch]]:
 
 def run_to_savepoint(graph: PhysicalGraph, url: str) -> dict[int, list[dict[str, Any]]]:
     """Run a job that hands over; the rows of each result."""
-    handles = Gathered()
+    handles, over = Gathered(), HandOver.begun(url, "simulated", graph)
     results = run_job(graph, Suspension(url, "simulated", cast(Any, handles)))
-    HandOver.begun(url, "simulated", graph).complete(graph, handles.value)
+    over.complete(graph, handles.value)
     return {result: _rows(batches) for result, batches in results.items()}
 
 

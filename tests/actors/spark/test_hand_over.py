@@ -6,9 +6,9 @@ Without Spark: the stages run in this process. `test_hand_over_jobs.py` has Spar
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import StreamEnvironment, WatermarkStrategy, savepoints
-from penstock.actors.spark.hand_over import HandOver
-from penstock.engine.errors import CheckpointError
-from tests.actors.spark.simulated import run_to_savepoint
+from penstock.actors.spark.hand_over import HandOver, Suspension
+from penstock.engine.errors import CheckpointError, JobFailedError
+from penstock.engine.graph.physical import PhysicalGraph
+from penstock.savepoints.storage import LocalBlobs
+from tests.actors.spark.simulated import Gathered, run_job, run_to_savepoint
 from tests.property.programs import Program, programs
 
 Row = dict[str, Any]
@@ -156,3 +158,88 @@ def test_a_folder_belongs_to_one_job_until_that_has_ended(tmp_path: Path) -> Non
         HandOver.begun(url, "second", graph)
     first.discard()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def small_job(env: StreamEnvironment) -> PhysicalGraph:
+    """One with state."""
+    env.from_collection([{"k": "ab"[n % 2], "n": n} for n in range(4)]).key_by("k").aggregate(n=ps.count()).collect()
+    return env.program().physical()
+
+
+@pytest.fixture
+def graph() -> PhysicalGraph:
+    return small_job(StreamEnvironment(parallelism=2, runtime="local"))
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_that_another_job_has_filled_meanwhile_is_refused_and_left_as_it_is(
+    graph: PhysicalGraph, tmp_path: Path
+) -> None:
+    url = tmp_path.as_uri()
+    run_to_savepoint(graph, url)
+    written = files_in(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"{tmp_path.name} is not empty any more .*name another"):
+        HandOver.begun(url, "second", graph)
+    assert files_in(tmp_path) == written
+    assert savepoints.read(url).verify()
+
+
+def test_a_savepoint_that_another_has_written_outlives_the_job_that_meets_it(
+    graph: PhysicalGraph, tmp_path: Path
+) -> None:
+    url = tmp_path.as_uri()
+    over, handles = HandOver.begun(url, "first", graph), Gathered()
+    run_job(graph, Suspension(url, "first", cast(Any, handles)))
+    (tmp_path / "manifest.json").write_bytes(b"another's")
+    with pytest.raises(JobFailedError, match=r"all sinks have committed, but .* is there already"):
+        over.complete(graph, handles.value)
+    written = files_in(tmp_path)
+    over.discard()
+    assert files_in(tmp_path) == written - {"data/claim"}
+
+
+def test_a_manifest_that_was_written_although_that_failed_goes(
+    graph: PhysicalGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = tmp_path.as_uri()
+    over, handles = HandOver.begun(url, "first", graph), Gathered()
+    run_job(graph, Suspension(url, "first", cast(Any, handles)))
+    create = LocalBlobs.create
+
+    def create_and_fail(blobs: LocalBlobs, path: str, data: Any) -> None:
+        create(blobs, path, data)
+        raise CheckpointError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalBlobs, "create", create_and_fail)
+        with pytest.raises(JobFailedError, match="no answer"):
+            over.complete(graph, handles.value)
+    over.discard()
+    assert not files_in(tmp_path)
+
+
+def test_the_claim_goes_last_and_although_other_files_cannot(
+    graph: PhysicalGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = tmp_path.as_uri()
+    over = HandOver.begun(url, "first", graph)
+    run_job(graph, Suspension(url, "first", cast(Any, Gathered())))
+    kept, delete = files_in(tmp_path) - {"data/claim"}, LocalBlobs.delete
+    asked: list[list[str]] = []
+
+    def refuse(blobs: LocalBlobs, paths: Iterable[str]) -> None:
+        asked.append(sorted(paths))
+        if asked[-1] != ["data/claim"]:
+            raise CheckpointError("not allowed")
+        delete(blobs, asked[-1])
+
+    monkeypatch.setattr(LocalBlobs, "delete", refuse)
+    over.discard()
+    assert kept
+    assert asked == [sorted(kept), ["data/claim"]]
+    assert files_in(tmp_path) == kept
+    assert "leaves files behind" in caplog.text
+    assert "not allowed" in caplog.text
