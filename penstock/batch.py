@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from penstock.actors.spark.options import SparkOptions
 from penstock.engine.errors import ConfigurationError, nearest
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobHandle, ResultConsumer
+from penstock.engine.job import JobHandle, ResultConsumer, new_job_id
 from penstock.job_folders import Start
 from penstock.savepoints.savepoint_files import new_folder, savepoint_url
 from penstock.savepoints.storage import check_writable
@@ -123,6 +123,7 @@ def start_batch_job(
     Raises:
         ConfigurationError, ClusterError: Spark cannot be had here.
         SerializationError: a part of the job cannot be sent to the executors.
+        CheckpointError: another job has taken the folder of the savepoint.
     """
     from penstock.actors.spark.session import check_installed, spark_session
 
@@ -130,12 +131,20 @@ def start_batch_job(
     # Ray and Spark take seconds to import, and other jobs do without them.
     from penstock.actors.client import check_serializable
     from penstock.actors.spark.batch_job import SparkJob
+    from penstock.actors.spark.hand_over import HandOver
     from penstock.live_view import tell
 
     check_serializable(graph)
     session = spark_session(options, address, graph.config.slot_timeout_ms / 1000, tell)
-    graph.prepare_sinks()
-    return SparkJob(graph, consumers, session, savepoint_to)
+    # Before the sinks: a job that is refused for its folder leaves their old rows alone.
+    over = None if savepoint_to is None else HandOver.begun(savepoint_to, new_job_id(graph.name), graph)
+    try:
+        graph.prepare_sinks()
+        return SparkJob(graph, consumers, session, over)
+    except BaseException:
+        if over is not None:
+            over.discard()
+        raise
 
 
 def own_session(options: SparkOptions, address: str | None, patience_ms: int) -> SparkSession:

@@ -49,7 +49,7 @@ class SparkJob(JobHandle):
         graph: the job, which `check_translatable` has nothing against.
         consumers: takes the rows of each results node, by node id.
         session: where it runs.
-        savepoint_to: URL of the folder of the savepoint that it ends with; None: with none.
+        hand_over: the savepoint that it ends with, and gives up where it fails; None: it ends with none.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class SparkJob(JobHandle):
         graph: PhysicalGraph,
         consumers: Mapping[int, ResultConsumer],
         session: SparkSession,
-        savepoint_to: str | None = None,
+        hand_over: HandOver | None = None,
     ) -> None:
         super().__init__(graph.name, consumers)
-        self.job_id = new_job_id(graph.name)
+        self.job_id = new_job_id(graph.name) if hand_over is None else hand_over.job_id
         self._terminals = terminals(with_final_updates(graph))
         # What Spark has computed by itself is no state of ours.
-        self._prefixes = {} if savepoint_to is not None else native_prefixes(self._terminals.graph)
+        self._prefixes = {} if hand_over is not None else native_prefixes(self._terminals.graph)
         self._session = session
         self._status = JobStatus.CREATED
         self._failure: PenstockError | None = None
@@ -73,7 +73,7 @@ class SparkJob(JobHandle):
         self._uncounted = graph.uncounted()
         self._told = self._nothing_told()
         self._handles: Accumulator[Handles] = session.sparkContext.accumulator({}, LastOfEach[SubtaskHandle]())
-        self._hand_over = None if savepoint_to is None else HandOver.begun(savepoint_to, self.job_id, graph)
+        self._hand_over = hand_over
         self._thread = threading.Thread(target=self._run, name=f"batch job {graph.name}", daemon=True)
         self._thread.start()
 
@@ -81,27 +81,37 @@ class SparkJob(JobHandle):
 
     def _run(self) -> None:
         secret = secrets.token_hex(16)
+        failure = None
         try:
-            self._become(JobStatus.DEPLOYING)
-            self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
-            self._become(JobStatus.RUNNING)
-            results = self._by_result(self._parcels(secret))
-            check_dealt(self._terminals.graph, self._told.dealt.value)
-            if self._may_commit():
-                commit(self._terminals.pending, results)
-                if self._hand_over is not None:
-                    self._hand_over.complete(self._terminals.graph, self._handles.value)
-                # Before the status, which tells that they are there.
-                self._rows = [(number, batch) for number in self._consumers for batch in results[number]]
-                self._become(JobStatus.FINISHED)
+            self._run_to_end(secret)
         except Exception as error:
+            failure = job_error(error, secret)
+        if self._hand_over is not None and self._status is not JobStatus.FINISHED:
+            # Before the status: the program may end when that tells that the job has, and this thread with it.
+            self._hand_over.discard()
+        if failure is not None:
             with self._lock:
                 if not self._status.ended:
-                    self._failure = job_error(error, secret)
+                    self._failure = failure
                     self._status = transition(self._status, JobStatus.FAILED)
-        finally:
-            if self._hand_over is not None and self._status is not JobStatus.FINISHED:
-                self._hand_over.discard()
+
+    def _run_to_end(self, secret: str) -> None:
+        graph = self._terminals.graph
+        self._become(JobStatus.DEPLOYING)
+        self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
+        self._become(JobStatus.RUNNING)
+        results = self._by_result(self._parcels(secret))
+        check_dealt(graph, self._told.dealt.value)
+        rows = [(number, batch) for number in self._consumers for batch in results[number]]
+        if self._hand_over is not None:
+            self._hand_over.check(graph, self._handles.value)
+        if self._may_commit():
+            commit(self._terminals.pending, results)
+            if self._hand_over is not None:
+                self._hand_over.complete(graph, self._handles.value)
+            # Before the status, which tells that they are there.
+            self._rows = rows
+            self._become(JobStatus.FINISHED)
 
     def _nothing_told(self) -> Told:
         spark = self._session.sparkContext

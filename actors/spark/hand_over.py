@@ -24,7 +24,7 @@ from penstock.engine.errors import CheckpointError, JobFailedError, PenstockErro
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.task.loop import Task
 from penstock.savepoints.manifest import encode_manifest
-from penstock.savepoints.paths import DATA, MANIFEST, JobPaths
+from penstock.savepoints.paths import DATA, MANIFEST, JobPaths, join_url
 from penstock.savepoints.storage import BlobExistsError, open_blobs
 from penstock.savepoints.writer import CheckpointWriter
 
@@ -123,14 +123,45 @@ class HandOver:
             raise
         return own
 
+    def check(self, graph: PhysicalGraph, handles: Mapping[tuple[int, int], SubtaskHandle]) -> None:
+        """Make sure that every subtask's state is in the folder, before anything shows that the job has succeeded.
+
+        Args:
+            graph: the job, whose subtasks have all ended.
+            handles: what they have written.
+
+        Raises:
+            JobFailedError: names a subtask without state, or a file that is elsewhere.
+            CheckpointError: the folder cannot be read.
+        """
+        found = dict(open_blobs(self.url).list(DATA))
+        for task in graph.tasks:
+            for subtask in range(task.parallelism):
+                whose = f"subtask {subtask} of task {task.name!r}"
+                if (task.id, subtask) not in handles:
+                    raise JobFailedError(
+                        f"the savepoint {self.url} would lack the state of {whose}, which has not told what it wrote; "
+                        "no sink has committed: run the job again"
+                    )
+                for file in handles[task.id, subtask].files():
+                    if found.get(file.path) != file.length:
+                        there = f"has {found[file.path]} bytes" if file.path in found else "is not there"
+                        raise JobFailedError(
+                            f"{join_url(self.url, file.path)} {there} as this process sees it, but {whose} has written "
+                            f"{file.length} bytes to it; no sink has committed: name a folder that all nodes share, on "
+                            "a file system or in a bucket, and run the job again"
+                        )
+
     def complete(self, graph: PhysicalGraph, handles: Mapping[tuple[int, int], SubtaskHandle]) -> None:
         """Write the manifest: from now on the savepoint is there.
+
+        Args:
+            graph, handles: which `check` has nothing against.
 
         Raises:
             JobFailedError: it cannot be written; says what sinks show.
         """
         places = [(task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism)]
-        assert all(place in handles for place in places), "every subtask of a job that has ended has written its state"
         subtasks = [handles[place] for place in places if handles[place].operators]
         savepoint = CompletedCheckpoint(
             job_id=self.job_id,

@@ -61,6 +61,7 @@ def run_to_savepoint(graph: PhysicalGraph, url: str) -> dict[int, list[dict[str,
     """Run a job that hands over; the rows of each result."""
     handles, over = Gathered(), HandOver.begun(url, "simulated", graph)
     results = run_job(graph, Suspension(url, "simulated", cast(Any, handles)))
+    over.check(graph, handles.value)
     over.complete(graph, handles.value)
     return {result: _rows(batches) for result, batches in results.items()}
 
