@@ -152,7 +152,7 @@ class SavedState:
         """All rows as a Spark DataFrame, with a partition for each old subtask, whose files the executors read.
 
         Types that Spark does not have become wider ones: unsigned integers the next larger signed ones, uint64 a
-        decimal, and times microseconds.
+        decimal, and times microseconds (nanoseconds are rounded down).
 
         Args:
             session: such as `env.spark_session()`; its executors import Penstock and reach the savepoint's folder.

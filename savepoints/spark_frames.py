@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from penstock.engine.errors import ConfigurationError
@@ -193,9 +194,36 @@ def _packed(table: pa.Table) -> bytes:
 
 
 def cast_batch(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the types of `schema`, which has the same columns."""
+    """The rows with the types of `schema`, which has the same columns; times in nanoseconds are rounded down."""
     columns: list[Any] = [
-        column if column.type == kind else column.cast(kind)
+        column if column.type == kind else _in_microseconds(column).cast(kind)
         for column, kind in zip(rows.columns, schema.types, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _in_microseconds(column: Any) -> Any:
+    """A column whose times in ns, also in lists, structs and maps, are rounded down to us; others as they are."""
+    kind = column.type
+    if "[ns" not in str(kind):
+        return column
+    if kind in (pa.duration("ns"), pa.timestamp("ns", getattr(kind, "tz", None))):
+        whole = column.cast(pa.int64())
+        # Arrow's division rounds towards zero, which is up before 1970.
+        cut = pc.divide(whole, 1000)
+        floor = pc.subtract(cut, pc.less(whole, pc.multiply(cut, 1000)).cast(pa.int64()))
+        return floor.cast(pa.duration("us") if kinds.is_duration(kind) else pa.timestamp("us", kind.tz))
+    if kinds.is_dictionary(kind):
+        return _in_microseconds(column.dictionary_decode())
+    if kinds.is_fixed_size_list(kind):
+        return _in_microseconds(column.cast(pa.list_(kind.value_field)))
+    if kinds.is_struct(kind):
+        parts = [_in_microseconds(column.field(number)) for number in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, [field.name for field in kind], mask=column.is_null())
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_map(kind):
+        items = _in_microseconds(column.values)
+        of = pa.large_list(items.type) if kinds.is_large_list(kind) else pa.list_(items.type)
+        if kinds.is_map(kind):
+            of = pa.map_(*(field.type for field in items.type))
+        return pa.Array.from_buffers(of, len(column), column.buffers()[:2], offset=column.offset, children=[items])
+    return column
