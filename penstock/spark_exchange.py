@@ -6,6 +6,7 @@ Parquet in a folder that both reach.
 
 from __future__ import annotations
 
+import glob
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -45,14 +46,15 @@ def source_of_frame(frame: DataFrame, folder: str | None) -> Source:
         if folder is None:
             return CollectionSource.of(collected(frame, SMALL_BYTES), None)
         target = _new_folder(folder)
-        frame.write.parquet(target.as_uri())
+        # Spark takes what stands behind the scheme as it is, and would not decode it.
+        frame.write.parquet(f"file:{target}")
     except ConfigurationError:
         raise
     except Exception as error:
         raise ConfigurationError(
             f"from_spark: Spark could not run the DataFrame: {_cause(error)[:_MOST_OF_SPARK]}"
         ) from error
-    return FileSource.of(str(target / "*.parquet"), "parquet")
+    return FileSource.of(str(Path(glob.escape(str(target)), "*.parquet")), "parquet")
 
 
 def _new_folder(folder: str) -> Path:

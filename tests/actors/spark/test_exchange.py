@@ -41,7 +41,7 @@ def test_a_frame_is_a_stream_and_the_rows_of_a_stream_are_a_frame(local: StreamE
 def test_a_frame_that_is_large_comes_by_files(spark: Environment, tmp_path: Path, mode: Any) -> None:
     env = spark() if mode == "batch" else StreamEnvironment(parallelism=2, runtime="local", spark=OPTIONS)
     frame = env.spark_session().range(1000).selectExpr("id", f"timestamp'{AT:%Y-%m-%d %H:%M:%S.%f} UTC' at")
-    stream = env.from_spark(frame, folder=tmp_path.as_uri())
+    stream = env.from_spark(frame, folder=(tmp_path / "50 %20 süß [a] *?").as_uri())
     result = stream.collect()
     env.execute(mode=mode)
     rows = result.to_arrow()
