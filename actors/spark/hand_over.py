@@ -112,7 +112,8 @@ class HandOver:
         own = cls(url, job_id, graph.name, graph.config.max_parallelism, SystemClock().now_ms())
         try:
             # Another job may have claimed the folder, completed its savepoint and left since this one found it empty.
-            found = [path for path, _ in blobs.list() if path != _CLAIM]
+            # Hidden files are what rivals try the folder with, and go: of two that begin at once one must succeed.
+            found = [path for path, _ in blobs.list() if path != _CLAIM and "/." not in f"/{path}"]
             if found:
                 raise CheckpointError(
                     f"{url} is not empty any more ({found[0]} is there); a savepoint is written to a new folder: name "

@@ -187,6 +187,14 @@ def test_a_folder_that_another_job_has_filled_meanwhile_is_refused_and_left_as_i
     assert savepoints.read(url).verify()
 
 
+def test_what_rivals_try_the_folder_with_does_not_count(graph: PhysicalGraph, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in (".probe-0123", "data/.partial-0123"):
+        (tmp_path / name).write_bytes(b"")
+    HandOver.begun(tmp_path.as_uri(), "first", graph)
+    assert "data/claim" in files_in(tmp_path)
+
+
 def test_a_savepoint_that_another_has_written_outlives_the_job_that_meets_it(
     graph: PhysicalGraph, tmp_path: Path
 ) -> None:
