@@ -110,18 +110,25 @@ class ReferenceJob:
 
 def count_job(job: ReferenceJob) -> Counted:
     """Count what the later half of a job's rows cost, on 2 x 2 subtasks: what is done once is left out."""
-    # What is compiled and imported for the first rows of this process must not be in either.
-    _run(job.stream, _WARM_UP_ROWS)
-    half = _count_run(job.stream, job.rows)
-    return _count_run(job.stream, 2 * job.rows).of_a_million(half, job.rows)
+    threads = pa.cpu_count()
+    # Arrow's kernels allocate more or less as their threads find work.
+    pa.set_cpu_count(1)
+    try:
+        # What is compiled and imported for the first rows of this process must not be in either.
+        _run(job.stream, _WARM_UP_ROWS)
+        half = _count_run(job.stream, job.rows)
+        return _count_run(job.stream, 2 * job.rows).of_a_million(half, job.rows)
+    finally:
+        pa.set_cpu_count(threads)
 
 
 def _count_run(stream: Callable[[StreamEnvironment, int], DataStream], rows: int) -> Counted:
-    pool, seen = pa.default_memory_pool(), _Seen()
-    allocations, allocated = pool.num_allocations(), pool.total_bytes_allocated()
+    seen = _Seen()
+    allocations, allocated = _allocated()
     with _profiled(seen):
         _run(stream, rows)
     pickled = sum(map(_pickled_bytes, seen.messages))
+    allocations_then, allocated_then = _allocated()
     batches = [element for message in seen.messages for element in message if isinstance(element, Batch)]
     counts = Counts(
         messages=len(seen.messages),
@@ -130,10 +137,16 @@ def _count_run(stream: Callable[[StreamEnvironment, int], DataStream], rows: int
         steps=seen.steps,
         calls=sum(seen.functions.values()),
         built_in_calls=seen.built_in_calls,
-        allocations=pool.num_allocations() - allocations,
-        allocated_bytes=pool.total_bytes_allocated() - allocated,
+        allocations=allocations_then - allocations,
+        allocated_bytes=allocated_then - allocated,
     )
     return Counted(counts, seen.functions)
+
+
+def _allocated() -> tuple[int, int]:
+    """How often Arrow has allocated memory, and how many bytes: in all pools, as kernels and Python may use others."""
+    pools = [getattr(pa, f"{name}_memory_pool")() for name in pa.supported_memory_backends()]
+    return sum(pool.num_allocations() for pool in pools), sum(pool.total_bytes_allocated() for pool in pools)
 
 
 def complaints(name: str, counted: Counted, budget: Counts) -> list[str]:
