@@ -7,7 +7,7 @@ sender lifts them, several rows of a key to one where that pays, and the operato
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -45,6 +45,10 @@ class PartialLayout:
         aggregation: whose accumulators these are.
         slices: what event time is divided into; None if it does not matter.
 
+    Attributes:
+        rows: the name of the column with the number of rows. It tells the slices, which nothing else does.
+        names: all columns, in order.
+
     Example:
         >>> from penstock.engine import aggregates
         >>> layout = PartialLayout(GroupedAggregation(["k"], {"n": aggregates.count(), "s": aggregates.sum("v")}))
@@ -54,12 +58,15 @@ class PartialLayout:
 
     aggregation: GroupedAggregation
     slices: Slices | None = None
+    rows: str = field(init=False, repr=False)
+    names: tuple[str, ...] = field(init=False, repr=False)
 
-    @property
-    def rows(self) -> str:
-        """The name of the column with the number of rows. It tells the slices, which nothing else does."""
-        slices = self.slices
-        return _ROWS if slices is None else f"{_ROWS}({slices.length_ms} ms from {slices.offset_ms % slices.length_ms})"
+    def __post_init__(self) -> None:
+        # Once, and not for each batch.
+        object.__setattr__(self, "rows", _rows_name(self.slices))
+        folds = (fold.name for fold in self.folds)
+        grouped = (name for accumulator in self.grouped for name in accumulator.names)
+        object.__setattr__(self, "names", (*self.aggregation.keys, self.rows, *folds, *grouped))
 
     @property
     def folds(self) -> tuple[FoldAccumulator, ...]:
@@ -70,13 +77,6 @@ class PartialLayout:
     def grouped(self) -> tuple[GroupAccumulator, ...]:
         """As in the aggregation."""
         return self.aggregation.grouped
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All columns, in order."""
-        folds = (fold.name for fold in self.folds)
-        grouped = (name for accumulator in self.grouped for name in accumulator.names)
-        return (*self.aggregation.keys, self.rows, *folds, *grouped)
 
     def packed(self, table: pa.Table, rows: pa.Array, like: Batch, timestamps: pa.Int64Array | None) -> Batch:
         """Accumulators as they travel.
@@ -95,6 +95,10 @@ class PartialLayout:
         """Each of the user's rows as a partial aggregate of its own."""
         table = self.aggregation.lift(batch.data, batch.timestamps)
         return self.packed(table, pa.nulls(batch.num_rows), batch, batch.timestamps)
+
+
+def _rows_name(slices: Slices | None) -> str:
+    return _ROWS if slices is None else f"{_ROWS}({slices.length_ms} ms from {slices.offset_ms % slices.length_ms})"
 
 
 def mergeable(aggregation: GroupedAggregation) -> bool:

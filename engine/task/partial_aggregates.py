@@ -25,7 +25,7 @@ from penstock.engine.errors import RecordError
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.operators.cells.counted_keys import beside
 from penstock.engine.partials import PartialLayout, rows_column
-from penstock.engine.task.partitioners import Hash, Partitioner, Splitter, SplitterContext, key_columns
+from penstock.engine.task.partitioners import Hash, KeyColumns, Partitioner, Splitter, SplitterContext
 
 _Int64s = npt.NDArray[np.int64]
 
@@ -56,13 +56,14 @@ class PartialAggregates:
 
     def splitter(self, context: SplitterContext) -> Splitter:
         spread, merge = self.inner.splitter(context), PartialMerger(self.layout)
+        # Of the user's rows: an error is to name one of those.
+        check = KeyColumns(self.inner.keys if isinstance(self.inner, Hash) else (), context.where)
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
             if rows_column(batch) is not None:
                 # They were under way when a checkpoint was taken: see `fits`.
                 return spread(batch)
-            if isinstance(self.inner, Hash):
-                key_columns(batch, self.inner.keys, context.where)
+            check(batch)
             try:
                 merged = merge(batch)
             except RecordError as error:

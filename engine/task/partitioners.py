@@ -186,16 +186,17 @@ class Hash:
         return range(downstream)
 
     def splitter(self, context: SplitterContext) -> Splitter:
+        key_columns = KeyColumns(self.keys, context.where)
         if context.channels == 1:
 
             def check_only(batch: Batch) -> Iterable[tuple[int, Batch]]:
-                key_columns(batch, self.keys, context.where)
+                key_columns(batch)
                 return ((0, batch),)
 
             return check_only
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
-            groups = key_groups(key_columns(batch, self.keys, context.where), context.max_parallelism)
+            groups = key_groups(key_columns(batch), context.max_parallelism)
             targets = subtask_of(groups, context.channels, context.max_parallelism).astype(np.int16)
             order = np.argsort(targets, kind="stable")
             ends = np.cumsum(np.bincount(targets, minlength=context.channels))
@@ -212,19 +213,31 @@ class Hash:
         return f"hash({', '.join(self.keys)})"
 
 
-def key_columns(batch: Batch, keys: Sequence[str], where: str) -> list[pa.Array]:
-    """The key columns of rows that are to be spread by them.
+class KeyColumns:
+    """Gives the key columns of batches that are to be spread by them; a schema is checked where it is another one.
 
     Args:
         keys: their names.
         where: the operator behind the exchange, for messages.
-
-    Raises:
-        RecordError, MissingColumnError, ColumnTypeError: a key is null, not there, or of a type that makes no key.
     """
-    for name in keys:
-        check_key_column(batch.data.schema, name, f"{where}: key_by")
-    return [_key_column(batch.data, name, where) for name in keys]
+
+    def __init__(self, keys: Sequence[str], where: str) -> None:
+        self._keys = keys
+        self._where = where
+        self._checked: pa.Schema | None = None
+
+    def __call__(self, batch: Batch) -> list[pa.Array]:
+        """The key columns of `batch`.
+
+        Raises:
+            RecordError, MissingColumnError, ColumnTypeError: a key is null, not there, or of a type that makes no key.
+        """
+        schema = batch.data.schema
+        if self._checked is None or not schema.equals(self._checked):
+            for name in self._keys:
+                check_key_column(schema, name, f"{self._where}: key_by")
+            self._checked = schema
+        return [_key_column(batch.data, name, self._where) for name in self._keys]
 
 
 def _key_column(data: pa.RecordBatch, name: str, where: str) -> pa.Array:
