@@ -58,9 +58,9 @@ class KafkaBroker(Server):
 
     def __init__(self, node: int, cluster: str, passwords: Mapping[str, str], settings: Mapping[str, str]) -> None:
         self.node: Final = node
-        self.port: Final = free_port()
-        self.sasl_port: Final = free_port()
-        self.controller_port: Final = free_port()
+        self.port: Final = free_port(self)
+        self.sasl_port: Final = free_port(self)
+        self.controller_port: Final = free_port(self)
         self._cluster = cluster
         self._passwords = passwords
         self._settings = settings

@@ -49,7 +49,7 @@ class Postgres(Server):
 
     def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
         self.host: Final = HOST
-        self.port: Final = free_port()
+        self.port: Final = free_port(self)
         self.user_name: Final = "penstock"
         self.password: Final = secrets.token_hex(12)
         self.database: Final = "postgres"

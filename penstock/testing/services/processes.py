@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -23,6 +24,7 @@ from typing import Any, Final
 from penstock.engine.errors import ConfigurationError, PenstockError
 
 _GUARD: Final = Path(__file__).with_name("guard.py")
+_COMPLAINT: Final = re.compile(r"\b(ERROR|FATAL)\b|Exception: |Error: ")
 _ANSWER_SECONDS: Final = 30.0
 
 
@@ -107,11 +109,17 @@ class GuardedProcess:
 
     def log_tail(self, lines: int = 30) -> str:
         """The last lines that the program has written."""
+        return "\n".join(self._log()[-lines:])
+
+    def log_complaints(self, lines: int = 10) -> str:
+        """The first lines of the program's log that speak of an error: what it wrote on its way out may hide them."""
+        return "\n".join([line for line in self._log() if _COMPLAINT.search(line)][:lines])
+
+    def _log(self) -> list[str]:
         try:
-            text = (self.folder / "server.log").read_text(errors="replace")
+            return (self.folder / "server.log").read_text(errors="replace").splitlines()
         except FileNotFoundError:
-            return ""
-        return "\n".join(text.splitlines()[-lines:])
+            return []
 
     def close(self) -> None:
         """End the program and remove the folder. Twice is as good as once."""

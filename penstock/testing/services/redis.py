@@ -36,7 +36,7 @@ class Redis(Server):
 
     def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
         self.host: Final = HOST
-        self.port: Final = free_port()
+        self.port: Final = free_port(self)
         self.password: Final = secrets.token_hex(12)
         self.url: Final = f"redis://:{self.password}@{self.host}:{self.port}/0"
         self._settings = {

@@ -36,7 +36,7 @@ class S3(Server):
     name: ClassVar[str] = "s3"
 
     def __init__(self) -> None:
-        self.port: Final = free_port()
+        self.port: Final = free_port(self)
         self.endpoint: Final = f"http://{HOST}:{self.port}"
         self.access_key: Final = "user-of-the-test"
         self.secret_key: Final = "secret-of-the-test"  # noqa: S105

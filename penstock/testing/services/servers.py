@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -174,22 +175,31 @@ class Server(ABC):
             process.wait(_SHUTDOWN_SECONDS)
 
     def _give_up(self, reason: str) -> None:
-        tail = self._running().log_tail()
+        tail, complaints = self._running().log_tail(), self._running().log_complaints()
         self.stop()
-        raise ServiceStartError(f"{reason}. The end of its log:\n{tail}")
+        errors = f" Errors in its log:\n{complaints}\n" if complaints else ""
+        raise ServiceStartError(f"{reason}.{errors} The end of its log:\n{tail}")
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+def free_port(owner: object) -> int:
+    """A port of the loopback interface that nobody listens on, and that no other call gives out while `owner` lives.
+
+    A server listens some time after its port was chosen, and again after each restart: until then another process
+    could take the port. So it stays bound, which keeps others off it, but not a server that sets SO_REUSEADDR, as
+    servers do.
+    """
     while True:
-        # Not `random`: tests seed it, and two runs on a machine would choose the same.
-        port = secrets.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
+        reserved = socket.socket()
+        try:
+            # Not `random`: tests seed it, and two runs on a machine would choose the same.
+            reserved.bind((HOST, secrets.choice(_PORTS)))
+        except OSError:
+            reserved.close()
+            continue
+        # Not before: with it, a port that is reserved could be bound.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        weakref.finalize(owner, reserved.close)
+        port: int = reserved.getsockname()[1]
         return port
 
 

@@ -111,11 +111,21 @@ def test_it_tells_how_the_program_ended_and_what_it_said() -> None:
     assert process.wait(0) == 7
     assert process.pid is None
     assert process.log_tail(2) == "two\nthree"
+    assert process.log_complaints() == ""
     process.start(["sleep", "60"])
     assert process.wait(0) is None
     process.send(signal.SIGTERM)
     assert process.wait(15) == -signal.SIGTERM
     process.close()
+    process.close()
+
+
+def test_what_a_program_complained_of_is_found_in_front_of_its_last_words() -> None:
+    process = GuardedProcess("test", user=None, last_signal=signal.SIGKILL)
+    process.start(["sh", "-c", "echo starting; echo '[main] ERROR cannot bind'; seq 100"])
+    assert process.wait(15) == 0
+    assert process.log_tail(2) == "99\n100"
+    assert process.log_complaints() == "[main] ERROR cannot bind"
     process.close()
 
 

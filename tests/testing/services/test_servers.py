@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import socket
 from pathlib import Path
 
 import pytest
 import redis as client_library
 
 from penstock.testing.services import Kafka, Redis, ServiceNotInstalledError, ServiceStartError
-from penstock.testing.services.servers import free_port
+from penstock.testing.services.servers import HOST, free_port
 
 
 def test_a_server_that_does_not_start_says_why() -> None:
@@ -50,8 +51,25 @@ def test_a_running_server_is_not_started_again(redis: Redis) -> None:
 def test_ports_are_none_of_those_that_clients_are_given_even_by_seeded_tests() -> None:
     first_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     random.seed(1)
-    before = [free_port() for _ in range(20)]
+    owner = _Owner()
+    before = [free_port(owner) for _ in range(20)]
     random.seed(1)
-    after = [free_port() for _ in range(20)]
+    after = [free_port(owner) for _ in range(20)]
     assert before != after
     assert max(before + after) < first_of_clients
+
+
+def test_a_port_is_kept_for_its_server_while_that_is_there() -> None:
+    owner = _Owner()
+    port = free_port(owner)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((HOST, port))
+    with socket.create_server((HOST, port)), pytest.raises(OSError, match="in use"):
+        socket.create_server((HOST, port))
+    del owner
+    with socket.socket() as other:
+        other.bind((HOST, port))
+
+
+class _Owner:
+    """Somebody who has a port."""
