@@ -7,7 +7,7 @@ reused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -124,12 +124,22 @@ class AccumulatorCells:
         Dense columns are copied, 1 to 5 ns a cell; segments are immutable, and referred to.
         """
         dense = {name: column.captured(cells) for name, column in self._dense.items()}
-        segments = None if self._segments is None else self._segments.captured(cells)
+        return self._made(dense, None if self._segments is None else self._segments.captured(cells), len(cells))
+
+    def captured_first(self, count: int) -> Callable[[], pa.Table]:
+        """As `captured` of the cells 0 to `count` - 1, in a fraction of the time."""
+        dense = {name: column.captured_first(count) for name, column in self._dense.items()}
+        segments = None if self._segments is None else self._segments.captured(np.arange(count))
+        return self._made(dense, segments, count)
+
+    def _made(
+        self, dense: Mapping[str, Callable[[], pa.Array]], segments: Callable[[], pa.Table] | None, rows: int
+    ) -> Callable[[], pa.Table]:
         undecided = list(self._undecided)
 
         def made() -> pa.Table:
             columns = {name: column() for name, column in dense.items()}
-            return _table(undecided, columns, None if segments is None else segments(), len(cells))
+            return _table(undecided, columns, None if segments is None else segments(), rows)
 
         return made
 

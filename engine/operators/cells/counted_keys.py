@@ -14,17 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.accumulators import one_array
-from penstock.engine.aggregation import groups_of
-from penstock.engine.operators.cells.distinct import map_distinct
-from penstock.engine.state.key_codec import is_word
+from penstock.engine.operators.cells.row_slots import slots_of_rows
 from penstock.engine.state.key_index import KeyIndex
 
 _Int64s = npt.NDArray[np.int64]
 
-_MANY_ROWS: Final = 1024
-_MANY_A_KEY: Final = 4
-_FEW_KEYS: Final = 4096
-"""Above this, numbers are looked up in a compiled hash table."""
 _MIN_UNUSED: Final = 1024
 
 
@@ -51,34 +45,10 @@ class CountedKeys:
         if not self._names:
             slots = np.zeros(table.num_rows, np.int64)
         else:
-            slots = self._lookup([one_array(table.column(name)) for name in self._names])
+            slots = slots_of_rows(self._index, [one_array(table.column(name)) for name in self._names])
         if self.end > len(self._users):
             self._users = np.concatenate([self._users, np.zeros(max(self.end, 1024), np.int64)])
         return slots
-
-    def _lookup(self, columns: list[pa.Array]) -> _Int64s:
-        # The index is then given each key of the batch once.
-        if len(columns) == 1 and _is_narrow(columns[0]):
-            kind = columns[0].type
-            return map_distinct(
-                columns[0].to_numpy().astype(np.int64, copy=False),
-                lambda distinct: self._index.lookup([pa.array(distinct, kind)]),
-            )
-        if not self._repeat(columns):
-            return self._index.lookup(columns)
-        groups = groups_of([pa.chunked_array([column]) for column in columns], len(columns[0]))
-        first = np.empty(groups.count, np.int64)
-        first[groups.ids[::-1]] = np.arange(len(groups.ids) - 1, -1, -1)
-        rows = pa.array(first)
-        slots: _Int64s = self._index.lookup([column.take(rows) for column in columns])[groups.ids]
-        return slots
-
-    def _repeat(self, columns: list[pa.Array]) -> bool:
-        """Whether a batch has so many rows for each key that Arrow numbers them faster than the index does."""
-        rows, keys = len(columns[0]), len(self._index)
-        if rows < _MANY_ROWS or keys * _MANY_A_KEY > rows:
-            return False
-        return len(columns) > 1 or keys <= _FEW_KEYS or not is_word(columns[0].type)
 
     def use(self, slots: _Int64s) -> None:
         """Each of these (a slot may come more than once) has a user more."""
@@ -102,16 +72,6 @@ class CountedKeys:
     def table(self, slots: _Int64s) -> pa.Table:
         """The key columns of `slots`."""
         return pa.table(dict(zip(self._names, self._index.keys(slots), strict=True))) if self._names else pa.table({})
-
-
-def _is_narrow(column: pa.Array) -> bool:
-    """Whether the keys are integers that lie closer together than there are rows."""
-    if len(column) < _MANY_ROWS or column.null_count:
-        return False
-    if not pa.types.is_integer(column.type) or pa.types.is_uint64(column.type):
-        return False
-    numbers = column.to_numpy()
-    return int(numbers.max()) - int(numbers.min()) < len(numbers)
 
 
 def beside(*tables: pa.Table) -> pa.Table:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.accumulators import FoldAccumulator, Groups
 from penstock.engine.operators.cells.counted_keys import beside
+from penstock.engine.state.key_codec import pooled_copy
 
 Cells = npt.NDArray[np.int64]
 KeysOf = Callable[[Cells], pa.Table]
@@ -116,6 +117,12 @@ class DenseColumn:
             values, valid = values.copy(), None if valid is None else valid.copy()
             return lambda: self._array(values[cells], None if valid is None else ~valid[cells])
         values, valid = values[cells], None if valid is None else valid[cells]
+        return lambda: self._array(values, None if valid is None else ~valid)
+
+    def captured_first(self, count: int) -> Callable[[], pa.Array]:
+        """As `captured` of the cells 0 to `count` - 1, which are copied as a block."""
+        values = pooled_copy(self._values[:count])
+        valid = None if self._valid is None else pooled_copy(self._valid[:count])
         return lambda: self._array(values, None if valid is None else ~valid)
 
     def combined(self, cells: Cells, groups: Groups, keys_of: KeysOf) -> pa.Array:

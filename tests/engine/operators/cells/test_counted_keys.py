@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.cells import counted_keys
+from penstock.engine.operators.cells import row_slots
 from penstock.engine.operators.cells.counted_keys import CountedKeys
 from penstock.engine.operators.cells.distinct import map_distinct
 
@@ -28,7 +28,7 @@ def test_equal_keys_share_a_slot_and_slots_know_their_keys(rows: list[Any], part
     keys, slots = CountedKeys(names), list[int]()
     with pytest.MonkeyPatch.context() as patch:
         if many:
-            patch.setattr(counted_keys, "_MANY_ROWS", 1)
+            patch.setattr(row_slots, "_MANY_ROWS", 1)
         for part in np.array_split(np.arange(len(rows)), parts):
             if len(part):
                 columns = zip(*(rows[row] for row in part), strict=True)
