@@ -1,0 +1,97 @@
+"""Runs random programs, several in one job, and says what they gave otherwise than plain Python does."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final, Literal
+
+from penstock import SparkOptions, StreamEnvironment
+from tests.parity.programs import Program, random_program
+
+Mode = Literal["local", "ray", "spark"]
+MODES: Final[tuple[Mode, ...]] = ("local", "ray", "spark")
+OPTIONS: Final = SparkOptions(executors=1, cores=2, memory="512m")
+_SHOWN: Final = 6
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """What went wrong: an error, or rows that are others than those of plain Python.
+
+    Args:
+        seed: of the program.
+        mode: where.
+        text: what.
+    """
+
+    seed: int
+    mode: Mode
+    text: str
+
+    def __str__(self) -> str:
+        return (
+            f"{random_program(self.seed)}\n  {self.mode}: {self.text}\n"
+            f"  run it again: python -m tests.parity --seed {self.seed} --mode {self.mode}"
+        )
+
+
+def environment(mode: Mode, seed: int) -> StreamEnvironment:
+    """Where jobs of this mode run; batches and credits go by the seed."""
+    random = Random(seed)
+    rows = random.choice([1, 3, 1000])
+    if mode == "local":
+        parallelism = random.randint(1, 3)
+        return StreamEnvironment(runtime="local", parallelism=parallelism, max_batch_rows=rows, seed=seed)
+    return StreamEnvironment(parallelism=2, max_batch_rows=rows, spark=OPTIONS)
+
+
+def mismatches(seeds: Sequence[int], mode: Mode, folder: Path) -> list[Mismatch]:
+    """Run the programs of these seeds in one job; where that fails, each alone.
+
+    Args:
+        seeds: of the programs.
+        mode: where they run.
+        folder: a new one, for their files.
+    """
+    programs = [random_program(seed) for seed in seeds]
+    try:
+        given = _given(programs, mode, folder)
+    except Exception as error:
+        if len(seeds) == 1:
+            return [Mismatch(seeds[0], mode, f"{type(error).__name__}: {error}")]
+        alone = [mismatches([seed], mode, folder / f"alone-{seed}") for seed in seeds]
+        found = [mismatch for one in alone for mismatch in one]
+        return found or [Mismatch(seeds[0], mode, f"with {seeds[1:]} in one job: {type(error).__name__}: {error}")]
+    return [
+        Mismatch(program.seed, mode, _difference(program, given[program.seed]))
+        for program in programs
+        if given[program.seed] != program.expected
+    ]
+
+
+def _given(programs: Sequence[Program], mode: Mode, folder: Path) -> Mapping[int, list[list[str]]]:
+    """What each program gave, by seed."""
+    env = environment(mode, programs[0].seed)
+    read: dict[int, Callable[[], list[list[str]]]] = {}
+    for program in programs:
+        results = program.build(env, folder / str(program.seed))
+        read[program.seed] = _reader(program, results, mode)
+    env.execute("parity", mode="batch" if mode == "spark" else "streaming")
+    return {seed: given() for seed, given in read.items()}
+
+
+def _reader(program: Program, results: Sequence, mode: Mode) -> Callable[[], list[list[str]]]:
+    return lambda: program.given(results, is_streaming=mode != "spark")
+
+
+def _difference(program: Program, given: list[list[str]]) -> str:
+    lines = []
+    for (end, read), wanted, got in zip(program.ends, program.expected, given, strict=True):
+        changed = list(difflib.unified_diff(wanted, got, "plain Python", "here", n=0, lineterm=""))[2:]
+        if changed:
+            lines += [f"end {end.text} <- {read}: {len(wanted)} rows expected, {len(got)} given", *changed[:_SHOWN]]
+    return "\n    ".join(lines)

@@ -1,0 +1,37 @@
+"""Random programs give in one process what plain Python gives; on Ray and Spark: tests/actors/spark/test_parity.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.parity.programs import random_program
+from tests.parity.runs import mismatches
+
+WORDS = (
+    "Parquet, in memory, filter, with_columns, flat_map, map_batches, map_async, lookup_join, rebalance, rescale, "
+    "broadcast to, side output, union, tumbling, sliding, session, cumulative, dynamic, function over, rank, "
+    "odd buckets, connect by, connect with a broadcast, window_join full, interval_join, temporal_join left, co_group, "
+    "end: collect, end: files, running, reduce by, global window, count window"
+)
+
+
+@pytest.mark.parametrize("first", range(0, 150, 10))
+def test_random_programs_give_what_plain_python_gives(first: int, tmp_path: Path) -> None:
+    found = [one for seed in range(first, first + 10) for one in mismatches([seed], "local", tmp_path / str(seed))]
+    assert not found, "\n\n".join(map(str, found))
+
+
+def test_a_seed_makes_the_same_program_every_time() -> None:
+    assert str(random_program(4711)) == str(random_program(4711))
+    assert random_program(4711).expected == random_program(4711).expected
+
+
+def test_programs_have_every_verb_and_end_and_most_give_rows() -> None:
+    programs = [random_program(seed) for seed in range(150)]
+    text = "\n".join(map(str, programs))
+    for word in WORDS.split(", "):
+        assert word in text, word
+    ends = [rows for program in programs for rows in program.expected]
+    assert sum(map(bool, ends)) > len(ends) / 2

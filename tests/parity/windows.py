@@ -1,0 +1,308 @@
+"""Windows and aggregates of random programs, with their models."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+import penstock as ps
+from penstock import DataStream, KeyedStream, WindowedStream, col
+from tests.parity.rows import KEYS, Row, Rows, milliseconds, schema_of
+from tests.parity.verbs import Verb
+
+Values = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of event time: how Penstock spells them, and which bounds a row's time is in."""
+
+    text: str
+    make: Callable[[], Any]
+    bounds: Callable[[int], Iterator[tuple[int, int]]] | None = None
+    gap: int = 0
+    joinable: bool = True
+
+    def divide(self, rows: Rows) -> Iterator[tuple[int, int, Rows]]:
+        """Start, end and rows of each window that has some; the rows are those of one key."""
+        if self.bounds is None:
+            yield from self._sessions(sorted(rows, key=lambda row: row["t"]))
+            return
+        found: dict[tuple[int, int], Rows] = {}
+        for row in rows:
+            for window in self.bounds(row["t"]):
+                found.setdefault(window, []).append(row)
+        for (start, end), members in found.items():
+            yield start, end, members
+
+    def _sessions(self, rows: Rows) -> Iterator[tuple[int, int, Rows]]:
+        members: Rows = []
+        for row in rows:
+            if members and row["t"] > members[-1]["t"] + self.gap:
+                yield members[0]["t"], members[-1]["t"] + self.gap, members
+                members = []
+            members = [*members, row]
+        if members:
+            yield members[0]["t"], members[-1]["t"] + self.gap, members
+
+
+def _sliding(size: int, slide: int, offset: int) -> Callable[[int], Iterator[tuple[int, int]]]:
+    def bounds(time: int) -> Iterator[tuple[int, int]]:
+        start = time - (time - offset) % slide
+        while start > time - size:
+            yield start, start + size
+            start -= slide
+
+    return bounds
+
+
+def _cumulative(longest: int, step: int) -> Callable[[int], Iterator[tuple[int, int]]]:
+    def bounds(time: int) -> Iterator[tuple[int, int]]:
+        start = time - time % longest
+        for end in range(start + step, start + longest + 1, step):
+            if time < end:
+                yield start, end
+
+    return bounds
+
+
+def _windows(random: Random) -> Windows:
+    match random.choice(["tumbling", "tumbling", "sliding", "session", "cumulative", "dynamic"]):
+        case "tumbling":
+            size, offset = random.choice([(1, 0), (100, 30), (100, -7), (1000, 0)])
+            return Windows(
+                f"tumbling {size}ms from {offset}ms",
+                lambda: ps.tumbling(f"{size}ms", offset=f"{offset}ms"),
+                _sliding(size, size, offset),
+            )
+        case "sliding":
+            size, slide = random.choice([(1000, 300), (90, 200), (700, 700), (10, 5)])
+            return Windows(
+                f"sliding {size}ms by {slide}ms",
+                lambda: ps.sliding(f"{size}ms", f"{slide}ms"),
+                _sliding(size, slide, 0),
+            )
+        case "session":
+            gap = random.choice([1, 50, 400])
+            return Windows(f"session {gap}ms", lambda: ps.session(f"{gap}ms"), gap=gap)
+        case "dynamic":
+            gap = random.choice([30, 250])
+            return Windows(f"dynamic session {gap}ms", lambda: ps.session(lambda row: gap), gap=gap, joinable=False)
+        case _:
+            longest, step = random.choice([(1000, 250), (300, 100)])
+            return Windows(
+                f"cumulative {longest}ms by {step}ms",
+                lambda: ps.cumulative(f"{longest}ms", f"{step}ms"),
+                _cumulative(longest, step),
+                joinable=False,
+            )
+
+
+def random_windows(random: Random, joinable: bool = False) -> Windows:
+    """Windows of event time; `joinable`: of a kind that joins take."""
+    while True:
+        windows = _windows(random)
+        if windows.joinable or not joinable:
+            return windows
+
+
+def random_keys(random: Random, kind: str) -> tuple[str, ...]:
+    """By what to bring rows together."""
+    return random.choice([keys for keys in KEYS if keys != ("x",) or not kind.startswith("float")])
+
+
+def by_key(rows: Rows, keys: Sequence[str]) -> dict[tuple[Any, ...], Rows]:
+    """The rows of each key."""
+    groups: dict[tuple[Any, ...], Rows] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
+# Aggregates
+
+
+def _known(values: Values) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+def _numbers(values: Values) -> list[Any]:
+    return [value for value in _known(values) if not (isinstance(value, float) and math.isnan(value))]
+
+
+def _total(values: Values) -> Any:
+    return sum(_known(values)) if _known(values) else None
+
+
+def _mean(values: Values) -> Any:
+    return sum(_known(values)) / len(_known(values)) if _known(values) else None
+
+
+def _spread(values: Values) -> Any:
+    return statistics.stdev(_known(values)) if len(_known(values)) > 1 else None
+
+
+AGGREGATES: Final[Mapping[str, tuple[Callable[[], Any], str, Callable[[Values], Any]]]] = {
+    "n": (lambda: ps.count(), "j", len),
+    "values": (lambda: ps.count("v"), "v", lambda values: len(_known(values))),
+    "total": (lambda: ps.sum("v"), "v", _total),
+    "floats": (lambda: ps.sum("f"), "f", _total),
+    "least": (lambda: ps.min("f"), "f", lambda values: min(_numbers(values), default=None)),
+    "most": (lambda: ps.max("x"), "x", max),
+    "low": (lambda: ps.min("x"), "x", min),
+    "top": (lambda: ps.max("v"), "v", lambda values: max(_known(values), default=None)),
+    "mean": (lambda: ps.mean("v"), "v", _mean),
+    "spread": (lambda: ps.stddev("v"), "v", _spread),
+    "kinds": (lambda: ps.count_distinct("v"), "v", lambda values: len(set(_known(values)))),
+    "names": (lambda: ps.count_distinct("k"), "k", lambda values: len(set(values))),
+    "list": (lambda: ps.collect_list("x"), "x", list),
+    "since": (lambda: ps.first("t"), "t", min),
+    "until": (lambda: ps.last("t"), "t", max),
+}
+"""Aggregates by the names of their results: how to make each, the column, and the model."""
+NORMAL: Final = ("n", "total", "least", "most")
+"""Those that columns of a stream are made of."""
+
+
+def aggregates(names: Sequence[str]) -> dict[str, Any]:
+    """The aggregates of these results."""
+    return {name: AGGREGATES[name][0]() for name in names}
+
+
+def aggregated(names: Sequence[str], rows: Rows) -> Row:
+    """What they give for the rows of a group."""
+    return {name: AGGREGATES[name][2]([row[AGGREGATES[name][1]] for row in rows]) for name in names}
+
+
+def window_rows(windows: Windows, keys: Sequence[str], names: Sequence[str], rows: Rows) -> Rows:
+    """What windows with aggregates give."""
+    return [
+        {**dict(zip(keys, group, strict=True)), "window_start": start, "window_end": end, **aggregated(names, members)}
+        for group, of_key in by_key(rows, keys).items()
+        for start, end, members in windows.divide(of_key)
+    ]
+
+
+def windowed(stream: DataStream, keys: Sequence[str], windows: Windows) -> WindowedStream:
+    """The stream in windows, by key or (without keys) all in one."""
+    return stream.key_by(*keys).window(windows.make()) if keys else stream.window_all(windows.make())
+
+
+def normal_row(row: Row) -> Row:
+    """A result of a window as a row of a stream."""
+    return {
+        "k": row.get("k", "w"),
+        "j": row["n"],
+        "v": row["total"],
+        "f": row["least"],
+        "x": row["most"],
+        "t": milliseconds(row["window_end"]) - 1,
+    }
+
+
+def _normal(results: DataStream, keys: Sequence[str], kind: str, by_expression: bool) -> DataStream:
+    if not by_expression:
+        return results.map(normal_row, returns=schema_of(kind))
+    return results.select(
+        k=col("k") if "k" in keys else ps.lit("w"),
+        j="n",
+        v="total",
+        f="least",
+        x="most",
+        t=col("window_end").dt.timestamp("ms") - 1,
+    )
+
+
+def window_aggregate(random: Random, kind: str) -> Verb:
+    """Windows with aggregates."""
+    windows, keys = random_windows(random), random.choice([(), random_keys(random, kind), random_keys(random, kind)])
+    by_expression = random.random() < 0.5
+
+    def build(stream: DataStream) -> Sequence[DataStream]:
+        return [_normal(windowed(stream, keys, windows).aggregate(**aggregates(NORMAL)), keys, kind, by_expression)]
+
+    return Verb(
+        f"{windows.text} by {keys}, {'select' if by_expression else 'map'}",
+        build,
+        lambda rows: [[normal_row(row) for row in window_rows(windows, keys, NORMAL, rows)]],
+    )
+
+
+def windows_of_windows(random: Random, kind: str) -> Verb:
+    """Windows over the results of windows, with nothing between them."""
+    first, second, keys = random_windows(random), random_windows(random), random_keys(random, kind)
+    later = {"total": ps.sum, "least": ps.min, "most": ps.max, "n": ps.sum}
+
+    def build(stream: DataStream) -> Sequence[DataStream]:
+        parts = windowed(stream, keys, first).aggregate(**aggregates(NORMAL))
+        if "dynamic" not in second.text:
+            parts = parts.select(*keys, **{name: name for name in NORMAL})
+        whole = windowed(parts, keys, second).aggregate(**{name: make(name) for name, make in later.items()})
+        return [_normal(whole, keys, kind, by_expression=False)]
+
+    def model(rows: Rows) -> Sequence[Rows]:
+        parts = [{**row, "t": row["window_end"] - 1} for row in window_rows(first, keys, NORMAL, rows)]
+        return [
+            [
+                normal_row(
+                    {
+                        **dict(zip(keys, group, strict=True)),
+                        "window_end": end,
+                        "n": sum(part["n"] for part in members),
+                        "total": _total([part["total"] for part in members]),
+                        "least": min(_numbers([part["least"] for part in members]), default=None),
+                        "most": max(part["most"] for part in members),
+                    }
+                )
+                for group, of_key in by_key(parts, keys).items()
+                for _, end, members in second.divide(of_key)
+            ]
+        ]
+
+    return Verb(f"{first.text}, then {second.text} by {keys}", build, model)
+
+
+class Report(ps.ProcessWindowFunction):
+    """One row a window, of all its rows."""
+
+    def process(self, key: Any, context: Any, elements: list[Row]) -> Any:
+        yield {**summed(elements), "t": context.window.end - 1}
+
+
+def summed(rows: Rows) -> Row:
+    """All columns of a group but its time."""
+    return {
+        "k": min(row["k"] for row in rows),
+        "j": sum(row["j"] for row in rows),
+        "v": _total([row["v"] for row in rows]),
+        "f": min(_numbers([row["f"] for row in rows]), default=None),
+        "x": max(row["x"] for row in rows),
+    }
+
+
+def added(one: Row, other: Row) -> Row:
+    """Two rows as one, whichever comes first."""
+    return {**summed([one, other]), "t": max(one["t"], other["t"])}
+
+
+def window_function(random: Random, kind: str) -> Verb:
+    """A function over all rows of each window, or a reduction."""
+    windows, keys = random_windows(random), random_keys(random, kind)
+
+    def build(stream: DataStream) -> Sequence[DataStream]:
+        return [windowed(stream, keys, windows).process(Report(), returns=schema_of(kind))]
+
+    def model(rows: Rows) -> Sequence[Rows]:
+        divided = (window for of_key in by_key(rows, keys).values() for window in windows.divide(of_key))
+        return [[{**summed(members), "t": end - 1} for _, end, members in divided]]
+
+    return Verb(f"function over {windows.text} by {keys}", build, model)
+
+
+def global_stream(keyed: KeyedStream, names: Sequence[str]) -> DataStream:
+    """Aggregates over all rows of each key, when there are no more."""
+    return keyed.window(ps.global_windows()).trigger(ps.EndOfTimeTrigger()).aggregate(**aggregates(names))
