@@ -19,7 +19,7 @@ COMPILE_PEER = env -u UV_FIND_LINKS $(CURDIR)/$(BIN)/uv pip compile --quiet --un
 PEER_LOCKS = build bytewax flink quixstreams spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chaos test services simulate check format docs bench bench-peers lock clean
+.PHONY: help demo demo-chaos test services simulate parity check format docs bench bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json"
 
 simulate: $(STAMP) ## run seeds of the deterministic simulation (SEEDS=10000)
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),500) $(ARGS)
+
+parity: $(STAMP) ## compare random programs in streaming and in batch mode (PROGRAMS=100)
+	@$(BIN)/python -m tests.parity --programs $(or $(PROGRAMS),100) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, import layers, tree rules
 	$(BIN)/ruff format --check .

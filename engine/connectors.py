@@ -350,3 +350,13 @@ class TransactionalSink(Sink):
         Raises:
             Exception: it could not be done now.
         """
+
+    def discard(self, context: ConnectorContext) -> None:
+        """Remove what writers of the job have prepared and nobody is going to commit, as far as it can be found.
+
+        Called in the process that runs a batch job, when the job is over, whatever has become of it: all that was
+        committed is. Processes that are lost may still be writing. By default nothing is removed.
+
+        Raises:
+            Exception: it could not be done; what is left does no harm but takes room.
+        """

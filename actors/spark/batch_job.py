@@ -28,8 +28,8 @@ from penstock.actors.spark.native.prefixes import Prefix, native_prefixes
 from penstock.actors.spark.native.settings import native_session
 from penstock.actors.spark.parcels import unpack
 from penstock.actors.spark.reports import AllOfEach, LastOfEach, check_dealt, stage_progress
-from penstock.actors.spark.stage import Told, stage_of
-from penstock.actors.spark.terminals import commit, terminals
+from penstock.actors.spark.stage import Counters, Dealt, Told, stage_of
+from penstock.actors.spark.terminals import commit, discard, terminals
 from penstock.actors.spark.translate import translated
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.elements import Batch
@@ -71,7 +71,8 @@ class SparkJob(JobHandle):
         self._lock = threading.Lock()
         self._commits = False
         self._uncounted = graph.uncounted()
-        self._told = self._nothing_told()
+        self._counted: Counters | None = None
+        self._tell_anew()
         self._handles: Accumulator[Handles] = session.sparkContext.accumulator({}, LastOfEach[SubtaskHandle]())
         self._hand_over = hand_over
         self._thread = threading.Thread(target=self._run, name=f"batch job {graph.name}", daemon=True)
@@ -81,41 +82,49 @@ class SparkJob(JobHandle):
 
     def _run(self) -> None:
         secret = secrets.token_hex(16)
-        failure = None
+        failure, has_committed = None, False
         try:
-            self._run_to_end(secret)
+            has_committed = self._run_to_end(secret)
         except Exception as error:
             failure = job_error(error, secret)
-        if self._hand_over is not None and self._status is not JobStatus.FINISHED:
-            # Before the status: the program may end when that tells that the job has, and this thread with it.
+        # Before the status: the program may end when that tells that the job has, and this thread with it.
+        if self._hand_over is not None and not has_committed:
             self._hand_over.discard()
-        if failure is not None:
-            with self._lock:
-                if not self._status.ended:
-                    self._failure = failure
-                    self._status = transition(self._status, JobStatus.FAILED)
+        discard(self._terminals.pending.values())
+        self._empty_accumulators()
+        with self._lock:
+            if not self._status.ended:
+                self._failure = failure
+                self._status = transition(self._status, JobStatus.FINISHED if has_committed else JobStatus.FAILED)
 
-    def _run_to_end(self, secret: str) -> None:
+    def _run_to_end(self, secret: str) -> bool:
+        """Whether all sinks have committed: not, where the job was cancelled before."""
         graph = self._terminals.graph
         self._become(JobStatus.DEPLOYING)
         self._session.sparkContext.setJobGroup(self.job_id, self.name, interruptOnCancel=True)
         self._become(JobStatus.RUNNING)
         results = self._by_result(self._parcels(secret))
-        check_dealt(graph, self._told.dealt.value)
+        check_dealt(graph, self._dealt.value)
         rows = [(number, batch) for number in self._consumers for batch in results[number]]
         if self._hand_over is not None:
             self._hand_over.check(graph, self._handles.value)
-        if self._may_commit():
-            commit(self._terminals.pending, results)
-            if self._hand_over is not None:
-                self._hand_over.complete(graph, self._handles.value)
-            # Before the status, which tells that they are there.
-            self._rows = rows
-            self._become(JobStatus.FINISHED)
+        if not self._may_commit():
+            return False
+        commit(self._terminals.pending, results)
+        if self._hand_over is not None:
+            self._hand_over.complete(graph, self._handles.value)
+        self._rows = rows
+        return True
 
-    def _nothing_told(self) -> Told:
+    def _empty_accumulators(self) -> None:
+        """Spark keeps those of all jobs as long as the process lives, and must: late news would end its receiver."""
+        self._counted = self._counters.value
+        self._counters.value, self._dealt.value, self._handles.value = {}, {}, {}
+
+    def _tell_anew(self) -> None:
         spark = self._session.sparkContext
-        return Told(spark.accumulator({}, LastOfEach[SubtaskMetrics]()), spark.accumulator({}, AllOfEach()))
+        self._counters: Accumulator[Counters] = spark.accumulator({}, LastOfEach[SubtaskMetrics]())
+        self._dealt: Accumulator[Dealt] = spark.accumulator({}, AllOfEach())
 
     def _parcels(self, secret: str) -> Sequence[Any]:
         """The parcels that lead to the client, from a run of the whole job."""
@@ -126,11 +135,12 @@ class SparkJob(JobHandle):
                 raise
             _LOG.warning("job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, error)
             # What was told of parts of the other plan would not fit.
-            self._told = self._nothing_told()
+            self._tell_anew()
             return self._run_plan(secret, {})
 
     def _run_plan(self, secret: str, prefixes: Mapping[int, Prefix]) -> Sequence[Any]:
-        graph, told, over = self._terminals.graph, self._told, self._hand_over
+        graph, over = self._terminals.graph, self._hand_over
+        told = Told(self._counters, self._dealt)
         ending = EndOfTime() if over is None else Suspension(over.url, over.job_id, self._handles)
         session = native_session(self._session, graph, prefixes) if prefixes else self._session
         plan = translated(
@@ -177,7 +187,7 @@ class SparkJob(JobHandle):
         return self._status
 
     def metrics(self) -> JobMetrics:
-        counted = self._told.counters.value
+        counted = self._counters.value if self._counted is None else self._counted
         return report(counted.get((one.task, one.subtask), one) for one in self._uncounted)
 
     def progress(self) -> Sequence[StageProgress]:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,18 @@ def check_java(environment: Mapping[str, str] = os.environ) -> None:
         raise ConfigurationError(
             f"batch mode runs Spark in Java {' or '.join(map(str, USABLE))}, and {java} is {named}; {_REMEDY}"
         )
+
+
+def lead_with_java(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let the Java of JAVA_HOME be the first on the path: Ray and RayDP start `java`, Spark that of JAVA_HOME.
+
+    What a Ray cluster starts has the path that the cluster was started with: call it before that.
+    """
+    home = environment.get("JAVA_HOME")
+    folders = environment.get("PATH", "").split(os.pathsep)
+    own = str(Path(home) / "bin") if home else None
+    if own is not None and folders[0] != own:
+        environment["PATH"] = os.pathsep.join([own, *folders])
 
 
 def java_version(text: str) -> int | None:

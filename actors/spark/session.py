@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from penstock.actors.cluster import connect
-from penstock.actors.spark.java import JVM_OPTIONS, check_java
+from penstock.actors.spark.java import JVM_OPTIONS, check_java, lead_with_java
 from penstock.actors.spark.options import SparkOptions
 from penstock.engine.errors import ClusterError, ConfigurationError
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.1
+_END_SECONDS: Final = 10
+_NAME: Final = "penstock"
+_MASTER: Final = "_SPARK_MASTER"
+"""What RayDP puts behind the name of an application to name the actor that is its master."""
 _JAVA_OPTIONS: Final = (
     "spark.driver.extraJavaOptions",
     "spark.executor.extraJavaOptions",
@@ -116,6 +121,10 @@ def spark_session(
     with _HOLDER.lock:
         running = _HOLDER.running
         if running is not None and not _is_alive(running):
+            _LOG.warning(
+                "the Spark session of this process has ended: its Ray cluster is gone, or somebody has stopped it. "
+                "Another one is started; DataFrames and tables of the old one are lost"
+            )
             stop_spark()
             running = None
         if running is not None:
@@ -151,7 +160,7 @@ def users_session(
 
 
 def stop_spark() -> None:
-    """End the Spark session of this process, if there is one: its executors leave the Ray cluster.
+    """End the Spark session of this process, if there is one: its executors leave the Ray cluster, and its JVM ends.
 
     Call it before `ray.shutdown()`, or for other `SparkOptions`; the end of the process does it too.
     """
@@ -168,6 +177,29 @@ def _stop() -> None:
     # Where the cluster is gone already, there is nobody to say good-bye to.
     with contextlib.suppress(Exception):
         raydp.stop_spark()
+    with contextlib.suppress(Exception):
+        # Where Spark's master did not start, RayDP does not know it, and the error that is raised would keep it.
+        ray.kill(ray.get_actor(f"{_NAME}{_MASTER}"))
+    _end_jvm()
+
+
+def _end_jvm() -> None:
+    """End the JVM behind the session: Spark keeps it for the next one, and it would keep the settings of this one."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None or SparkContext._active_spark_context is not None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    # It ends with its standard input.
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
 
 
 def _cluster() -> str:
@@ -239,17 +271,21 @@ def _check_room(options: SparkOptions, nodes: list[dict[str, Any]]) -> None:
 def _started(options: SparkOptions, address: str | None, patience: float) -> SparkSession:
     check_installed()
     _check_no_other()
+    lead_with_java(os.environ)
+    was_connected = ray.is_initialized()
     # A cluster of this process has room for streaming jobs beside the executors, idle as these are between jobs.
     connect(address, (os.cpu_count() or 1) + options.executors * options.cores)
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    _check_room(options, nodes)
-    session = _init_spark(options)
     try:
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        _check_room(options, nodes)
+        session = _init_spark(options)
         session.sparkContext.setLogLevel(options.configuration.get("spark.log.level", _SETTINGS["spark.log.level"]))
         _await_executor(session, options, patience)
     except BaseException:
         # Also on Ctrl-C, which is likely while executors are waited for.
         _stop()
+        if not was_connected:
+            ray.shutdown()
         raise
     return session
 
@@ -262,17 +298,14 @@ def _init_spark(options: SparkOptions) -> SparkSession:
     try:
         with _own_interrupts():
             session: SparkSession = raydp.init_spark(
-                "penstock",
+                _NAME,
                 options.executors,
                 options.cores,
                 f"{options.memory_bytes // 2**20}m",
                 fault_tolerant_mode=False,
                 configs=dict(spark_settings(options.configuration, sys.path)),
             )
-    except BaseException as error:
-        _stop()
-        if not isinstance(error, Exception):
-            raise
+    except Exception as error:
         raise ClusterError(f"Spark could not be started in the Ray cluster: {type(error).__name__}: {error}") from error
     return session
 

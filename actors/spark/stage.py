@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
-from pyspark import Accumulator
 
 from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.endings import Ending
@@ -36,6 +36,17 @@ Dealt = dict[tuple[int, int], frozenset[int]]
 """`Outbox.dealt` of each run of each subtask, by task and subtask."""
 
 
+_T_contra = TypeVar("_T_contra", contravariant=True)
+
+
+class Taker(Protocol[_T_contra]):
+    """An accumulator of Spark, as a stage sees it."""
+
+    def add(self, term: _T_contra, /) -> None:
+        """Tell the driver."""
+        ...
+
+
 @dataclass(frozen=True)
 class Told:
     """What stages tell the driver, each subtask when it has ended.
@@ -45,8 +56,8 @@ class Told:
         dealt: how it has dealt out its rows.
     """
 
-    counters: Accumulator[Counters]
-    dealt: Accumulator[Dealt]
+    counters: Taker[Counters]
+    dealt: Taker[Dealt]
 
 
 @dataclass(frozen=True)

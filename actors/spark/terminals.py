@@ -1,13 +1,14 @@
 """What leaves a batch job: rows for the client, and what transactional sinks have prepared, which the driver commits.
 
 Each subtask of such a sink prepares what it wrote when its input ends, and emits the committables as rows. When all
-subtasks of the job have ended, the driver commits them all: a job that fails has committed nothing.
+subtasks of the job have ended, the driver commits them all: a job that fails has committed nothing, and what it had
+prepared is removed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -103,6 +104,11 @@ class PendingSink:
     parallelism: int
     identity: str
 
+    @property
+    def context(self) -> ConnectorContext:
+        """The operator as the sink sees it from the driver."""
+        return ConnectorContext(self.operator, 0, self.parallelism, SystemClock(), self.identity)
+
 
 @dataclass(frozen=True, slots=True)
 class Terminals:
@@ -170,8 +176,19 @@ def commit(pending: Mapping[int, PendingSink], prepared: Mapping[int, Sequence[B
         committed.append(repr(sink.operator))
 
 
+def discard(pending: Iterable[PendingSink]) -> None:
+    """Let the sinks of a job that is over remove what nobody commits; what they cannot remove is told in the log."""
+    for sink in pending:
+        try:
+            sink.sink.discard(sink.context)
+        except Exception as error:
+            _LOG.warning(
+                "operator %r (%s) leaves behind what was not committed: %s", sink.operator, sink.sink.describe(), error
+            )
+
+
 def _commit_one(sink: PendingSink, batches: Sequence[Batch]) -> None:
-    context = ConnectorContext(sink.operator, 0, sink.parallelism, SystemClock(), sink.identity)
+    context = sink.context
     # What one writer has prepared may have come in several parcels, and is one committable all the same.
     tables = [pa.Table.from_batches([batch.data]) for batch in batches]
     committables = committables_of(pa.concat_tables(tables, promote_options="default"))

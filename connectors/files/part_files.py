@@ -71,9 +71,8 @@ class PartFiles:
     """
 
     def __init__(self, folder: Folder, naming: Naming, encoding: Encoding, context: ConnectorContext) -> None:
-        identity = context.identity
         # Without an identity nobody knows whose the other files are, so the lineage is one that has none.
-        self._lineage = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else secrets.token_hex(8)
+        self._lineage = _lineage(context.identity) if context.identity else secrets.token_hex(8)
         self.folder, self._naming, self._encoding, self._subtask = folder, naming, encoding, context.subtask
         self._parallelism = context.parallelism
         self._where = f"operator {context.operator!r}, subtask {context.subtask}: file sink"
@@ -154,6 +153,16 @@ class PartFile:
         """Remove it, finished or not."""
         self._encoder.abandon()
         self._file.abandon()
+
+
+def is_hidden_of(name: str, identity: str) -> bool:
+    """Whether a writer of the operator with this identity made the file, which is not shown."""
+    match = _UNFINISHED_NAME.fullmatch(name) or _PREPARED_NAME.fullmatch(name)
+    return match is not None and match[2] == _lineage(identity)
+
+
+def _lineage(identity: str) -> str:
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def show(files: pa.Table, where: str) -> None:

@@ -20,7 +20,7 @@ from penstock.connectors.files.encoders import Encoding, check_types
 from penstock.connectors.files.folders import Folder, open_folder
 from penstock.connectors.files.formats import parse_format
 from penstock.connectors.files.object_store import is_url, normalise_url
-from penstock.connectors.files.part_files import FILES, Naming, PartFile, PartFiles, show
+from penstock.connectors.files.part_files import FILES, Naming, PartFile, PartFiles, is_hidden_of, show
 from penstock.connectors.files.rolling import Rolling
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch
@@ -155,6 +155,11 @@ class FileSink(TransactionalSink):
         """Show the files, wherever they were written; errors as of `part_files.show`."""
         where = f"operator {context.operator!r}, subtask {context.subtask}: file sink"
         show(pa.concat_tables([committable.data for committable in committables]), where)
+
+    def discard(self, context: ConnectorContext) -> None:
+        """Remove the hidden files of the job; errors as of `Folder.remove`."""
+        if context.identity:
+            self._folder.remove(lambda name: is_hidden_of(name, context.identity), deep=False)
 
     def describe(self) -> str:
         return f"files({os.path.basename(self._folder.path)}, {self.format})"

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from penstock.engine.elements import MIN_TIMESTAMP, Batch, Control, Watermark, WatermarkStatus
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Control, Watermark, WatermarkStatus
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.task.alignment import AlignmentMember, group_minimum
 from penstock.engine.windows.generators import MonotonousClock, TimedInput
@@ -97,7 +97,8 @@ class TimedSplits:
     A split that is idle holds nothing back, nor does one that has ended. One that was not opened yet does: it may hold
     rows of any time (unless time is the clock's). So a subtask that reads splits one after another (files) has no
     watermark before it opens the last one, and none of its rows is late because of the order of its splits. Flink
-    leaves unread splits out, and has such rows late.
+    leaves unread splits out, and has such rows late. Where the last one has no rows, event time is in the end as far as
+    the split with rows that is furthest behind: another job may go on from there.
 
     Args:
         strategy: has timestamps.
@@ -125,6 +126,7 @@ class TimedSplits:
         self._interval = context.config.auto_watermark_interval_ms / 1000 or math.inf
         self._next_emit = math.inf
         self._open: list[_TimedSplit] = []
+        self._least_ended = MAX_TIMESTAMP
         self._watermark = MIN_TIMESTAMP
         self._idle = False
         self._report([])
@@ -144,6 +146,8 @@ class TimedSplits:
     def close_split(self, split: _TimedSplit) -> None:
         """The split takes part no more."""
         self._open.remove(split)
+        if split.input.watermark > MIN_TIMESTAMP:
+            self._least_ended = min(self._least_ended, split.input.watermark)
         self.update()
 
     def tick(self, now: float) -> None:
@@ -173,9 +177,12 @@ class TimedSplits:
         if status_changes and not idle:
             self.out.broadcast(WatermarkStatus(False))
         held_back = self._unread and self._waits_for_unread
-        if active and not held_back and min(active) > self._watermark:
-            self._watermark = min(active)
-            self.out.broadcast(Watermark(self._watermark))
+        reached = min(active, default=MIN_TIMESTAMP)
+        if self._watermark == MIN_TIMESTAMP and not (self._open or self._unread or self._may_grow):
+            reached = MIN_TIMESTAMP if self._least_ended == MAX_TIMESTAMP else self._least_ended
+        if not held_back and reached > self._watermark:
+            self._watermark = reached
+            self.out.broadcast(Watermark(reached))
         if status_changes and idle:
             self.out.broadcast(WatermarkStatus(True))
         self._report(active)

@@ -23,7 +23,7 @@ def main(
     programs: Annotated[int, typer.Option(help="How many programs.")] = 100,
     start: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Run this program alone, and show it.")] = None,
-    mode: Annotated[list[str] | None, typer.Option(help="Where: local, ray or spark; all by default.")] = None,
+    mode: Annotated[list[str] | None, typer.Option(help="Where: local, parcels, ray or spark; all by default.")] = None,
     together: Annotated[int, typer.Option(help="How many programs are one job.")] = 10,
 ) -> None:
     """Run random programs."""

@@ -58,7 +58,7 @@ def collected(text: str, verb: Callable[[DataStream], DataStream], model: Callab
 
     def build(stream: DataStream, folder: Path) -> Read:
         result = verb(stream).collect()
-        return lambda: result
+        return lambda: result.take().to_pylist()
 
     return End(text, build, model, **more)
 

@@ -10,10 +10,16 @@ from random import Random
 from typing import Final, Literal
 
 from penstock import SparkOptions, StreamEnvironment
+from penstock.actors.spark.endings import EndOfTime
+from penstock.actors.spark.final_updates import with_final_updates
+from penstock.actors.spark.terminals import commit, terminals
+from tests.actors.spark.simulated import run_job
 from tests.parity.programs import Program, random_program
 
-Mode = Literal["local", "ray", "spark"]
-MODES: Final[tuple[Mode, ...]] = ("local", "ray", "spark")
+Mode = Literal["local", "parcels", "ray", "spark"]
+MODES: Final[tuple[Mode, ...]] = ("local", "parcels", "ray", "spark")
+"""Streaming mode in this process, batch mode without Spark, streaming mode on Ray, batch mode on Spark."""
+_IN_BATCH: Final = ("parcels", "spark")
 OPTIONS: Final = SparkOptions(executors=1, cores=2, memory="512m")
 _SHOWN: Final = 6
 
@@ -43,7 +49,7 @@ def environment(mode: Mode, seed: int) -> StreamEnvironment:
     """Where jobs of this mode run; batches and credits go by the seed."""
     random = Random(seed)
     rows = random.choice([1, 3, 1000])
-    if mode == "local":
+    if mode in ("local", "parcels"):
         parallelism = random.randint(1, 3)
         return StreamEnvironment(runtime="local", parallelism=parallelism, max_batch_rows=rows, seed=seed)
     return StreamEnvironment(parallelism=2, max_batch_rows=rows, spark=OPTIONS)
@@ -80,12 +86,26 @@ def _given(programs: Sequence[Program], mode: Mode, folder: Path) -> Mapping[int
     for program in programs:
         results = program.build(env, folder / str(program.seed))
         read[program.seed] = _reader(program, results, mode)
-    env.execute("parity", mode="batch" if mode == "spark" else "streaming")
+    if mode == "parcels":
+        run_by_parcels(env)
+    else:
+        env.execute("parity", mode="batch" if mode == "spark" else "streaming")
     return {seed: given() for seed, given in read.items()}
 
 
+def run_by_parcels(env: StreamEnvironment) -> None:
+    """Run the environment's program as a batch job without Spark, in this process; its results can be taken then."""
+    graph = env.program("parity").physical()
+    graph.prepare_sinks()
+    results = run_job(graph, EndOfTime())
+    commit(terminals(with_final_updates(graph)).pending, results)
+    for number, consumer in env._program.consumers.items():
+        for batch in results.get(number, ()):
+            consumer.accept(batch)
+
+
 def _reader(program: Program, results: Sequence, mode: Mode) -> Callable[[], list[list[str]]]:
-    return lambda: program.given(results, is_streaming=mode != "spark")
+    return lambda: program.given(results, is_streaming=mode not in _IN_BATCH)
 
 
 def _difference(program: Program, given: list[list[str]]) -> str:

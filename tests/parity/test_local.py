@@ -1,4 +1,7 @@
-"""Random programs give in one process what plain Python gives; on Ray and Spark: tests/actors/spark/test_parity.py."""
+"""Random programs give in one process what plain Python gives: in streaming mode, and by the stages of batch mode.
+
+On Ray and on Spark: tests/actors/spark/test_parity.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.parity.programs import random_program
-from tests.parity.runs import mismatches
+from tests.parity.runs import Mode, mismatches
 
 WORDS = (
     "Parquet, in memory, filter, with_columns, flat_map, map_batches, map_async, lookup_join, rebalance, rescale, "
@@ -17,9 +20,10 @@ WORDS = (
 )
 
 
-@pytest.mark.parametrize("first", range(0, 150, 10))
-def test_random_programs_give_what_plain_python_gives(first: int, tmp_path: Path) -> None:
-    found = [one for seed in range(first, first + 10) for one in mismatches([seed], "local", tmp_path / str(seed))]
+@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("mode", ["local", "parcels"])
+def test_random_programs_give_what_plain_python_gives(first: int, mode: Mode, tmp_path: Path) -> None:
+    found = [one for seed in range(first, first + 10) for one in mismatches([seed], mode, tmp_path / str(seed))]
     assert not found, "\n\n".join(map(str, found))
 
 

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Final
 
 import pyarrow as pa
-from pyspark import Accumulator
 from pyspark.sql import DataFrame
 
 from penstock.actors.spark.endings import EndOfTime
@@ -19,7 +18,7 @@ from penstock.actors.spark.failures import stage_error
 from penstock.actors.spark.native.compiler import columns_of
 from penstock.actors.spark.native.prefixes import Prefix
 from penstock.actors.spark.parcels import SPARK_SCHEMA, to_arrow
-from penstock.actors.spark.stage import Counters, Stage, Told, stage_of
+from penstock.actors.spark.stage import Counters, Stage, Taker, Told, stage_of
 from penstock.engine.elements import Batch
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.metrics import OperatorMetrics
@@ -82,7 +81,7 @@ def border_of(prefix: Prefix, graph: PhysicalGraph, task: TaskPlan, told: Told, 
     rest = _rest(task, prefix.operators)
     tasks = tuple(rest if other is task else other for other in graph.tasks)
     names = tuple(operator.name for operator in task.operators[: prefix.operators - 1])
-    also = replace(told, counters=_AlsoOfSpark(told.counters, names))  # type: ignore[arg-type]
+    also = replace(told, counters=_AlsoOfSpark(told.counters, names))
     stage = stage_of(replace(graph, tasks=tasks), rest, also, secret, EndOfTime())
     taking = replace(stage, inputs={0: 0}, input_indexes=[0])
     return Border(taking, prefix.relation.schema, prefix.relation.timed)
@@ -92,10 +91,10 @@ def border_of(prefix: Prefix, graph: PhysicalGraph, task: TaskPlan, told: Told, 
 class _AlsoOfSpark:
     """Takes the counters of a stage, and puts those of `names` before them, which Spark has run and not counted."""
 
-    counters: Accumulator[Counters]
+    counters: Taker[Counters]
     names: tuple[str, ...]
 
-    def add(self, counted: Counters) -> None:
+    def add(self, counted: Counters, /) -> None:
         for metrics in counted.values():
             metrics.operators[:0] = [(name, OperatorMetrics()) for name in self.names]
         self.counters.add(counted)

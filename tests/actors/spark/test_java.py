@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.spark.java import check_java, java_version
+from penstock.actors.spark.java import check_java, java_version, lead_with_java
 from penstock.actors.spark.options import SparkOptions, parsed_memory
 from penstock.actors.spark.session import spark_settings
 from penstock.engine.errors import ConfigurationError
@@ -40,6 +40,16 @@ def test_no_java_at_all(tmp_path: Path) -> None:
         check_java({"PATH": str(tmp_path)})
     with pytest.raises(ConfigurationError, match="where there is no bin/java"):
         check_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_what_ray_starts_finds_the_java_of_java_home_first(tmp_path: Path) -> None:
+    environment = {"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    for _ in range(2):
+        lead_with_java(environment)
+        assert environment["PATH"] == f"{tmp_path}/bin:/usr/bin:/bin"
+    without = {"PATH": "/usr/bin:/bin"}
+    lead_with_java(without)
+    assert without == {"PATH": "/usr/bin:/bin"}
 
 
 def test_version_of_a_development_build() -> None:

@@ -12,7 +12,7 @@ import tenacity
 from penstock.actors.spark import terminals
 from penstock.actors.spark.outbox import Outbox
 from penstock.actors.spark.parcels import unpack
-from penstock.actors.spark.terminals import PendingSink, commit
+from penstock.actors.spark.terminals import PendingSink, commit, discard
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.errors import JobFailedError
@@ -81,3 +81,26 @@ def test_a_commit_that_fails_for_good_tells_which_sinks_had_committed(monkeypatc
     }
     with pytest.raises(JobFailedError, match=r"operator 'second' \(memory\) could not commit .*'first' had committed"):
         commit(pending, {-1: prepared("a"), -2: prepared("b")})
+
+
+class Leaving(Memory):
+    """Has something to remove; `failures` times it cannot."""
+
+    def discard(self, context: ConnectorContext) -> None:
+        if self.failures:
+            raise OSError("the server is gone")
+        self.committed.clear()
+        assert context.identity == "job/second"
+
+
+def test_what_one_sink_cannot_remove_is_told_and_the_others_do(caplog: pytest.LogCaptureFixture) -> None:
+    sinks = [Leaving(failures=1), Leaving(), Memory()]
+    sinks[1].committed.append(Committable("a", 0, pa.table({"n": [1]})))
+    names = ("first", "second", "third")
+    pending = [PendingSink(sink, name, 1, f"job/{name}") for sink, name in zip(sinks, names, strict=True)]
+    with caplog.at_level(logging.WARNING):
+        discard(pending)
+    assert not sinks[1].committed
+    assert [record.getMessage() for record in caplog.records] == [
+        "operator 'first' (memory) leaves behind what was not committed: the server is gone"
+    ]

@@ -94,3 +94,19 @@ def test_what_is_held_is_bounded() -> None:
         lanes[number % 2].send((rows([number] * 10, "a"),))
         taken += sum(unpack(parcel.rows).num_rows for parcel in outbox.take())
     assert taken > 900
+
+
+def dealt(batches: list[Batch]) -> int:
+    outbox = Outbox(0)
+    lanes = [outbox.lane(0, route=number, is_dealt=True) for number in range(2)]
+    for number, batch in enumerate(batches):
+        lanes[number % 2].send((batch,))
+    outbox.finish()
+    return outbox.dealt
+
+
+def test_a_subtask_that_runs_again_by_a_later_clock_deals_out_as_before() -> None:
+    first = [rows([10, 10], "a"), rows([11], "b")]
+    assert dealt([rows([710, 711], "a"), rows([712], "b")]) == dealt(first)
+    assert dealt([rows([11], "b"), rows([10, 10], "a")]) != dealt(first)
+    assert dealt([rows([10], "a"), rows([11], "b")]) != dealt(first)

@@ -177,3 +177,21 @@ def test_a_job_that_goes_on_keeps_the_files(tmp_path: Path, mode: Any) -> None:
     if mode == "error":
         with pytest.raises(ConfigurationError, match="is not empty"):
             env.submit()
+
+
+def test_what_a_job_prepared_and_nobody_commits_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path, "parquet", mode="append")
+    shown = _prepared(sink, [1])
+    sink.commit(shown, _context())
+    others = _prepared(sink, [2], context=_context(identity="another job/sink"))
+    _prepared(sink, [3], context=_context(subtask=1, parallelism=2))
+    lost = sink.open(_context(subtask=3, parallelism=4))
+    lost.write(_rows(4))
+    assert len(_hidden(tmp_path)) == 3
+    sink.discard(_context(identity=""))
+    assert len(_hidden(tmp_path)) == 3
+    sink.discard(_context())
+    assert len(_hidden(tmp_path)) == 1
+    sink.commit(others, _context())
+    assert _shown(tmp_path) == [1, 2]
+    lost.close()

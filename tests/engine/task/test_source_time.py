@@ -105,6 +105,11 @@ def test_files_read_one_after_another_have_no_watermark_before_the_last_one() ->
     assert reading.take() == [[100], [200], [10], Watermark(9), [20], Watermark(19), *LAST_WORDS]
 
 
+def test_event_time_is_known_at_the_end_although_the_last_file_has_no_rows() -> None:
+    reading = Reading({"a": [rows(100), rows(200)], "b": [rows(10), rows(20)], "c": []}, interleaved=False)
+    assert reading.take() == [[100], [200], [10], [20], Watermark(19), *LAST_WORDS]
+
+
 def test_files_by_the_clock_wait_for_none_of_them() -> None:
     files = {"a": [rows(1), Wait(3.0), rows(2)], "b": [rows(3)]}
     reading = Reading(files, WatermarkStrategy.for_ingestion_time(), interleaved=False)
@@ -247,6 +252,8 @@ def test_the_watermark_is_the_minimum_over_active_splits(
         alive = [m for m in models if not m.ended]
         active = [max(m.times) - delay - 1 if m.times else MIN_TIMESTAMP for m in alive if not m.idle]
         emitted = max(emitted, min(active, default=emitted))
+        if not alive and emitted == MIN_TIMESTAMP:
+            emitted = min((max(m.times) - delay - 1 for m in models if m.times), default=emitted)
         if alive:
             idle = not active
         assert max(out.watermarks, default=MIN_TIMESTAMP) == emitted
