@@ -12,6 +12,8 @@ from penstock import DataGenSource, Sequence, SparkOptions, StreamEnvironment
 from penstock.actors.spark import session
 from penstock.batch import Mode
 from penstock.engine.errors import CheckpointError, ClusterError, ConfigurationError, GraphError
+from tests.actors.spark.leftovers import nothing_left
+from tests.actors.spark.test_java import fake_java
 
 
 def bounded(env: StreamEnvironment) -> None:
@@ -26,7 +28,7 @@ def test_a_source_without_end_is_named() -> None:
     env = StreamEnvironment()
     bounded(env)
     endless(env)
-    with pytest.raises(GraphError, match=r"cannot run in batch mode: source 'for ever' has no end"):
+    with nothing_left(), pytest.raises(GraphError, match=r"cannot run in batch mode: source 'for ever' has no end"):
         env.execute("endless", mode="batch")
 
 
@@ -76,7 +78,7 @@ def test_a_loop_is_named() -> None:
     stream = env.from_collection([{"n": 1}])
     stream.iterate(lambda loop: (loop.filter(ps.col("n") > 1), loop)).name("round").collect()
     assert "== Spark ==" not in env.explain(mode="automatic")
-    with pytest.raises(GraphError, match="is the head of a loop"):
+    with nothing_left(), pytest.raises(GraphError, match=r"operator 'round' is the head of a loop.*unroll it"):
         env.execute(mode="batch")
 
 
@@ -132,8 +134,48 @@ def test_missing_java_is_told_before_anything_starts(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     env = StreamEnvironment()
     bounded(env)
-    with pytest.raises(ConfigurationError, match="JAVA_HOME is /nowhere, where there is no bin/java; install JDK 17"):
+    with nothing_left(), pytest.raises(ConfigurationError, match=r"JAVA_HOME is /nowhere.*no bin/java; install JDK 17"):
         env.execute(mode="batch")
+
+
+def test_another_java_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, "21.0.1")))
+    env = StreamEnvironment()
+    bounded(env)
+    with nothing_left(), pytest.raises(ConfigurationError, match=r"Spark in Java 11 or 17, and .* is Java 21; install"):
+        env.execute(mode="batch")
+
+
+@pytest.mark.parametrize("was_connected", [False, True])
+def test_a_ray_cluster_that_was_started_for_spark_ends_where_that_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, was_connected: bool
+) -> None:
+    calls: list[str] = []
+    cluster = SimpleNamespace(
+        is_initialized=lambda: was_connected, nodes=list, shutdown=lambda: calls.append("shutdown")
+    )
+    monkeypatch.setattr(session, "ray", cluster)
+    monkeypatch.setattr(session, "connect", lambda address, cpus: calls.append("connect"))
+    monkeypatch.setattr(session, "_HOLDER", session._Holder())
+    with pytest.raises(ClusterError, match="no node of the Ray cluster has the memory of an executor"):
+        session.spark_session(SparkOptions(), None, 0.0, print)
+    assert calls == ["connect", *([] if was_connected else ["shutdown"])]
+
+
+def test_a_session_that_somebody_has_stopped_is_replaced_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def context(jsc: object) -> SimpleNamespace:
+        return SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl=None, _jsc=jsc))
+
+    new = context(object())
+    holder = session._Holder()
+    holder.running = session._Running(context(None), SparkOptions(), session._cluster())  # type: ignore[arg-type]
+    monkeypatch.setattr(session, "_HOLDER", holder)
+    monkeypatch.setattr(session, "_stop", lambda: None)
+    monkeypatch.setattr(session, "_started", lambda *arguments: new)
+    assert session.spark_session(SparkOptions(), None, 0.0, print) is new  # type: ignore[comparison-overlap]
+    assert "Another one is started; DataFrames and tables of the old one are lost" in caplog.text
 
 
 def test_missing_packages_are_told_with_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,14 @@ from tests.parity.runs import Mode, mismatches
 # pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
+# Those that have nearly all verbs in few stages: a subtask on Ray, and a stage on Spark, takes a second.
+ON_RAY = (58, 73)
+ON_SPARK = (120, 123, 0, 6, 111, 58, 50, 73)
 
-@pytest.mark.parametrize("mode", ["ray", "spark"])
-def test_random_programs_give_what_plain_python_gives(spark: Environment, mode: Mode, tmp_path: Path) -> None:
-    found = mismatches(range(12), mode, tmp_path)
+
+@pytest.mark.parametrize(("mode", "seeds"), [("ray", ON_RAY), ("spark", ON_SPARK)])
+def test_random_programs_give_what_plain_python_gives(
+    spark: Environment, mode: Mode, seeds: tuple[int, ...], tmp_path: Path
+) -> None:
+    found = mismatches(seeds, mode, tmp_path)
     assert not found, "\n\n".join(map(str, found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.actors.spark.conftest import Environment, on_spark
@@ -31,10 +30,9 @@ def some_programs(number: int) -> list[Program]:
     return found
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_random_programs_give_what_plain_python_gives(spark: Environment, part: int) -> None:
+def test_random_programs_give_what_plain_python_gives(spark: Environment) -> None:
     env = spark()
-    drawn = [program for program in some_programs(26) if program.rows][part::2]
+    drawn = [program for program in some_programs(13) if program.rows]
     assert len(drawn) >= 9
     results = [program.build(env) for program in drawn]
     env.execute("programs", mode="batch")

@@ -1,0 +1,74 @@
+"""Spark that cannot be started says why, leaves nothing running, and does not keep the process from trying again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from penstock import SparkOptions, StreamEnvironment, stop_spark
+from penstock.actors.spark.java import JVM_OPTIONS
+from penstock.engine.errors import ClusterError, ConfigurationError
+from tests.actors.spark.conftest import OPTIONS, Environment, on_spark
+from tests.actors.spark.leftovers import nothing_left
+
+# pytest.mark.ray: of the files that one process runs.
+pytestmark = on_spark
+
+
+@ray.remote(num_cpus=7)
+class Holder:
+    """Leaves Spark's master room on the cluster of the tests, and no executor."""
+
+    def holds(self) -> bool:
+        return True
+
+
+def run(env: StreamEnvironment) -> list[int]:
+    result = env.from_collection([{"n": n} for n in range(5)]).rebalance().filter(lambda row: row["n"] < 3).collect()
+    env.execute("tried", mode="batch")
+    return sorted(row["n"] for row in result)
+
+
+@pytest.fixture
+def stopped(spark: Environment) -> Iterator[None]:
+    """No Spark in this process; other tests start their own again."""
+    stop_spark()
+    with nothing_left():
+        yield
+        stop_spark()
+
+
+def with_options(folder: Path, memory: str = "512m", **configuration: str) -> StreamEnvironment:
+    settings = {"spark.local.dir": str(folder), **{key.replace("__", "."): one for key, one in configuration.items()}}
+    env = StreamEnvironment(parallelism=2, spark=SparkOptions(1, 2, memory, settings))
+    env.configure({"slot.request.timeout": "2s"})
+    return env
+
+
+@pytest.mark.usefixtures("stopped")
+def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(tmp_path: Path) -> None:
+    with nothing_left(), pytest.raises(ClusterError, match=r"no node .* has the memory of an executor, 9000g: .*lower"):
+        run(with_options(tmp_path, memory="9000g"))
+    wrong = f"{JVM_OPTIONS} -XX:+NoSuchOption"
+    with nothing_left(), pytest.raises(ClusterError, match=r"Spark could not be started in the Ray cluster: .*gateway"):
+        run(with_options(tmp_path, spark__ray__raydp_app_master__extraJavaOptions=wrong))
+    holder = Holder.remote()
+    assert ray.get(holder.holds.remote())
+    with nothing_left(), pytest.raises(ClusterError, match=r"no executor of 2 CPUs and 512m .*other jobs hold"):
+        run(with_options(tmp_path))
+    ray.kill(holder)
+    assert not list(tmp_path.iterdir())
+    assert run(with_options(tmp_path)) == [0, 1, 2]
+    stop_spark()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_spark_with_other_settings_goes_on_as_it_was(spark: Environment, tmp_path: Path) -> None:
+    assert run(spark()) == [0, 1, 2]
+    with nothing_left(), pytest.raises(ConfigurationError, match=r"runs in this process with .*memory='512m'"):
+        run(StreamEnvironment(spark=SparkOptions(memory="600m")))
+    assert spark()._spark == OPTIONS
+    assert run(spark()) == [0, 1, 2]
