@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from penstock.actors.cluster import connect
-from penstock.actors.spark.java import JVM_OPTIONS, check_java, lead_with_java
+from penstock.actors.spark.java import JVM_OPTIONS, USABLE, check_java, lead_with_java
 from penstock.actors.spark.options import SparkOptions
 from penstock.engine.errors import ClusterError, ConfigurationError
 
@@ -306,7 +306,13 @@ def _init_spark(options: SparkOptions) -> SparkSession:
                 configs=dict(spark_settings(options.configuration, sys.path)),
             )
     except Exception as error:
-        raise ClusterError(f"Spark could not be started in the Ray cluster: {type(error).__name__}: {error}") from error
+        # What Ray makes of an error in Spark's master is a page of tracebacks.
+        cause = getattr(error, "cause", None) or error
+        raise ClusterError(
+            f"Spark could not be started in the Ray cluster: {type(cause).__name__}: {cause}; make sure that `java` on "
+            f"the path that the cluster was started with is Java {' or '.join(map(str, USABLE))}, and that Spark knows "
+            "the settings in configuration= of SparkOptions"
+        ) from error
     return session
 
 

@@ -53,7 +53,7 @@ def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(tmp_pat
     with nothing_left(), pytest.raises(ClusterError, match=r"no node .* has the memory of an executor, 9000g: .*lower"):
         run(with_options(tmp_path, memory="9000g"))
     wrong = f"{JVM_OPTIONS} -XX:+NoSuchOption"
-    with nothing_left(), pytest.raises(ClusterError, match=r"Spark could not be started in the Ray cluster: .*gateway"):
+    with nothing_left(), pytest.raises(ClusterError, match=r"could not be started .*gateway .*`java` on the path"):
         run(with_options(tmp_path, spark__ray__raydp_app_master__extraJavaOptions=wrong))
     holder = Holder.remote()
     assert ray.get(holder.holds.remote())

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import StreamEnvironment, WatermarkStrategy, savepoints
+from penstock import FileSource, StreamEnvironment, WatermarkStrategy, savepoints
 from penstock.actors.spark.hand_over import HandOver, Suspension
 from penstock.engine.errors import CheckpointError, JobFailedError
 from penstock.engine.graph.physical import PhysicalGraph
@@ -90,6 +92,24 @@ def test_a_stream_without_rows_holds_nothing_back(tmp_path: Path) -> None:
     def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
         stream = hours(env, minutes(122) if is_live else minutes(0, 60)).union(hours(env, []))
         return stream.key_by("k").window(ps.tumbling("1h")).aggregate(total=ps.sum("n")).collect()
+
+    before, after = both(tmp_path, build)
+    assert [row["total"] for row in before] == [0]
+    assert [row["total"] for row in after] == [60, 122]
+
+
+def test_a_file_without_rows_holds_nothing_back_though_it_is_read_last(tmp_path: Path) -> None:
+    for name, rows in (("a", minutes(0, 60)), ("b", [])):
+        columns = {column: [row[column] for row in rows] for column in ("k", "at", "n")}
+        table = pa.table(columns, pa.schema({"k": pa.string(), "at": pa.int64(), "n": pa.int64()}))
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner("at")
+        files = FileSource.of([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+        history = env.from_source(files, watermarks=strategy).set_parallelism(1)
+        stream = hours(env, minutes(122)) if is_live else history
+        return stream.key_by("k").window(ps.tumbling("1h")).aggregate(total=ps.sum("n")).uid("totals").collect()
 
     before, after = both(tmp_path, build)
     assert [row["total"] for row in before] == [0]

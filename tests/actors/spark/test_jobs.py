@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
 
 from penstock import DataGenSource, FileSink, JobStatus, Sequence, SparkOptions, StreamEnvironment, col
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.connectors import (
+    Committable,
+    ConnectorContext,
+    Sink,
+    SinkWriter,
+    TransactionalSink,
+    TransactionalWriter,
+)
 from penstock.engine.elements import Batch
 from penstock.engine.errors import (
     CheckpointError,
@@ -108,6 +117,40 @@ def test_a_failed_job_shows_no_files_and_names_operator_and_row(spark: Environme
     assert "{'n': 900}" in str(raised.value)
     assert "fail_at_900" in str(raised.value)
     assert rows_of_files(tmp_path) == []
+
+
+class Refusing(TransactionalSink):
+    """A sink that writes nothing and cannot commit."""
+
+    def open(self, context: ConnectorContext) -> TransactionalWriter:
+        return RefusingWriter()
+
+    def commit(self, committables: Iterable[Committable], context: ConnectorContext) -> None:
+        raise OSError("the server is gone")
+
+    def describe(self) -> str:
+        return "refusing"
+
+
+class RefusingWriter(TransactionalWriter):
+    def write(self, batch: Batch) -> None:
+        """Nothing is written."""
+
+    def prepare(self, checkpoint: int) -> list[Committable]:
+        return [Committable("w", checkpoint, pa.table({"n": [1]}))]
+
+
+def test_files_that_a_failed_job_had_prepared_are_removed(
+    spark: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.spark.terminals._COMMIT_SECONDS", 0.0)
+    env = spark()
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=10), "rows")
+    source.sink_to(Refusing())
+    source.sink_to(FileSink(str(tmp_path), "csv"))
+    with pytest.raises(JobFailedError, match=r"\(refusing\) could not commit .*no other sink had committed before"):
+        env.execute("fails", mode="batch")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cancelled_job_shows_no_files(spark: Environment, tmp_path: Path) -> None:
