@@ -188,7 +188,8 @@ def _end_jvm() -> None:
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
-    if gateway is None or SparkContext._active_spark_context is not None:
+    # Without a process it is that of a program which has started this one (spark-submit).
+    if gateway is None or gateway.proc is None or SparkContext._active_spark_context is not None:
         return
     SparkContext._gateway = SparkContext._jvm = None
     with contextlib.suppress(Exception):

@@ -52,7 +52,9 @@ def environment(mode: Mode, seed: int) -> StreamEnvironment:
     if mode in ("local", "parcels"):
         parallelism = random.randint(1, 3)
         return StreamEnvironment(runtime="local", parallelism=parallelism, max_batch_rows=rows, seed=seed)
-    return StreamEnvironment(parallelism=2, max_batch_rows=rows, spark=OPTIONS)
+    # A subtask is a process on Ray, and takes a second.
+    parallelism = random.randint(1, 2) if mode == "ray" else 2
+    return StreamEnvironment(parallelism=parallelism, max_batch_rows=rows, spark=OPTIONS)
 
 
 def mismatches(seeds: Sequence[int], mode: Mode, folder: Path) -> list[Mismatch]:
