@@ -6,6 +6,7 @@ reads. Plain Python computes all of it on lists while the program is made, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,11 @@ _ENDS: Final[Mapping[Callable[[Random, str], End], int]] = {
     ends.counted: 1,
 }
 
+_OF_SPARK: Final = re.compile(
+    r"(patient )?(tumbling|sliding)|filter [vfk]|filter not|with_columns j, v|window_join inner in tumbling|running"
+)
+_NOT_OF_SPARK: Final = re.compile(r"session|cumulative|list|since|until|reduced")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -55,6 +61,8 @@ class Source:
     rows: Rows
     kind: str
     files: int
+    row_group: int = 1_000_000
+    is_silent: bool = False
 
     @property
     def text(self) -> str:
@@ -69,10 +77,16 @@ class Source:
         else:
             folder.mkdir(parents=True)
             for number in range(self.files):
-                pq.write_table(table_of(self.rows[number :: self.files], self.kind), folder / f"{number}.parquet")
+                pq.write_table(
+                    table_of(self.rows[number :: self.files], self.kind),
+                    folder / f"{number}.parquet",
+                    row_group_size=self.row_group,
+                )
             times = [row["t"] for row in self.rows]
             # Files are read in any order, side by side.
             stream, bound = env.from_files(str(folder), format="parquet"), max(times) - min(times)
+        if self.is_silent:
+            return stream.assign_timestamps("t", WatermarkStrategy.no_watermarks())
         return stream.assign_timestamps("t", WatermarkStrategy.for_bounded_out_of_orderness(f"{bound}ms"))
 
 
@@ -127,40 +141,68 @@ class Program:
         return [texts(rows) for rows in final]
 
 
+class _Maker:
+    """Makes a program from a seed. Every second one is plain: of what Spark runs by itself, as far as that goes."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._kind = self._random.choice(list(KINDS))
+        self._is_plain = self._random.random() < 0.5
+        self._streams: list[Rows] = []
+        self._unread: set[int] = set()
+        self._program = Program(seed)
+
+    def program(self) -> Program:
+        """The program, with what it must give."""
+        random = self._random
+        for _ in range(random.choice([1, 1, 2])):
+            self._add_source()
+        for _ in range(random.randint(1, 3 if self._is_plain else 6)):
+            self._add_verb()
+        more = random.choices(range(len(self._streams)), k=random.choice([0, 0, 1]))
+        for number in sorted({*self._unread, *more}):
+            end = self._chosen(_ENDS)
+            self._program.ends.append((end, number))
+            self._program.expected.append(texts(end.model(self._streams[number])))
+        return self._program
+
+    def _add_source(self) -> None:
+        random = self._random
+        rows = random_rows(random, self._kind, random.choice([0, 1, *[random.randint(5, 40)] * 8]))
+        files, row_group = random.choice([0, 1, 2]), random.choice([3, 1_000_000])
+        if self._is_plain:
+            files = max(files, 1)
+        self._program.sources.append(
+            Source(rows, self._kind, files if rows else 0, row_group, is_silent=random.random() < 0.1)
+        )
+        self._unread.add(len(self._streams))
+        self._streams.append(rows)
+
+    def _add_verb(self) -> None:
+        """Add a verb that reads some streams, most often those that nobody reads; none if it would give too much."""
+        random = self._random
+        verb = self._chosen(_VERBS)
+        reads = tuple(
+            random.choice(sorted(self._unread)) if random.random() < 0.8 else random.randrange(len(self._streams))
+            for _ in range(verb.inputs)
+        )
+        given = verb.model(*(self._streams[read] for read in reads))
+        if sum(map(len, given)) > _MOST_ROWS:
+            return
+        self._unread -= set(reads)
+        self._unread |= set(range(len(self._streams), len(self._streams) + len(given)))
+        self._program.steps.append(Step(verb, reads))
+        self._streams += given
+
+    def _chosen(self, weights: Mapping[Any, int]) -> Any:
+        """A verb or an end; in plain programs one that Spark knows."""
+        while True:
+            make = self._random.choices(list(weights), list(weights.values()))[0]
+            made = make(self._random, self._kind)
+            if not self._is_plain or (_OF_SPARK.match(made.text) and not _NOT_OF_SPARK.search(made.text)):
+                return made
+
+
 def random_program(seed: int) -> Program:
     """The program of this seed."""
-    random, program = Random(seed), Program(seed)
-    kind = random.choice(list(KINDS))
-    streams: list[Rows] = []
-    for _ in range(random.choice([1, 1, 2])):
-        rows = random_rows(random, kind, random.choice([0, 1, *[random.randint(5, 40)] * 8]))
-        program.sources.append(Source(rows, kind, random.choice([0, 1, 2]) if rows else 0))
-        streams.append(rows)
-    unread = set(range(len(streams)))
-    for _ in range(random.randint(1, 6)):
-        _add_verb(random, program, kind, streams, unread)
-    for number in sorted({*unread, *random.choices(range(len(streams)), k=random.choice([0, 0, 1]))}):
-        end = _chosen(random, _ENDS)(random, kind)
-        program.ends.append((end, number))
-        program.expected.append(texts(end.model(streams[number])))
-    return program
-
-
-def _add_verb(random: Random, program: Program, kind: str, streams: list[Rows], unread: set[int]) -> None:
-    """Add a verb that reads some of the streams, most often those that nobody reads; none if it would give too much."""
-    verb = _chosen(random, _VERBS)(random, kind)
-    reads = tuple(
-        random.choice(sorted(unread)) if random.random() < 0.8 else random.randrange(len(streams))
-        for _ in range(verb.inputs)
-    )
-    given = verb.model(*(streams[read] for read in reads))
-    if sum(map(len, given)) > _MOST_ROWS:
-        return
-    unread -= set(reads)
-    unread |= set(range(len(streams), len(streams) + len(given)))
-    program.steps.append(Step(verb, reads))
-    streams += given
-
-
-def _chosen(random: Random, weights: Mapping[Any, int]) -> Any:
-    return random.choices(list(weights), list(weights.values()))[0]
+    return _Maker(seed).program()

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 import penstock as ps
-from penstock import DataStream, col
+from penstock import DataStream, WatermarkStrategy, col
 from tests.parity.rows import Row, Rows, schema_of
 
 
@@ -137,6 +137,8 @@ def row_wise(random: Random, kind: str) -> Verb:
                lambda s: s.lookup_join(_NAMES, on={"k": "key"}, how="left").select(
                    "k", "j", v=ps.coalesce(col("bonus"), col("v")), f="f", x="x", t="t"),
                lambda r: [{**r, "v": r["v"] if _BONUS.get(r["k"]) is None else _BONUS[r["k"]]}]),
+        by_row("assign_timestamps",
+               lambda s: s.assign_timestamps("t", WatermarkStrategy.for_bounded_out_of_orderness("1d")), lambda r: [r]),
         by_row("rebalance", lambda s: s.rebalance(), lambda r: [r]),
         by_row("rescale to 3", lambda s: s.rescale().filter(col("j") < 10**9).set_parallelism(3), lambda r: [r]),
         by_row("global", lambda s: s.global_(), lambda r: [r]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ class Windows:
     bounds: Callable[[int], Iterator[tuple[int, int]]] | None = None
     gap: int = 0
     joinable: bool = True
+    patient: bool = False
 
     def divide(self, rows: Rows) -> Iterator[tuple[int, int, Rows]]:
         """Start, end and rows of each window that has some; the rows are those of one key."""
@@ -106,6 +107,8 @@ def random_windows(random: Random, joinable: bool = False) -> Windows:
     """Windows of event time; `joinable`: of a kind that joins take."""
     while True:
         windows = _windows(random)
+        if not joinable and random.random() < 0.2:
+            windows = replace(windows, patient=True, text=f"patient {windows.text}")
         if windows.joinable or not joinable:
             return windows
 
@@ -189,7 +192,8 @@ def window_rows(windows: Windows, keys: Sequence[str], names: Sequence[str], row
 
 def windowed(stream: DataStream, keys: Sequence[str], windows: Windows) -> WindowedStream:
     """The stream in windows, by key or (without keys) all in one."""
-    return stream.key_by(*keys).window(windows.make()) if keys else stream.window_all(windows.make())
+    made = stream.key_by(*keys).window(windows.make()) if keys else stream.window_all(windows.make())
+    return made.allowed_lateness("1s") if windows.patient else made
 
 
 def normal_row(row: Row) -> Row:

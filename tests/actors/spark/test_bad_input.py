@@ -43,9 +43,7 @@ def stopped(spark: Environment) -> Iterator[None]:
 
 def with_options(folder: Path, memory: str = "512m", **configuration: str) -> StreamEnvironment:
     settings = {"spark.local.dir": str(folder), **{key.replace("__", "."): one for key, one in configuration.items()}}
-    env = StreamEnvironment(parallelism=2, spark=SparkOptions(1, 2, memory, settings))
-    env.configure({"slot.request.timeout": "2s"})
-    return env
+    return StreamEnvironment(parallelism=2, spark=SparkOptions(1, 2, memory, settings))
 
 
 @pytest.mark.usefixtures("stopped")
@@ -57,8 +55,10 @@ def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(tmp_pat
         run(with_options(tmp_path, spark__ray__raydp_app_master__extraJavaOptions=wrong))
     holder = Holder.remote()
     assert ray.get(holder.holds.remote())
+    env = with_options(tmp_path)
+    env.configure({"slot.request.timeout": "1s"})
     with nothing_left(), pytest.raises(ClusterError, match=r"no executor of 2 CPUs and 512m .*other jobs hold"):
-        run(with_options(tmp_path))
+        run(env)
     ray.kill(holder)
     assert not list(tmp_path.iterdir())
     assert run(with_options(tmp_path)) == [0, 1, 2]
