@@ -158,8 +158,13 @@ class FileSink(TransactionalSink):
 
     def discard(self, context: ConnectorContext) -> None:
         """Remove the hidden files of the job; errors as of `Folder.remove`."""
-        if context.identity:
-            self._folder.remove(lambda name: is_hidden_of(name, context.identity), deep=False)
+
+        def is_left(name: str) -> bool:
+            return is_hidden_of(name, context.identity)
+
+        # To look at the top is one request for a thousand names; to remove goes through all that is below.
+        if context.identity and any(map(is_left, self._folder.names())):
+            self._folder.remove(is_left, deep=False)
 
     def describe(self) -> str:
         return f"files({os.path.basename(self._folder.path)}, {self.format})"
