@@ -177,9 +177,6 @@ def _stop() -> None:
     # Where the cluster is gone already, there is nobody to say good-bye to.
     with contextlib.suppress(Exception):
         raydp.stop_spark()
-    with contextlib.suppress(Exception):
-        # Where Spark's master did not start, RayDP does not know it, and the error that is raised would keep it.
-        ray.kill(ray.get_actor(f"{_NAME}{_MASTER}"))
     _end_jvm()
 
 
@@ -307,6 +304,9 @@ def _init_spark(options: SparkOptions) -> SparkSession:
                 configs=dict(spark_settings(options.configuration, sys.path)),
             )
     except Exception as error:
+        with contextlib.suppress(Exception):
+            # RayDP has forgotten it, and the error would keep it.
+            ray.kill(ray.get_actor(f"{_NAME}{_MASTER}"))
         # What Ray makes of an error in Spark's master is a page of tracebacks.
         cause = getattr(error, "cause", None) or error
         raise ClusterError(
