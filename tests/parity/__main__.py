@@ -1,4 +1,4 @@
-"""`make parity PROGRAMS=100`: random programs in streaming mode, in this process and on Ray, and in batch mode.
+"""`make parity PROGRAMS=100`: random programs in streaming mode, in batch mode, and handed over (`runs.MODES`).
 
 `python -m tests.parity --seed 4711` runs one program and shows it. Exits with 1 if one gave anything but what plain
 Python gives.
@@ -23,7 +23,7 @@ def main(
     programs: Annotated[int, typer.Option(help="How many programs.")] = 100,
     start: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Run this program alone, and show it.")] = None,
-    mode: Annotated[list[str] | None, typer.Option(help="Where: local, parcels, ray or spark; all by default.")] = None,
+    mode: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(MODES)}; all by default.")] = None,
     together: Annotated[int, typer.Option(help="How many programs are one job.")] = 10,
 ) -> None:
     """Run random programs."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow.parquet as pq
 
@@ -48,6 +48,7 @@ _ENDS: Final[Mapping[Callable[[Random, str], End], int]] = {
     ends.counted: 1,
 }
 
+Part = Literal["all", "history", "live"]
 _OF_SPARK: Final = re.compile(
     r"(patient )?(tumbling|sliding)|filter [vfk]|filter not|with_columns j, v|window_join inner in tumbling|running"
 )
@@ -70,15 +71,17 @@ class Source:
             f"{self.files} Parquet files" if self.files else "in memory"
         )
 
-    def build(self, env: StreamEnvironment, folder: Path) -> DataStream:
-        """The stream; `folder` is a new one, for its files."""
+    def build(self, env: StreamEnvironment, folder: Path, part: Part) -> DataStream:
+        """The stream of a part of the rows; `folder` is a new one, for its files."""
+        cut = (len(self.rows) * 2 + 1) // 3
+        some = {"all": self.rows, "history": self.rows[:cut], "live": self.rows[cut:]}[part]
         if not self.files:
-            stream, bound = env.from_collection(self.rows, schema=schema_of(self.kind)), disorder(self.rows)
+            stream, bound = env.from_collection(some, schema=schema_of(self.kind)), disorder(self.rows)
         else:
             folder.mkdir(parents=True)
             for number in range(self.files):
                 pq.write_table(
-                    table_of(self.rows[number :: self.files], self.kind),
+                    table_of(some[number :: self.files], self.kind),
                     folder / f"{number}.parquet",
                     row_group_size=self.row_group,
                 )
@@ -126,19 +129,22 @@ class Program:
         lines += [f"end: {end.text} <- {read}" for end, read in self.ends]
         return "\n".join([f"program {self.seed}", *(f"  {line}" for line in lines)])
 
-    def build(self, env: StreamEnvironment, folder: Path) -> list[Read]:
-        """Put it into an environment; gives how to read each end. Its files are in `folder`."""
-        streams = [source.build(env, folder / f"in-{number}") for number, source in enumerate(self.sources)]
+    def build(self, env: StreamEnvironment, folder: Path, part: Part = "all") -> list[Read]:
+        """Put it into an environment, to read a part of the rows; how to read each end. Its files are in `folder`."""
+        streams = [source.build(env, folder / f"in-{number}", part) for number, source in enumerate(self.sources)]
         for step in self.steps:
             streams += step.verb.build(*(streams[read] for read in step.reads))
         return [end.build(streams[read], folder / f"out-{number}") for number, (end, read) in enumerate(self.ends)]
 
-    def given(self, results: Sequence[Read], is_streaming: bool) -> list[list[str]]:
-        """What came out at each end, to be compared with `expected`."""
-        final = [
-            (end.final(read()) if is_streaming else read()) for (end, _), read in zip(self.ends, results, strict=True)
-        ]
-        return [texts(rows) for rows in final]
+    def given(self, results: Sequence[Rows], has_updates: bool) -> list[list[str]]:
+        """The rows that came out at each end, as they are compared with `expected`.
+
+        Args:
+            results: of each end.
+            has_updates: whether running results came again and again, as they do in streaming mode.
+        """
+        pairs = zip(self.ends, results, strict=True)
+        return [texts(end.final(rows) if has_updates else rows) for (end, _), rows in pairs]
 
 
 class _Maker:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 
 from penstock import SparkOptions, StreamEnvironment
 from penstock.actors.spark.endings import EndOfTime
 from penstock.actors.spark.final_updates import with_final_updates
+from penstock.actors.spark.hand_over import HandOver, Suspension
 from penstock.actors.spark.terminals import commit, terminals
-from tests.actors.spark.simulated import run_job
+from tests.actors.spark.simulated import Gathered, run_job
 from tests.parity.programs import Program, random_program
+from tests.parity.rows import Rows
 
-Mode = Literal["local", "parcels", "ray", "spark"]
-MODES: Final[tuple[Mode, ...]] = ("local", "parcels", "ray", "spark")
-"""Streaming mode in this process, batch mode without Spark, streaming mode on Ray, batch mode on Spark."""
-_IN_BATCH: Final = ("parcels", "spark")
+Mode = Literal["local", "parcels", "handed over", "ray", "spark"]
+MODES: Final[tuple[Mode, ...]] = ("local", "parcels", "handed over", "ray", "spark")
+"""Streaming mode in this process; batch mode without Spark; first rows in batch mode without Spark, others in streaming
+mode; streaming mode on Ray; batch mode on Spark."""
 OPTIONS: Final = SparkOptions(executors=1, cores=2, memory="512m")
 _SHOWN: Final = 6
 
@@ -84,30 +86,48 @@ def mismatches(seeds: Sequence[int], mode: Mode, folder: Path) -> list[Mismatch]
 def _given(programs: Sequence[Program], mode: Mode, folder: Path) -> Mapping[int, list[list[str]]]:
     """What each program gave, by seed."""
     env = environment(mode, programs[0].seed)
-    read: dict[int, Callable[[], list[list[str]]]] = {}
-    for program in programs:
-        results = program.build(env, folder / str(program.seed))
-        read[program.seed] = _reader(program, results, mode)
+    if mode == "handed over":
+        return {one.seed: one.given(_handed_over(one, folder / str(one.seed)), has_updates=True) for one in programs}
+    reads = {program.seed: program.build(env, folder / str(program.seed)) for program in programs}
     if mode == "parcels":
         run_by_parcels(env)
     else:
         env.execute("parity", mode="batch" if mode == "spark" else "streaming")
-    return {seed: given() for seed, given in read.items()}
+    has_updates = mode in ("local", "ray")
+    return {one.seed: one.given([list(read()) for read in reads[one.seed]], has_updates) for one in programs}
 
 
-def run_by_parcels(env: StreamEnvironment) -> None:
-    """Run the environment's program as a batch job without Spark, in this process; its results can be taken then."""
+def run_by_parcels(env: StreamEnvironment, savepoint: str | None = None) -> None:
+    """Run the environment's program as a batch job without Spark, in this process; its results can be taken then.
+
+    Args:
+        env: has the program.
+        savepoint: URL of a new folder, for the savepoint to end with.
+    """
     graph = env.program("parity").physical()
+    handles = Gathered()
+    over = None if savepoint is None else HandOver.begun(savepoint, "parity", graph)
     graph.prepare_sinks()
-    results = run_job(graph, EndOfTime())
+    results = run_job(graph, EndOfTime() if over is None else Suspension(over.url, "parity", cast(Any, handles)))
+    if over is not None:
+        over.check(graph, handles.value)
     commit(terminals(with_final_updates(graph)).pending, results)
+    if over is not None:
+        over.complete(graph, handles.value)
     for number, consumer in env._program.consumers.items():
         for batch in results.get(number, ()):
             consumer.accept(batch)
 
 
-def _reader(program: Program, results: Sequence, mode: Mode) -> Callable[[], list[list[str]]]:
-    return lambda: program.given(results, is_streaming=mode not in _IN_BATCH)
+def _handed_over(program: Program, folder: Path) -> list[Rows]:
+    """What each end gives of the first rows in batch mode, and then of the others live; parallelism may change."""
+    history, live = environment("parcels", program.seed), environment("local", program.seed + 1)
+    before = program.build(history, folder / "history", "history")
+    after = program.build(live, folder / "live", "live")
+    savepoint = (folder / "savepoint").as_uri()
+    run_by_parcels(history, savepoint)
+    live.execute("live", savepoint=savepoint)
+    return [[*one(), *other()] for one, other in zip(before, after, strict=True)]
 
 
 def _difference(program: Program, given: list[list[str]]) -> str:
