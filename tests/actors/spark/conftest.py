@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock import SparkOptions, StreamEnvironment, stop_spark
+from tests.actors.spark.leftovers import nothing_left
 
 OPTIONS = SparkOptions(executors=1, cores=2, memory="512m")
 
@@ -22,5 +23,6 @@ Environment = Callable[[], StreamEnvironment]
 @pytest.fixture(scope="package")
 def spark(ray_cluster: None) -> Iterator[Environment]:
     """Makes environments whose batch jobs run on the session's Spark."""
-    yield lambda: StreamEnvironment(parallelism=2, spark=OPTIONS)
-    stop_spark()
+    with nothing_left():
+        yield lambda: StreamEnvironment(parallelism=2, spark=OPTIONS)
+        stop_spark()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import ray
 
-_SIGNS = ("java", "pyspark", "RayDP")
+_SIGNS = ("spark", "raydp", "ray/jars")
 _SECONDS = 30
 
 
@@ -31,7 +31,7 @@ def _of_spark() -> set[tuple[int, str]]:
     found = set()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            command = " ".join([process.name(), *process.cmdline()[:4]])
-            if any(sign in command for sign in _SIGNS):
-                found.add((process.pid, command))
+            command = " ".join([process.name(), *process.cmdline()])
+            if any(sign in command.lower() for sign in _SIGNS):
+                found.add((process.pid, command[:200]))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ import ray
 
 from penstock import SparkOptions, StreamEnvironment, stop_spark
 from penstock.actors.spark.java import JVM_OPTIONS
-from penstock.engine.errors import ClusterError, ConfigurationError
-from tests.actors.spark.conftest import OPTIONS, Environment, on_spark
+from penstock.engine.errors import ClusterError
+from tests.actors.spark.conftest import Environment, on_spark
 from tests.actors.spark.leftovers import nothing_left
 
 # pytest.mark.ray: of the files that one process runs.
@@ -32,22 +31,13 @@ def run(env: StreamEnvironment) -> list[int]:
     return sorted(row["n"] for row in result)
 
 
-@pytest.fixture
-def stopped(spark: Environment) -> Iterator[None]:
-    """No Spark in this process; other tests start their own again."""
-    stop_spark()
-    with nothing_left():
-        yield
-        stop_spark()
-
-
 def with_options(folder: Path, memory: str = "512m", **configuration: str) -> StreamEnvironment:
     settings = {"spark.local.dir": str(folder), **{key.replace("__", "."): one for key, one in configuration.items()}}
     return StreamEnvironment(parallelism=2, spark=SparkOptions(1, 2, memory, settings))
 
 
-@pytest.mark.usefixtures("stopped")
-def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(tmp_path: Path) -> None:
+def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(spark: Environment, tmp_path: Path) -> None:
+    stop_spark()
     with nothing_left(), pytest.raises(ClusterError, match=r"no node .* has the memory of an executor, 9000g: .*lower"):
         run(with_options(tmp_path, memory="9000g"))
     wrong = f"{JVM_OPTIONS} -XX:+NoSuchOption"
@@ -61,14 +51,4 @@ def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(tmp_pat
         run(env)
     ray.kill(holder)
     assert not list(tmp_path.iterdir())
-    assert run(with_options(tmp_path)) == [0, 1, 2]
-    stop_spark()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_spark_with_other_settings_goes_on_as_it_was(spark: Environment, tmp_path: Path) -> None:
-    assert run(spark()) == [0, 1, 2]
-    with nothing_left(), pytest.raises(ConfigurationError, match=r"runs in this process with .*memory='512m'"):
-        run(StreamEnvironment(spark=SparkOptions(memory="600m")))
-    assert spark()._spark == OPTIONS
     assert run(spark()) == [0, 1, 2]

@@ -32,6 +32,7 @@ from penstock.engine.errors import (
     UserCodeError,
 )
 from tests.actors.spark.conftest import Environment, on_spark
+from tests.actors.spark.leftovers import nothing_left
 
 # pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
@@ -221,7 +222,7 @@ def test_other_options_are_refused_while_spark_runs(spark: Environment) -> None:
     env.execute("starts Spark", mode="batch")
     other = StreamEnvironment(spark=SparkOptions(memory="600m"))
     other.from_collection([{"n": 1}]).collect()
-    with pytest.raises(ConfigurationError, match=r"memory='512m'.*memory='600m'.*stop_spark"):
+    with nothing_left(), pytest.raises(ConfigurationError, match=r"memory='512m'.*memory='600m'.*stop_spark"):
         other.execute("other", mode="batch")
 
 
