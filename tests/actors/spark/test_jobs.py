@@ -15,6 +15,7 @@ import pyarrow.csv as csv
 import pytest
 
 from penstock import DataGenSource, FileSink, JobStatus, Sequence, SparkOptions, StreamEnvironment, col
+from penstock.actors.spark.batch_job import SparkJob
 from penstock.engine.connectors import (
     Committable,
     ConnectorContext,
@@ -83,6 +84,9 @@ def test_sinks_show_all_rows_at_the_end_and_operators_count_them(spark: Environm
     assert counted["rows"] == (0, 1000)
     assert counted["even"] == (1000, 500)
     assert {rows_out for name, (_, rows_out) in counted.items() if name.startswith(("files", "lines"))} == {0}
+    # Spark keeps what it was told for as long as the process lives.
+    assert isinstance(job, SparkJob)
+    assert job._counters.value == job._dealt.value == {}
 
 
 def test_what_several_stages_read_runs_once(spark: Environment, tmp_path: Path) -> None:
