@@ -20,6 +20,7 @@ from .engine.aggregates import (
     sum,  # noqa: A004 - read as penstock.sum
 )
 from .engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from .engine.api.grouped import GroupedStream
 from .engine.api.keyed import KeyedStream
 from .engine.api.sinks import StreamSink
 from .engine.api.streams import DataStream
@@ -122,6 +123,7 @@ __all__ = [
     "Evictor",
     "FileSink",
     "FileSource",
+    "GroupedStream",
     "JobHandle",
     "JobMetrics",
     "JobStatus",

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from penstock.engine.accumulators import INTERNAL, plain_type
@@ -12,20 +14,51 @@ from penstock.engine.api.program import Program
 from penstock.engine.api.texts import columns_text
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import OutputTag
+from penstock.engine.graph.logical import Edge
 from penstock.engine.operators.base import SchemaOrUnknown
+from penstock.engine.state.key_groups import check_key_column
 
 
-def check_key_name(column: object) -> None:
-    """Make sure that `column` can be the name of a key column: snapshots have columns of their own beside the keys.
+def check_keys(verb: str, columns: Sequence[str], schema: SchemaOrUnknown) -> None:
+    """Make sure that a stream can be divided by `columns`; snapshots have columns of their own beside the keys.
 
     Raises:
-        GraphError: it is no text, or begins as names of internal columns do.
+        GraphError: none, one twice, no text, a name as internal columns have it, no such column, or a type that makes
+            no key.
     """
-    if not isinstance(column, str):
-        raise GraphError(f"key_by takes column names, not {column!r}; compute the key with with_columns(key=...) first")
-    if column.startswith(INTERNAL):
+    if not columns:
+        raise GraphError(f"{verb}: give at least one column")
+    for column in columns:
+        if not isinstance(column, str):
+            raise GraphError(
+                f"{verb} takes column names, not {column!r}; compute the key with with_columns(key=...) first"
+            )
+        if column.startswith(INTERNAL):
+            raise GraphError(
+                f"{verb}: the name {column!r} begins with {INTERNAL!r}, as only internal columns may; rename it"
+            )
+        if schema is not None:
+            check_key_column(schema, column, verb)
+    if len(set(columns)) < len(columns):
+        raise GraphError(f"{verb}: a column is given twice: {', '.join(columns)}")
+
+
+def check_bounded(program: Program, edges: Sequence[Edge], verb: str, why: str, instead: str) -> None:
+    """Make sure that what comes through `edges` ends.
+
+    Args:
+        verb: who needs the end.
+        why: and what for.
+        instead: what streams without end use.
+
+    Raises:
+        GraphError: a source has no end.
+    """
+    endless = program.graph.build().endless_source(edge.source for edge in edges)
+    if endless is not None:
         raise GraphError(
-            f"key_by: the name {column!r} begins with {INTERNAL!r}, as only internal columns may; rename it"
+            f"{verb}: {why} when the stream has ended, and source {endless!r} has no end; give it one (until, rows, no "
+            f"monitor), or use {instead}"
         )
 
 

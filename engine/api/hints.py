@@ -15,6 +15,7 @@ _COMPUTE_FIRST: Final = "say first what is computed for each window: aggregate(.
 
 STREAM_HINTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("aggregate", "reduce", "window_join", "interval_join", "temporal_join", "co_group"), _KEYS_FIRST),
+    "groupBy": "it is group_by(...) here",
     "assign_timestamps_and_watermarks": "it is assign_timestamps(column, strategy) here",
     "execute_and_collect": "it is collect() here",
     "add_sink": "it is sink_to(...) here",
@@ -22,6 +23,11 @@ STREAM_HINTS: Final[Mapping[str, str]] = {
 KEYED_HINTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("map", "flat_map", "filter", "select", "with_columns", "map_batches", "union"), _ROWS_FIRST),
     **dict.fromkeys(("collect", "print", "sink_to"), "end the stream before key_by"),
+}
+GROUPED_HINTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("collect", "print", "sink_to", "select"), "say first what is computed: aggregate(...)"),
+    **dict.fromkeys(("agg", "count", "sum", "min", "max", "mean"), "call aggregate(n=penstock.count()), for example"),
+    **dict.fromkeys(("reduce", "process", "window"), "use key_by(...)"),
 }
 WINDOWED_HINTS: Final[Mapping[str, str]] = dict.fromkeys(
     ("collect", "print", "sink_to", "map", "filter", "get_side_output"), _COMPUTE_FIRST

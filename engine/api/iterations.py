@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from penstock.engine.api.keyed import KeyedStream
 from penstock.engine.api.streams import DataStream
-from penstock.engine.connectors import Source
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph
+from penstock.engine.operators.final_aggregate import FinalAggregateFactory
 from penstock.engine.operators.iteration import (
     Asynchronous,
     BulkSynchronous,
@@ -63,6 +63,7 @@ def iterate(stream: DataStream, body: Body, mode: IterationMode, max_supersteps:
     graph = program.graph.build()
     _check_ways(graph, number, edges, output._edges)
     _check_windows(graph, number, edges)
+    _check_ends(graph, number, edges)
     if not isinstance(mode, Asynchronous):
         _check_bounded(graph, [number, *(edge.source for edge in edges)], mode)
     tail = IterationTailFactory(number, partitioner)
@@ -134,7 +135,7 @@ def _check_ways(graph: LogicalGraph, head: int, feedback: Iterable[Edge], output
     for name, edges in (("what is fed back", feedback), ("what leaves the loop", output)):
         if not any(edge.source in inside for edge in edges):
             raise GraphError(f"iterate: {name} does not come from the stream that the body is given")
-    for node_id in _upstream(graph, [edge.source for edge in feedback]) & inside - {head}:
+    for node_id in graph.upstream([edge.source for edge in feedback]) & inside - {head}:
         if isinstance(graph[node_id].role, IterationHeadFactory):
             raise GraphError(
                 f"iterate: {graph[node_id].where} is a loop within a loop, which is not supported; count the inner "
@@ -144,9 +145,9 @@ def _check_ways(graph: LogicalGraph, head: int, feedback: Iterable[Edge], output
 
 def _check_windows(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> None:
     """Refuse windows on the way back that would hold rows when the loop is found empty, and never give them."""
-    if _endless_source(graph, [head, *(edge.source for edge in feedback)]) is not None:
+    if graph.endless_source([head, *(edge.source for edge in feedback)]) is not None:
         return
-    for node_id in sorted(_upstream(graph, [edge.source for edge in feedback]) & _downstream(graph, head)):
+    for node_id in sorted(graph.upstream([edge.source for edge in feedback]) & _downstream(graph, head)):
         role = graph[node_id].role
         if not isinstance(role, WindowOperatorFactory):
             continue
@@ -159,22 +160,23 @@ def _check_windows(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> 
             )
 
 
+def _check_ends(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> None:
+    """Refuse operators on the way back that keep rows until the input ends: it ends when none goes round any more."""
+    for node_id in sorted(graph.upstream(edge.source for edge in feedback) & _downstream(graph, head)):
+        if isinstance(graph[node_id].role, FinalAggregateFactory):
+            raise GraphError(
+                f"iterate: {graph[node_id].where} in the body gives its rows when its input has ended, and so none of "
+                "them could go round; put it before or behind the loop, or use key_by(...).aggregate(...)"
+            )
+
+
 def _check_bounded(graph: LogicalGraph, ends: Iterable[int], mode: IterationMode) -> None:
-    endless = _endless_source(graph, ends)
+    endless = graph.endless_source(ends)
     if endless is not None:
         raise GraphError(
             f"iterate: a {mode.describe()} loop needs bounded input, because its first superstep is all of it, and "
             f"source {endless!r} has no end; use mode=Asynchronous()"
         )
-
-
-def _endless_source(graph: LogicalGraph, ends: Iterable[int]) -> str | None:
-    """The name of a source without end that leads to `ends`, if there is one."""
-    for node_id in sorted(_upstream(graph, ends)):
-        role = graph[node_id].role
-        if isinstance(role, Source) and not role.bounded:
-            return graph[node_id].name
-    return None
 
 
 def _downstream(graph: LogicalGraph, start: int) -> set[int]:
@@ -183,13 +185,4 @@ def _downstream(graph: LogicalGraph, start: int) -> set[int]:
     for node in graph:
         if any(edge.source in found for edge in node.inputs):
             found.add(node.id)
-    return found
-
-
-def _upstream(graph: LogicalGraph, ends: Iterable[int]) -> set[int]:
-    """The nodes that lead to `ends`, these included."""
-    found = set(ends)
-    for node in reversed(list(graph)):
-        if node.id in found:
-            found.update(edge.source for edge in node.inputs)
     return found

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
 import pyarrow as pa
 
-from penstock.engine.api.checks import check_key_name, side_schema
+from penstock.engine.api.checks import side_schema
 from penstock.engine.api.hints import STREAM_HINTS, no_such_verb
+from penstock.engine.api.partitioning import PartitioningVerbs
 from penstock.engine.api.program import Program
 from penstock.engine.api.settings import OperatorSettings
 from penstock.engine.api.sinks import Printer, StreamSink
@@ -39,9 +40,7 @@ from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, 
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy
 from penstock.engine.rows import Returns, declared_schema
-from penstock.engine.state.descriptors import MapStateDescriptor
-from penstock.engine.state.key_groups import check_key_column
-from penstock.engine.task.partitioners import Broadcast, Forward, Global, Hash, Partitioner, Rebalance, Rescale
+from penstock.engine.task.partitioners import Partitioner
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, Any]
 
 
-class DataStream(OperatorSettings):
+class DataStream(PartitioningVerbs, OperatorSettings):
     """A stream of rows with named, typed columns.
 
     Get one from a `StreamEnvironment`; each verb returns a new stream and leaves this one as it is.
@@ -403,31 +402,7 @@ class DataStream(OperatorSettings):
 
         return iterate(self, body, Asynchronous() if mode is None else mode, max_supersteps)
 
-    # Partitioning
-
-    def key_by(self, *columns: str) -> KeyedStream:
-        """Bring rows with equal keys together: everything behind is computed per key.
-
-        Args:
-            columns: names of the key columns; whole numbers, text, booleans, times or decimals, without nulls.
-
-        Raises:
-            GraphError: no such column, a key of floating or nested type, or a name that begins with `__`.
-
-        Example:
-            >>> stream.key_by("carrier").aggregate(n=count())  # doctest: +SKIP
-        """
-        if not columns:
-            raise GraphError("key_by: give at least one column")
-        for column in columns:
-            check_key_name(column)
-            if self._schema is not None:
-                check_key_column(self._schema, column, "key_by")
-        if len(set(columns)) < len(columns):
-            raise GraphError(f"key_by: a column is given twice: {', '.join(columns)}")
-        from penstock.engine.api.keyed import KeyedStream
-
-        return KeyedStream(self._partition(Hash(columns)), columns)
+    # Windows over all rows
 
     def window_all(self, windows: WindowAssigner) -> WindowedStream:
         """Divide all rows together into windows; one subtask computes them, whatever the parallelism.
@@ -472,48 +447,6 @@ class DataStream(OperatorSettings):
             "count_window: the stream has no keys; call key_by(...).count_window(...) for windows of each key, or "
             "count_window_all(...) for windows over all rows, in one subtask"
         )
-
-    def rebalance(self) -> DataStream:
-        """Deal the rows out evenly to the subtasks of the next operator."""
-        return self._partition(Rebalance())
-
-    def rescale(self) -> DataStream:
-        """Deal the rows out evenly within groups of neighbouring subtasks."""
-        return self._partition(Rescale())
-
-    @overload
-    def broadcast(self) -> DataStream: ...
-
-    @overload
-    def broadcast(self, first: MapStateDescriptor, /, *more: MapStateDescriptor) -> BroadcastStream: ...
-
-    def broadcast(self, *descriptors: MapStateDescriptor) -> DataStream | BroadcastStream:
-        """Send every row to every subtask of the next operator.
-
-        Args:
-            descriptors: of the broadcast states in which a `BroadcastProcessFunction` keeps the rows; give the result
-                to `connect`. Without any, the result is a stream like this one.
-
-        Raises:
-            GraphError: not `MapStateDescriptor`s, or two of one name.
-
-        Example:
-            >>> payments.connect(rules.broadcast(RULES)).process(Alert())  # doctest: +SKIP
-        """
-        everywhere = self._partition(Broadcast())
-        if not descriptors:
-            return everywhere
-        from penstock.engine.api.connected import BroadcastStream
-
-        return BroadcastStream(everywhere, descriptors)
-
-    def forward(self) -> DataStream:
-        """Send subtask i's rows to subtask i of the next operator, which must have the same parallelism."""
-        return self._partition(Forward())
-
-    def global_(self) -> DataStream:
-        """Send all rows to the first subtask of the next operator."""
-        return self._partition(Global())
 
     # Sinks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -128,6 +128,22 @@ class LogicalGraph:
         """The nodes that an output of the node feeds, in order of creation."""
         return [node for node in self if any(edge.source == node_id for edge in node.inputs)]
 
+    def upstream(self, ends: Iterable[int]) -> set[int]:
+        """The ids of the nodes that lead to `ends`, these included; what loops feed back leads nowhere."""
+        found = set(ends)
+        for node in reversed(list(self)):
+            if node.id in found:
+                found.update(edge.source for edge in node.inputs)
+        return found
+
+    def endless_source(self, ends: Iterable[int]) -> str | None:
+        """The name of a source without end that leads to the nodes `ends`, if there is one."""
+        for node_id in sorted(_leading_to(self, set(ends))):
+            role = self[node_id].role
+            if isinstance(role, Source) and not role.bounded:
+                return self[node_id].name
+        return None
+
     def with_nodes(self, nodes: dict[int, Node]) -> LogicalGraph:
         return LogicalGraph(dict(sorted(nodes.items())))
 
@@ -172,10 +188,7 @@ def resumed(graph: LogicalGraph) -> LogicalGraph:
 
 def _leading_to(graph: LogicalGraph, ends: set[int]) -> set[int]:
     """The nodes that lead to `ends`, these included."""
-    found = set(ends)
-    for node in reversed(list(graph)):
-        if node.id in found:
-            found.update(edge.source for edge in node.inputs)
+    found = graph.upstream(ends)
     tails = {node.id for node in graph if isinstance(node.role, IterationTailFactory) and node.role.loop in found}
     return found if tails <= found else _leading_to(graph, found | tails)
 

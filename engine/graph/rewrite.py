@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Role
 from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.final_aggregate import FinalAggregateFactory
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
 from penstock.engine.partials import PartialLayout, Slices, mergeable
@@ -78,7 +79,7 @@ def _partial_inputs(node: Node) -> tuple[Edge, ...]:
 def _partial_layout(role: Role) -> PartialLayout | None:
     """How rows can travel to the operator as partial aggregates, if they can."""
     match role:
-        case RunningAggregateFactory(aggregation) if mergeable(aggregation):
+        case RunningAggregateFactory(aggregation) | FinalAggregateFactory(aggregation) if mergeable(aggregation):
             return PartialLayout(aggregation)
         # Late rows that go to a side output, and rows between windows, have to come one by one.
         case WindowAggregateFactory(windows, aggregation, _, None) if mergeable(aggregation) and not windows.has_gaps:

@@ -1,6 +1,6 @@
 """Random programs, with an oracle in plain Python: lists, dicts and loops, one row at a time.
 
-A program is data, a few row-wise steps, and an end (rows, a running aggregate, or windows). It runs on any
+A program is data, a few row-wise steps, and an end (rows, a running or final aggregate, or windows). It runs on any
 environment, and `expected` says what must come out, as a sorted list of rows.
 """
 
@@ -64,7 +64,7 @@ STEPS = [
 
 @dataclass(frozen=True)
 class Program:
-    """Rows, steps, keys and an end: None for the rows themselves, "running", or window arguments."""
+    """Rows, steps, keys and an end: None for the rows themselves, "running", "grouped", or window arguments."""
 
     rows: list[Row]
     steps: list[Step]
@@ -96,6 +96,8 @@ class Program:
             "kinds": ps.count_distinct("v"),
             "list": ps.collect_list("j"),
         }
+        if self.end[0] == "grouped":
+            return stream.group_by(*self.keys).aggregate(**aggregates).collect()
         keyed = stream.key_by(*self.keys)
         if self.end[0] == "running":
             return keyed.aggregate(**aggregates).collect()
@@ -129,7 +131,7 @@ class Program:
         kind, *arguments = self.end
         lengths = [int(text.removesuffix("ms")) for text in arguments]
         match kind:
-            case "running":
+            case "running" | "grouped":
                 return [()]
             case "tumbling":
                 start = math.floor(row["t"] / lengths[0]) * lengths[0]
@@ -144,7 +146,7 @@ class Program:
 
     def _result(self, group: tuple[Any, ...], members: list[Row]) -> Row:
         named = dict(zip(self.keys, group, strict=False))
-        if self.end[0] != "running":
+        if self.end[0] not in ("running", "grouped"):
             named |= {"window_start": group[-2], "window_end": group[-1]}
         values = [row["v"] for row in members if row["v"] is not None]
         return named | {
@@ -200,7 +202,7 @@ _ROWS = st.lists(
 )
 _ENDS = st.one_of(
     st.just(("rows",)),
-    st.just(("running",)),
+    st.sampled_from([("running",), ("grouped",)]),
     st.sampled_from([("tumbling", f"{size}ms") for size in (1, 7, 100, 1000)]),
     st.sampled_from([("sliding", f"{a}ms", f"{b}ms") for a, b in ((10, 5), (1000, 300), (700, 700), (90, 200))]),
     st.sampled_from([("session", f"{gap}ms") for gap in (1, 50, 400)]),

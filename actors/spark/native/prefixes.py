@@ -34,6 +34,7 @@ from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph
 from penstock.engine.operators.async_function import AsyncFunctionFactory
 from penstock.engine.operators.batches import BatchMapFactory
 from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.final_aggregate import FinalAggregateFactory
 from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
@@ -175,7 +176,13 @@ def _of_head(head: OperatorPlan, inputs: list[Exchange], relations: list[Relatio
                 return None
             schema = window_schema(aggregation.bind(one.schema, head.name), aggregation.keys)
             return Windowed(one, windows, aggregation, schema)
-        case FinalUpdatesFactory(updates=RunningAggregateFactory(aggregation=aggregation)), [one]:
+        case (
+            (
+                FinalUpdatesFactory(updates=RunningAggregateFactory(aggregation=aggregation))
+                | FinalAggregateFactory(aggregation=aggregation)
+            ),
+            [one],
+        ):
             if not _can_group(inputs, aggregation, one) or not are_native(aggregation, one.schema, False):
                 return None
             return Totals(one, aggregation, aggregation.bind(one.schema, head.name), one.timed)

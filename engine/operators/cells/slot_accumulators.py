@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.accumulators import one_array
 from penstock.engine.aggregation import GroupedAggregation
-from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells, HasAccumulators
 from penstock.engine.operators.cells.dense_columns import KeysOf, storage_type
 from penstock.engine.state.key_index import Slots
 from penstock.engine.state.slots import SlotColumn
@@ -27,23 +27,24 @@ _SLOT: Final = "__slot"
 class SlotAccumulators(Protocol):
     """Accumulators by slot; slots are given from 0 on, and kept."""
 
-    def merge(self, rows: Rows, table: pa.Table) -> pa.Table:
+    def merge(self, rows: Rows, table: pa.Table) -> None:
         """Combine rows of accumulators into those of their slots.
 
         Args:
             rows: the slots of the rows.
             table: the rows; columns that are no accumulators are left out.
 
-        Returns:
-            What the slots `rows.touched` hold now.
-
         Raises:
             RecordError: a sum does not fit its type.
         """
         ...
 
+    def held(self, slots: Slots) -> pa.Table:
+        """What `slots` hold, one row each."""
+        ...
+
     def captured(self, slots: Slots) -> Callable[[], pa.Table]:
-        """What `slots` hold now, to be made a table later and in any thread."""
+        """What `held` gives now, to be made a table later and in any thread."""
         ...
 
     def captured_first(self, count: int) -> Callable[[], pa.Table]:
@@ -109,17 +110,19 @@ class DenseAccumulators:
         keys_of: the key columns of slots, for messages.
     """
 
-    def __init__(self, aggregation: GroupedAggregation, keys_of: KeysOf) -> None:
+    def __init__(self, aggregation: HasAccumulators, keys_of: KeysOf) -> None:
         self._cells = AccumulatorCells(aggregation)
         self._keys_of = keys_of
         self._end = 0
 
-    def merge(self, rows: Rows, table: pa.Table) -> pa.Table:
+    def merge(self, rows: Rows, table: pa.Table) -> None:
         end = max(self._end, int(rows.touched.max(initial=-1)) + 1)
         self._cells.create(np.arange(self._end, end))
         self._end = end
         self._cells.fold(rows.slots, table, self._keys_of)
-        return self._cells.read(rows.touched)
+
+    def held(self, slots: Slots) -> pa.Table:
+        return self._cells.read(slots)
 
     def captured(self, slots: Slots) -> Callable[[], pa.Table]:
         return self._cells.captured(slots)
@@ -141,7 +144,7 @@ class CombinedAccumulators:
         self._names = [*(fold.name for fold in aggregation.folds), *grouped]
         self._columns = {name: SlotColumn() for name in self._names}
 
-    def merge(self, rows: Rows, table: pa.Table) -> pa.Table:
+    def merge(self, rows: Rows, table: pa.Table) -> None:
         # By slot, since whole numbers are grouped several times as fast as texts or several columns.
         came = table.select(self._names).append_column(_SLOT, pa.array(rows.slots))
         if len(rows.touched) < len(rows.slots):
@@ -152,7 +155,9 @@ class CombinedAccumulators:
         merged = self._aggregation.combine(both, by=(_SLOT,)).select(self._names)
         for name, column in self._columns.items():
             column.set(rows.touched, one_array(merged.column(name)))
-        return merged
+
+    def held(self, slots: Slots) -> pa.Table:
+        return self.captured(slots)()
 
     def captured(self, slots: Slots) -> Callable[[], pa.Table]:
         return _made({name: column.take(slots) for name, column in self._columns.items()})

@@ -153,6 +153,8 @@ class Program:
         aggregates = {name: {**AGGREGATES, **ONLY_WHOLE}[name]() for name in self.names}
         if self.window == "running":
             return rows.key_by(*self.keys).aggregate(**aggregates).collect()
+        if self.window == "grouped":
+            return rows.group_by(*self.keys).aggregate(**aggregates).collect()
         timed = rows.filter(~col(self.time).is_null()).assign_timestamps(self.time, OUT_OF_ORDER)
         if not self.keys:
             return timed.window_all(WINDOWS[self.window]()).aggregate(**aggregates).collect()
@@ -166,9 +168,10 @@ TIMES: Sequence[str] = ("at", "moment", "local", "d")
 def some_programs() -> list[Program]:
     """The same ones each time: every step and every kind of window, with a third of the aggregates that go with it."""
     found = []
-    for number, (step, window) in enumerate(zip([*STEPS, *list(STEPS)[:3]], itertools.cycle([*WINDOWS, "running"]))):
-        names = [*AGGREGATES, *(ONLY_WHOLE if window in ("tumbling", "offset", "running") else ())][number % 3 :: 3]
-        keys = KEYS[number % (3 if window == "running" else 4)]
+    ends = itertools.cycle([*WINDOWS, "running", "grouped"])
+    for number, (step, window) in enumerate(zip([*STEPS, *list(STEPS)[:3]], ends, strict=False)):
+        names = [*AGGREGATES, *(() if window in ("sliding", "gaps") else ONLY_WHOLE)][number % 3 :: 3]
+        keys = KEYS[number % (3 if window in ("running", "grouped") else 4)]
         table = some_table(number, 0 if number == 7 else 40)
         found.append(Program(table, step, TIMES[number // 2 % 4], keys, window, tuple(names)))
     return found

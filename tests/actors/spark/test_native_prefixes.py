@@ -61,6 +61,7 @@ def twice(rows: DataStream) -> None:
         ([1], lambda rows: windowed(rows).filter(col("k").str.len_chars() > 3).collect()),
         ([1], lambda rows: windowed(rows.filter(col("x") <= 3.0).select("k", "at", two=col("n") * 2)).collect()),
         ([1], lambda rows: rows.key_by("k").aggregate(n=ps.sum("n")).collect()),
+        ([1], lambda rows: rows.group_by("k").aggregate(n=ps.sum("n")).collect()),
         ([1], lambda rows: timed(rows).window_all(ps.sliding("3s", "2s")).aggregate(n=ps.mean("x")).collect()),
         ([1], lambda rows: windowed(rows).key_by("k").reduce(lambda one, other: other).collect()),
         # Two of them, one behind the other.

@@ -363,6 +363,10 @@ def stream_of_numbers() -> DataStream:
         (lambda loop: (loop.forward(), loop), "cannot be partitioned by forward"),
         (lambda loop: (loop.global_(), loop), "cannot be partitioned by global"),
         (lambda loop: (loop.iterate(less_by_one), loop), "is a loop within a loop"),
+        (
+            lambda loop: (loop.group_by("n").aggregate(m=ps.count()).select("n"), loop),
+            r"operator 'group_by\(n, m=count\(\*\)\)' in the body gives its rows when its input has ended",
+        ),
     ],
 )
 def test_a_body_that_makes_no_loop_is_refused(body: Any, message: str) -> None:

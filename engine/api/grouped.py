@@ -1,0 +1,58 @@
+"""Streams that end, grouped by key: what `DataStream.group_by` returns.
+
+The batch view of a stream: one result a key, over all of its rows. `KeyedStream` is the other view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.engine.aggregates import Aggregate
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.api.checks import check_bounded
+from penstock.engine.api.hints import GROUPED_HINTS, no_such_verb
+from penstock.engine.api.streams import DataStream
+from penstock.engine.api.texts import aggregates_text
+from penstock.engine.operators.final_aggregate import FinalAggregateFactory
+
+
+class GroupedStream:
+    """A stream that ends, grouped by key. Get one from `DataStream.group_by`."""
+
+    def __init__(self, stream: DataStream, keys: Sequence[str]) -> None:
+        check_bounded(
+            stream._program,
+            stream._edges,
+            "group_by",
+            "a group is complete",
+            "key_by(...).aggregate(...) for running values, key_by(...).window(...) for those of windows",
+        )
+        self._stream = stream
+        self._keys = tuple(keys)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            no_such_verb(self, name, GROUPED_HINTS)
+
+    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+        """One row for each key, when the stream has ended.
+
+        The columns are the keys and one for each aggregate. The rows come in any order; each carries the largest event
+        timestamp of its key's rows, and event time stands still until they come. State is as large as for
+        `KeyedStream.aggregate`.
+
+        Args:
+            aggregates: result names and aggregates.
+
+        Raises:
+            GraphError: as for `KeyedStream.aggregate`.
+
+        Example:
+            >>> stream.group_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
+        """
+        aggregation = GroupedAggregation(self._keys, aggregates)
+        schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
+        role = FinalAggregateFactory(aggregation, self._stream._timed)
+        return self._stream._add(f"group_by({', '.join(self._keys)}, {aggregates_text(aggregates)})", role, schema)

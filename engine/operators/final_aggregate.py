@@ -1,0 +1,75 @@
+"""Aggregates of bounded input: one row a key, when all rows have come.
+
+The batch view of a stream: `DataStream.group_by` makes it. Event time ends here and begins anew: the operator holds
+watermarks back until the last one, since rows of any time may be among its results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, WatermarkStatus, table_to_record_batch
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.snapshot import OperatorSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class FinalAggregateFactory:
+    """Creates the operator that emits the results of `aggregation` at the end of its input.
+
+    Args:
+        aggregation: keys and aggregates.
+        timed: whether rows have event timestamps; results then carry the largest of their key.
+    """
+
+    aggregation: GroupedAggregation
+    timed: bool
+
+    def __call__(self) -> Operator:
+        return FinalAggregate(self.aggregation, self.timed)
+
+
+class FinalAggregate(Operator):
+    """Keeps accumulators by key until the last watermark, or the end of the input, has come."""
+
+    def __init__(self, aggregation: GroupedAggregation, timed: bool) -> None:
+        self._aggregation = aggregation
+        self._timed = timed
+
+    def open(self, context: OperatorContext) -> None:
+        self._state = KeyedAccumulators(self._aggregation, context, self._timed)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        self._state.merge(batch)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        if watermark.timestamp < MAX_TIMESTAMP:
+            return None
+        # Before the watermark: behind it, the results would be late.
+        self._emit(out)
+        return watermark
+
+    def on_watermark_status(self, status: WatermarkStatus, out: Collector) -> WatermarkStatus | None:
+        """Idle or not, event time waits here for the end."""
+        return None
+
+    def finish(self, out: Collector) -> None:
+        self._emit(out)
+
+    def _emit(self, out: Collector) -> None:
+        taken = self._state.take_all()
+        if taken is not None:
+            results, times = taken
+            out.collect(Batch(table_to_record_batch(results), times))
+
+    def snapshot(self) -> OperatorSnapshot:
+        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        return self._state.capture(request)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._state.restore(snapshot)

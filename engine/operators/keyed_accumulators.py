@@ -1,0 +1,176 @@
+"""Accumulators by key, as running and final aggregates keep them: merged batch by batch, captured, and restored.
+
+The operators give rows, or partial aggregates. It guarantees that a restore brings back what a capture held, and that
+state of other keys, aggregates or types is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.accumulators import INTERNAL, ExtremeAccumulator, FoldAccumulator, GroupAccumulator, one_array
+from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.elements import Batch, join_schemas
+from penstock.engine.errors import RecordError, StateError
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.cells.counted_keys import beside
+from penstock.engine.operators.cells.row_slots import slots_of_rows
+from penstock.engine.operators.cells.slot_accumulators import (
+    DenseAccumulators,
+    Rows,
+    SlotAccumulators,
+    accumulators_by_slot,
+)
+from penstock.engine.partials import accumulators_of, rows_of
+from penstock.engine.state.capture import DELETED, CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.changes import ChangedSlots
+from penstock.engine.state.key_index import KeyIndex, Slots
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
+
+_STATE: Final = "accumulators"
+_REMEDY: Final = "aggregate as before, or start without this operator's state"
+_LATEST: Final = ExtremeAccumulator("__time", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class _LatestTime:
+    """An accumulator beside those of the aggregates: the largest event timestamp."""
+
+    folds: tuple[FoldAccumulator, ...] = (_LATEST,)
+    grouped: tuple[GroupAccumulator, ...] = ()
+
+
+class KeyedAccumulators:
+    """The accumulators of all keys of one subtask.
+
+    Args:
+        aggregation: whose accumulators.
+        context: of the operator that they belong to.
+        timed: whether each key keeps its largest event timestamp too; all rows must have one then.
+    """
+
+    def __init__(self, aggregation: GroupedAggregation, context: OperatorContext, timed: bool = False) -> None:
+        self._aggregation = aggregation
+        self._context = context
+        self._timed = timed
+        self._keys = list(aggregation.keys)
+        self._saved: pa.Schema | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._index = KeyIndex()
+        self._changed = ChangedSlots()
+        self._parts: list[SlotAccumulators] = []
+
+    def merge(self, batch: Batch) -> Rows:
+        """Merge rows, or partial aggregates, which count as the rows that they stand for; the slots of their keys."""
+        table = accumulators_of(self._aggregation, batch)
+        self._context.metrics.rows_in += rows_of(batch) - batch.num_rows
+        if self._timed:
+            table = table.append_column(_LATEST.name, batch.timestamps)
+        if self._saved is not None:
+            self._check_types(self._saved, table.schema)
+            self._saved = None
+        return self._merge(table)
+
+    def _merge(self, table: pa.Table) -> Rows:
+        rows = Rows(slots_of_rows(self._index, [one_array(table.column(key)) for key in self._keys]), self._index.end)
+        if not self._parts:
+            self._parts = [accumulators_by_slot(self._aggregation, table.schema, self._keys_of)]
+            if self._timed:
+                self._parts.append(DenseAccumulators(_LatestTime(), self._keys_of))
+        for part in self._parts:
+            part.merge(rows, table)
+        self._changed.mark(rows.touched, self._index.end)
+        return rows
+
+    def results(self, slots: Slots) -> pa.Table:
+        """Keys and aggregates of `slots`, one row each."""
+        return self._aggregation.lower(beside(self._keys_of(slots), self._parts[0].held(slots)))
+
+    def take_all(self) -> tuple[pa.Table, pa.Int64Array | None] | None:
+        """The results of all keys, which are forgotten, and their largest timestamps; None if there are none."""
+        if len(self._index) == 0:
+            return None
+        slots = self._index.slots()
+        times = one_array(self._parts[1].held(slots).column(_LATEST.name)) if self._timed else None
+        results = self.results(slots)
+        self._clear()
+        return results, times
+
+    def _keys_of(self, slots: Slots) -> pa.Table:
+        return pa.table(dict(zip(self._keys, self._index.keys(slots), strict=True)))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """The state at a barrier, by reference; see `Operator.capture`."""
+        if len(self._index) == 0:
+            return OperatorCapture()
+        changed = self._changed.take(request.scope, len(self._index))
+        names, max_parallelism = self._keys, self._context.config.max_parallelism
+        if changed is None:
+            # No slot is ever free: what lies in a row is copied as a block.
+            keys = self._index.take_first(len(self._index))
+            parts = [part.captured_first(len(self._index)) for part in self._parts]
+        else:
+            keys, parts = self._index.take(changed), [part.captured(changed) for part in self._parts]
+
+        def rows() -> pa.Table:
+            data = beside(pa.table(dict(zip(names, keys(), strict=True))), *(part() for part in parts))
+            if changed is not None:
+                data = data.append_column(DELETED, pa.array(np.zeros(len(changed), np.bool_)))
+            return with_groups(data, names, max_parallelism)
+
+        table = TableCapture(Redistribution.KEYED, rows, tuple(names), changed is not None)
+        return OperatorCapture({_STATE: table})
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Hold what the snapshot holds.
+
+        Raises:
+            StateError: it was made with other keys or aggregates, or by another kind of operator.
+        """
+        if strangers := sorted(snapshot.tables.keys() - {_STATE}):
+            raise StateError(
+                f"{self._context.where}: the saved state holds {', '.join(strangers)}, which an aggregate does not "
+                "keep; give the operator another uid, and start with allow_non_restored_state to drop that state"
+            )
+        if _STATE not in snapshot.tables:
+            return
+        data = snapshot.tables[_STATE].data.drop_columns(KEY_GROUP)
+        self._check_names(data.column_names)
+        self._saved = data.schema
+        if data.num_rows:
+            self._merge(data)
+        self._changed.begin()
+
+    def _check_names(self, saved: list[str]) -> None:
+        """Make sure that saved state has these keys and accumulators."""
+        keys = [name for name in saved if not name.startswith(INTERNAL)]
+        if keys != self._keys:
+            raise StateError(
+                f"{self._context.where}: the state was saved by the keys ({', '.join(keys)}), and the aggregate has "
+                f"the keys ({', '.join(self._keys)}) now; {_REMEDY}"
+            )
+        accumulators = [name for name in saved if name.startswith(INTERNAL)]
+        grouped = [name for accumulator in self._aggregation.grouped for name in accumulator.names]
+        needed = [*(fold.name for fold in self._aggregation.folds), *grouped, *([_LATEST.name] if self._timed else [])]
+        if set(accumulators) != set(needed):
+            raise StateError(
+                f"{self._context.where}: the state was saved with the accumulators ({', '.join(accumulators)}), and "
+                f"the aggregates need ({', '.join(needed)}) now; {_REMEDY}"
+            )
+
+    def _check_types(self, saved: pa.Schema, came: pa.Schema) -> None:
+        """Make sure that the first rows behind a restore have the types of the saved state."""
+        try:
+            join_schemas(pa.schema([saved.field(name) for name in came.names]), came, "saved state")
+        except RecordError as error:
+            kinds = [", ".join(f"{name}: {schema.field(name).type}" for name in came.names) for schema in (saved, came)]
+            raise StateError(
+                f"{self._context.where}: the state was saved as ({kinds[0]}), and the rows now make ({kinds[1]}); "
+                f"{_REMEDY}"
+            ) from error
