@@ -102,10 +102,11 @@ def concat_record_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return pa.concat_batches(batches)
     for batch in batches[1:]:
         schema = join_schemas(schema, batch.schema, "rows of one stream")
-    return pa.concat_batches([_with_types(batch, schema) for batch in batches])
+    return pa.concat_batches([with_types(batch, schema) for batch in batches])
 
 
-def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the types of `schema`, which `join_schemas` has made of its own and others."""
     columns = [_with_type(column, kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -5,12 +5,15 @@ The environment asks before anything is started, and for `explain`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.actors.spark.edges import incoming
 from penstock.actors.spark.final_updates import with_final_updates
-from penstock.actors.spark.native.prefixes import native_prefixes
+from penstock.actors.spark.native.prefixes import Prefix, native_prefixes
 from penstock.engine.errors import GraphError
-from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.graph.physical import Exchange, PhysicalGraph, TaskPlan
 from penstock.engine.operators.iteration import IterationHeadFactory
+from penstock.engine.operators.sort import SortFactory
 
 
 def check_translatable(graph: PhysicalGraph) -> None:
@@ -67,7 +70,14 @@ def explain_stages(graph: PhysicalGraph) -> str:
             own = task.operator_names[: prefixes[task.id].operators]
             lines.append(f"  native: {' -> '.join(own)}")
         for _, exchange in incoming(graph, task):
-            order = "" if task.id in prefixes else ", in order of time"
             source = "native" if exchange.upstream in absorbed else "stage"
-            lines.append(f"  <- {source} {exchange.upstream} (shuffle by {exchange.partitioner.describe()}{order})")
+            lines.append(f"  <- {source} {exchange.upstream} (shuffle by {_shuffle(task, exchange, prefixes)})")
     return "\n".join(lines)
+
+
+def _shuffle(task: TaskPlan, exchange: Exchange, prefixes: Mapping[int, Prefix]) -> str:
+    """How Spark brings rows to a task."""
+    if task.id not in prefixes:
+        return f"{exchange.partitioner.describe()}, in order of time"
+    head = task.operators[0].factory
+    return f"range({head.describe()})" if isinstance(head, SortFactory) else exchange.partitioner.describe()

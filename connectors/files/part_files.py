@@ -86,10 +86,10 @@ class PartFiles:
 
     def begin(self, bucket: str, schema: pa.Schema) -> PartFile:
         """A new file for rows with these columns; `bucket` is the folder that it will be in, or empty."""
-        name = f"{self.writer}-{self._count}"
-        self._count += 1
-        stem = f"{_HIDDEN_PREFIX}{self._subtask}.{self._lineage}.{name}"
-        visible = f"{self._naming.prefix}-{self._subtask:05d}-{name}{self._naming.suffix}"
+        number, self._count = self._count, self._count + 1
+        stem = f"{_HIDDEN_PREFIX}{self._subtask}.{self._lineage}.{self.writer}-{number}"
+        # In the order of their names, files of a writer hold its rows as they came.
+        visible = f"{self._naming.prefix}-{self._subtask:05d}-{self.writer}-{number:05d}{self._naming.suffix}"
         path = f"{bucket}/{visible}" if bucket else visible
         with writing(f"{self.folder.path}/{stem}", self._where):
             return PartFile(self.folder, stem, path, self._encoding, schema, self._where)

@@ -16,6 +16,7 @@ from penstock.engine.errors import GraphError
 from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import Edge
 from penstock.engine.operators.base import SchemaOrUnknown
+from penstock.engine.ordering import SortKey, check_sort_keys
 from penstock.engine.state.key_groups import check_key_column
 
 
@@ -41,6 +42,35 @@ def check_keys(verb: str, columns: Sequence[str], schema: SchemaOrUnknown) -> No
             check_key_column(schema, column, verb)
     if len(set(columns)) < len(columns):
         raise GraphError(f"{verb}: a column is given twice: {', '.join(columns)}")
+
+
+def sort_keys(
+    columns: Sequence[str], descending: bool | Sequence[bool], schema: SchemaOrUnknown
+) -> tuple[SortKey, ...]:
+    """What to sort a stream by.
+
+    Raises:
+        GraphError: no column, one twice, no text, no such column, or one without order; another number of directions.
+    """
+    if not columns:
+        raise GraphError("sort: give at least one column")
+    for column in columns:
+        if not isinstance(column, str):
+            raise GraphError(
+                f"sort takes column names, not {column!r}; compute the column with with_columns(...) first, and say "
+                "descending=True for the reverse"
+            )
+    if len(set(columns)) < len(columns):
+        raise GraphError(f"sort: a column is given twice: {', '.join(columns)}")
+    directions = [descending] * len(columns) if isinstance(descending, bool) else list(descending)
+    if len(directions) != len(columns) or not all(isinstance(one, bool) for one in directions):
+        raise GraphError(
+            f"sort: descending is True or False, or a list of one for each of {', '.join(columns)}; not {descending!r}"
+        )
+    keys = tuple(map(SortKey, columns, directions))
+    if schema is not None:
+        check_sort_keys(schema, keys, "sort")
+    return keys
 
 
 def check_bounded(program: Program, edges: Sequence[Edge], verb: str, why: str, instead: str) -> None:

@@ -24,6 +24,7 @@ from penstock.engine.operators.iteration import (
     IterationTailFactory,
     StaleSynchronous,
 )
+from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.windows.window import WindowOperatorFactory
 from penstock.engine.task.partitioners import Partitioner, Rebalance
 from penstock.engine.windows.triggers import ContinuousProcessingTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
@@ -163,10 +164,10 @@ def _check_windows(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> 
 def _check_ends(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> None:
     """Refuse operators on the way back that keep rows until the input ends: it ends when none goes round any more."""
     for node_id in sorted(graph.upstream(edge.source for edge in feedback) & _downstream(graph, head)):
-        if isinstance(graph[node_id].role, FinalAggregateFactory):
+        if isinstance(graph[node_id].role, FinalAggregateFactory | SortFactory):
             raise GraphError(
                 f"iterate: {graph[node_id].where} in the body gives its rows when its input has ended, and so none of "
-                "them could go round; put it before or behind the loop, or use key_by(...).aggregate(...)"
+                "them could go round; put it before or behind the loop"
             )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
 import pyarrow as pa
 
-from penstock.engine.api.checks import side_schema
+from penstock.engine.api.checks import check_bounded, side_schema, sort_keys
 from penstock.engine.api.hints import STREAM_HINTS, no_such_verb
 from penstock.engine.api.partitioning import PartitioningVerbs
 from penstock.engine.api.program import Program
@@ -38,9 +38,10 @@ from penstock.engine.operators.iteration import Asynchronous, IterationMode
 from penstock.engine.operators.joins.lookup_cache import LookupCache
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
 from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy
 from penstock.engine.rows import Returns, declared_schema
-from penstock.engine.task.partitioners import Partitioner
+from penstock.engine.task.partitioners import Global, Partitioner
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
@@ -260,6 +261,40 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         factory.bind(self._schema, "assign_timestamps")
         name = f"assign_timestamps({factory.strategy.describe()})"
         return self._add(name, factory, self._schema, timed=True)
+
+    def sort(self, *columns: str, descending: bool | Sequence[bool] = False) -> DataStream:
+        """All rows in order, when the stream has ended.
+
+        Null comes first and NaN last; texts and bytes go by their bytes. Descending is exactly the reverse. Rows that
+        are equal in `columns` come in any order: name as many as make it unique. The rows have no event time any more.
+
+        The order holds within each subtask, and all rows of one come before those of the next. So `collect()` gives
+        rows in order, and so do the files of a `FileSink`, one after another by their names, unless the parallelism
+        changes or rows are partitioned anew on the way. In streaming mode all rows are state of the first subtask until
+        the stream has ended, and so have to fit its memory twice. In batch mode, Spark sorts what comes from Parquet
+        files, in as many parts as there are subtasks, and keeps on disk what does not fit.
+
+        Args:
+            columns: names of the columns to sort by, the first one first: numbers, texts, bytes, booleans, times.
+            descending: whether the largest value comes first; for all columns, or a value for each.
+
+        Raises:
+            GraphError: no column, one twice, one that is not there or has no order, or a source of the stream, which is
+                named, has no end.
+
+        Example:
+            >>> flights.sort("carrier", "delay", descending=[False, True]).sink_to(sink)  # doctest: +SKIP
+        """
+        keys = sort_keys(columns, descending, self._schema)
+        check_bounded(
+            self._program,
+            self._edges,
+            "sort",
+            "rows are in order",
+            "window_all(...).process(...) to sort the rows of each window",
+        )
+        role = SortFactory(keys)
+        return self._partition(Global())._add(f"sort({role.describe()})", role, self._schema, timed=False)
 
     # Several streams
 

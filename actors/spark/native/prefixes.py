@@ -21,9 +21,11 @@ from penstock.actors.spark.native.relations import (
     Joined,
     ParquetRead,
     Relation,
+    Sorted,
     Timed,
     Totals,
     Windowed,
+    is_sorted,
     is_whole,
     spark_type,
 )
@@ -40,6 +42,7 @@ from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.timestamps import TimestampFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
 from penstock.engine.task.partial_aggregates import PartialAggregates
@@ -142,7 +145,7 @@ def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix]
         relations.append(prefix.relation)
         absorbed |= prefix.absorbed | {upstream.id}
     head = task.operators[0]
-    relation = None if head.sides else _of_head(head, inputs, relations)
+    relation = None if head.sides else _of_head(head, inputs, relations, task.parallelism)
     if relation is None:
         return None
     prefix = _extended(relation, task, 1, frozenset(absorbed))
@@ -151,7 +154,8 @@ def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix]
         return None
     # Nor do they come in order of time.
     rest = task.operators[prefix.operators :]
-    return prefix if all(isinstance(one.factory, _IN_ANY_ORDER) for one in rest) else None
+    wants_no_time = is_sorted(prefix.relation) or all(isinstance(one.factory, _IN_ANY_ORDER) for one in rest)
+    return prefix if wants_no_time else None
 
 
 def _deals_out(graph: PhysicalGraph, task: TaskPlan) -> bool:
@@ -164,7 +168,9 @@ def _deals_out(graph: PhysicalGraph, task: TaskPlan) -> bool:
     )
 
 
-def _of_head(head: OperatorPlan, inputs: list[Exchange], relations: list[Relation]) -> Relation | None:
+def _of_head(
+    head: OperatorPlan, inputs: list[Exchange], relations: list[Relation], parallelism: int
+) -> Relation | None:
     """What the operator behind exchanges makes of its inputs, if Spark can make it."""
     match head.factory, relations:
         case WindowAggregateFactory(windows=AlignedWindows() as windows, aggregation=aggregation), [one]:
@@ -186,6 +192,10 @@ def _of_head(head: OperatorPlan, inputs: list[Exchange], relations: list[Relatio
             if not _can_group(inputs, aggregation, one) or not are_native(aggregation, one.schema, False):
                 return None
             return Totals(one, aggregation, aggregation.bind(one.schema, head.name), one.timed)
+        case SortFactory(keys=keys), [one]:
+            if not is_whole(one) or not isinstance(inputs[0].partitioner, Global):
+                return None
+            return Sorted(one, keys, parallelism, one.schema)
         case WindowJoinFactory(how="inner") as join, [left, right]:
             return _joined(join, left, right, head.name)
         case _:

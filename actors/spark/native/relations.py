@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
+from penstock.engine.ordering import SortKey
 from penstock.engine.windows.assigners import AlignedWindows
 
 SPARK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
@@ -112,7 +113,21 @@ class Joined:
     timed: bool = True
 
 
-Relation: TypeAlias = ParquetRead | Timed | Filtered | Computed | Windowed | Totals | Joined
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """All rows of `of` in the order of `keys`, in as many partitions: each begins behind the end of the one before.
+
+    The rows have no event time.
+    """
+
+    of: Relation
+    keys: tuple[SortKey, ...]
+    partitions: int
+    schema: pa.Schema
+    timed: bool = False
+
+
+Relation: TypeAlias = ParquetRead | Timed | Filtered | Computed | Windowed | Totals | Joined | Sorted
 
 
 def is_whole(relation: Relation) -> bool:
@@ -124,6 +139,17 @@ def is_whole(relation: Relation) -> bool:
             return is_whole(relation.of)
         case _:
             return True
+
+
+def is_sorted(relation: Relation) -> bool:
+    """Whether its rows come in an order, from partition to partition, that the program wants."""
+    match relation:
+        case Sorted():
+            return True
+        case Timed() | Filtered() | Computed():
+            return is_sorted(relation.of)
+        case _:
+            return False
 
 
 def spark_type(kind: pa.DataType) -> str | None:

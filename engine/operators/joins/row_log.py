@@ -1,7 +1,7 @@
 """Rows in order of arrival, each found by its position, in few record batches.
 
-The session joins and the lookup cache keep their rows here. Appending copies each row a bounded number of times, and
-taking rows costs in proportion to the rows that are taken, however many are held.
+The session joins, the lookup cache and the sort keep their rows here. Appending copies each row a bounded number of
+times, and taking rows costs in proportion to the rows that are taken, however many are held.
 """
 
 from __future__ import annotations

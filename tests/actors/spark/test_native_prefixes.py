@@ -64,6 +64,8 @@ def twice(rows: DataStream) -> None:
         ([1], lambda rows: rows.group_by("k").aggregate(n=ps.sum("n")).collect()),
         ([1], lambda rows: timed(rows).window_all(ps.sliding("3s", "2s")).aggregate(n=ps.mean("x")).collect()),
         ([1], lambda rows: windowed(rows).key_by("k").reduce(lambda one, other: other).collect()),
+        ([1], lambda rows: rows.select("k", "n").sort("n", descending=True).collect()),
+        ([2], lambda rows: rows.select("k", "n").sort("k", "n").filter(col("n") > 3).process(Nothing()).collect()),
         # Two of them, one behind the other.
         ([1], lambda rows: windowed(rows).key_by("n").aggregate(k=ps.count()).collect()),
         ([1, 1], lambda rows: twice(timed(rows))),
@@ -75,7 +77,9 @@ def twice(rows: DataStream) -> None:
         ([1], lambda rows: windowed(rows).map(lambda row: row).set_parallelism(1).collect()),
         # Somebody else reads them, too.
         ([], lambda rows: [windowed(rows).collect(), rows.collect()]),
+        ([], lambda rows: rows.select("k", "n").sort("n").rebalance().map(lambda row: row).collect()),
         # Spark has no such values, or other ones.
+        ([], lambda rows: rows.sort("n").collect()),
         ([], lambda rows: windowed(rows, n=ps.sum("u")).collect()),
         ([], lambda rows: windowed(rows, n=ps.first("n")).collect()),
         ([], lambda rows: rows.key_by("u").aggregate(n=ps.count()).collect()),

@@ -1,0 +1,118 @@
+"""Sorted streams: the same order by Spark, by the engine's operator in a stage, and in streaming mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock import DataStream, FileSink, FileSource, ProcessFunction, StreamEnvironment, col
+from penstock.engine.functions import Context, Row
+from tests.actors.spark.conftest import Environment, on_spark
+from tests.actors.spark.test_native import KEY, SCHEMA, natively, some_table
+from tests.engine.test_ordering import rank, sorted_rows
+
+# pytest.mark.ray: of the files that one process runs.
+pytestmark = on_spark
+
+NATIVE = [name for name in SCHEMA.names if name != "u"]
+ORDERS: Sequence[tuple[tuple[str, ...], tuple[bool, ...]]] = (
+    ((KEY, "n"), (False, True)),
+    (("x",), (True,)),
+    (("x", "s"), (False, False)),
+    (("s", "i"), (True, False)),
+    (("raw", "b", "at"), (False, True, True)),
+    (("moment",), (False,)),
+    (("f", "d"), (True, True)),
+    (("local", "k"), (True, False)),
+    (("u", "n"), (True, True)),  # Spark has no such numbers.
+)
+
+
+def parts_in_order(folder: Path) -> list[pa.Table]:
+    """What the files of a sink hold, in the order of their names."""
+    return [pq.read_table(path) for path in sorted(folder.glob("part-*"))]
+
+
+def check_order(got: pa.Table, source: pa.Table, names: Sequence[str], descending: Sequence[bool]) -> None:
+    """The rows are those of the source, in the order that plain Python gives them."""
+    rows = list(zip(*(source.column(name).to_pylist() for name in names), strict=True))
+    expected = [[rank(value) for value in rows[place]] for place in sorted_rows(rows, descending)]
+    keys = zip(*(got.column(name).to_pylist() for name in names), strict=True)
+    assert [[rank(value) for value in key] for key in keys] == expected, (names, descending)
+    assert sorted(map(str, got.to_pylist())) == sorted(map(str, source.to_pylist()))
+
+
+def test_the_order_is_the_same_in_spark_in_stages_and_in_streams(spark: Environment, tmp_path: Path) -> None:
+    table = some_table(3, 60)
+    pq.write_table(table, tmp_path / "rows.parquet")
+
+    def build(env: StreamEnvironment, name: str) -> None:
+        for number, (names, descending) in orders[name].items():
+            columns = NATIVE if "u" not in names else SCHEMA.names
+            rows = env.from_source(FileSource.of(tmp_path / "rows.parquet")).select(*columns)
+            rows.sort(*names, descending=descending).sink_to(FileSink(tmp_path / name / str(number), "parquet"))
+
+    every = dict(enumerate(ORDERS))
+    # On Ray each of them starts four processes.
+    orders = {"batch": every, "local": every, "ray": {2: ORDERS[2]}}
+    batch, streaming, local = spark(), spark(), StreamEnvironment(runtime="local", parallelism=3)
+    for name, env in (("batch", batch), ("ray", streaming), ("local", local)):
+        build(env, name)
+    assert natively(batch) == len(ORDERS) - 1
+    batch.execute("in Spark", mode="batch")
+    streaming.execute("on Ray")
+    local.execute("here")
+    for name, wanted in orders.items():
+        for number, (names, descending) in wanted.items():
+            source = table if "u" in names else table.select(NATIVE)
+            parts = parts_in_order(tmp_path / name / str(number))
+            # Each subtask sorts its part of what Spark sorts.
+            assert len(parts) == (2 if name == "batch" and "u" not in names else 1), name
+            check_order(pa.concat_tables(parts), source, names, descending)
+
+
+class Numbered(ProcessFunction):
+    """Numbers the rows as they come."""
+
+    def open(self, ctx: object) -> None:
+        self.n = 0
+
+    def process_element(self, row: Row, ctx: Context) -> list[Row]:
+        self.n += 1
+        return [{"n": row["n"], "place": self.n}]
+
+
+def test_what_is_behind_a_sort_sees_its_order(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    pq.write_table(pa.table({"n": [n * 37 % 1000 for n in range(1000)]}), tmp_path / "rows.parquet")
+
+    def rows() -> DataStream:
+        return env.from_source(FileSource.of(tmp_path / "rows.parquet"))
+
+    types = {"n": "int64", "place": "int64"}
+    mapped = rows().sort("n").filter(col("n") >= 10).map(lambda row: {"n": row["n"] * 2}).collect()
+    numbered = rows().sort("n", descending=True).set_parallelism(1).process(Numbered(), types).set_parallelism(1)
+    apart = rows().sort("n").map(lambda row: row, {"n": "int64"}).disable_chaining().collect()
+    by_engine = rows().map(lambda row: row, {"n": "int64"}).sort("n").collect()
+    again = rows().sort("n", descending=True).sort("n").collect()
+    places = numbered.collect()
+    assert natively(env) == 4
+    env.execute("behind", mode="batch")
+    assert [row["n"] for row in mapped] == [2 * n for n in range(10, 1000)]
+    assert [(row["n"], row["place"]) for row in places] == [(999 - n, n + 1) for n in range(1000)]
+    for name, result in (("apart", apart), ("by the engine", by_engine), ("again", again)):
+        assert [row["n"] for row in result] == list(range(1000)), name
+
+
+def test_no_rows_and_one_value_are_sorted_too(spark: Environment, tmp_path: Path) -> None:
+    env = spark()
+    pq.write_table(pa.table({"n": pa.array([], pa.int64())}), tmp_path / "none.parquet")
+    pq.write_table(pa.table({"n": [7] * 100}), tmp_path / "one.parquet")
+    none, one = (env.from_source(FileSource.of(tmp_path / f"{name}.parquet")).sort("n") for name in ("none", "one"))
+    results = none.collect(), one.collect()
+    assert natively(env) == 2
+    env.execute("few", mode="batch")
+    assert [[row["n"] for row in result] for result in results] == [[], [7] * 100]
