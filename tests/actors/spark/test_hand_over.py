@@ -127,6 +127,18 @@ def test_running_results_come_at_the_hand_over_and_go_on_from_there(tmp_path: Pa
     assert after == [{"k": "a", "total": 17}]
 
 
+@pytest.mark.parametrize("descending", [True, False])
+def test_rows_to_be_sorted_wait_for_those_that_come_live(tmp_path: Path, descending: bool) -> None:
+    def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
+        numbers = range(50, 100) if is_live else range(50)
+        rows = env.from_collection([{"n": n * 37 % 100} for n in numbers]).rebalance().filter(ps.col("n") >= 0)
+        return rows.sort("n", descending=descending).collect()
+
+    before, after = both(tmp_path, build)
+    assert before == []
+    assert [row["n"] for row in after] == sorted(range(100), reverse=descending)
+
+
 def test_rows_of_a_join_wait_for_those_that_come_live(tmp_path: Path) -> None:
     def build(env: StreamEnvironment, is_live: bool) -> ps.CollectResult:
         left, right = (minutes(200), minutes(14, 202)) if is_live else (minutes(0, 10), minutes(2, 4))
