@@ -58,11 +58,17 @@ def union_and_resources(env: StreamEnvironment) -> None:
     left.union(right).map_batches(same, num_cpus=0.5, num_gpus=0.25).select("carrier").print()
 
 
+def batch_view(env: StreamEnvironment) -> None:
+    far = rows(env).group_by("carrier").aggregate(flights=agg.count(), far=agg.max("distance"))
+    far.sort("far", "carrier", descending=[True, False]).filter(col("flights") > 1).sink_to(RecordingSink())
+
+
 EXPLAINED: dict[str, Program] = {
     "word_count": word_count,
     "all_windows": all_windows,
     "all_exchanges": all_exchanges,
     "union_and_resources": union_and_resources,
+    "batch_view": batch_view,
 }
 
 

@@ -69,14 +69,16 @@ def test_rows_are_given_once() -> None:
 
 
 def test_a_capture_holds_only_the_rows_that_have_come_since_the_one_before() -> None:
-    sorting = Sorting()
+    sorting, saved = Sorting(), Saved()
     for number in range(3):
         sorting.rows((number, "a"), (-number, "b"))
         capture = sorting.operator.capture(CaptureRequest(number, CaptureScope.CHANGES))
         assert capture.tables["rows"].rows().num_rows == 2
         assert capture.tables["rows"].is_changes is (number > 0)
+        saved.take(capture)
     assert sorting.operator.capture(CaptureRequest(4, CaptureScope.CHANGES)).tables["rows"].rows().num_rows == 0
     assert sorting.operator.snapshot().tables["rows"].data.num_rows == 6
+    assert contents(saved.snapshot()) == contents(sorting.operator.snapshot())
 
 
 def test_columns_of_nulls_take_their_type_when_the_first_value_comes() -> None:
