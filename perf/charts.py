@@ -7,6 +7,7 @@ timeout, rate by number of keys (ours and the peers'), loss by checkpoint interv
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -28,8 +29,21 @@ Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 
 _TIMEOUT: Final = re.compile(r"(?P<rate>\d+k/s) timeout (?P<ms>\d+)(ms)?")
 _KEYS: Final = re.compile(r"(?P<kind>\w+ )?(?P<number>\d+)(?P<unit>k|M)( keys)?( (?P<updates>.+))?")
-_INTERVAL: Final = re.compile(r"(?P<shape>.+) every (?P<seconds>\d+)s(?P<churn> churn .+)?")
+_INTERVAL: Final = re.compile(r"(?P<shape>.+) every (?P<seconds>\d+)s(?P<churn> churn \d+%)?(, (?P<peer>.+))?")
 _UNITS: Final = {"k": 10**3, "M": 10**6}
+_BESIDE: Final = ": "
+"""Stands between the name of our curve and the peer's."""
+_COLOURS: Final = ("#2a8fc7", "#d9822b", "#4f9d50", "#c2569b", "#8f7be0", "#a08a3c", "#d65f5f")
+_INK: Final = "#808890"
+"""These can be read on white and on black; the charts are transparent."""
+_STYLE: Final = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), _INK
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +82,40 @@ def draw(chart: Chart, curves: Curves, folder: Path) -> Path:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = chart.file
-    from matplotlib import pyplot
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{chart.file}.svg"
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": chart.file}):
+        from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    try:
-        _plot(chart, curves, axes)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{chart.file}.svg"
-        figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
-    finally:
-        pyplot.close(figure)
+        figure, axes = pyplot.subplots(figsize=(8, 4.5))
+        try:
+            _plot(chart, curves, axes)
+            figure.savefig(path, bbox_inches="tight", transparent=True, metadata={"Date": None})
+        finally:
+            pyplot.close(figure)
+    # matplotlib leaves blanks at the ends of lines.
+    path.write_text("".join(f"{line.rstrip()}\n" for line in path.read_text().splitlines()))
     return path
 
 
 def _plot(chart: Chart, curves: Curves, axes: Axes) -> None:
+    """Draw the curves; a peer's is dashed, in the colour of ours."""
+    ours = dict(zip(dict.fromkeys(map(_ours, curves)), itertools.cycle(_COLOURS)))
+    markers = dict(zip(dict.fromkeys(name.removeprefix(_ours(name)) for name in curves), itertools.cycle("os^vD")))
     for name, points in curves.items():
-        axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=name)
+        what, peer = _ours(name), name.removeprefix(_ours(name))
+        style = {"color": ours[what], "marker": markers[peer], "linestyle": "--" if peer else "-"}
+        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **style)
     axes.set(title=chart.title, xlabel=chart.across, ylabel=chart.up, **chart.scale)
-    axes.set_ylim(bottom=0)
+    if "yscale" not in chart.scale:
+        axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def _ours(name: str) -> str:
+    """The name of our curve that a curve belongs to."""
+    return name.partition(_BESIDE)[0]
 
 
 def by_timeout(lines: Sequence[Line]) -> Curves:
@@ -96,7 +123,11 @@ def by_timeout(lines: Sequence[Line]) -> Curves:
     points: dict[str, dict[float, float]] = defaultdict(dict)
     for line, found in _matching(lines, "latency", _TIMEOUT):
         for quantile in ("p50", "p99"):
-            points[f"{found['rate']}, {quantile}"][float(found["ms"])] = line["ours"]["latency_ms"][quantile]
+            of = points[f"{found['rate']}, {quantile}"]
+            of[float(found["ms"])] = line["ours"]["latency_ms"][quantile]
+            if "peer" in line:
+                of = points[f"{found['rate']}, {quantile}{_BESIDE}{line['peer']['name']}"]
+                of[float(found["ms"])] = line["peer"]["latency_ms"][quantile]
     return _sorted(points)
 
 
@@ -109,7 +140,7 @@ def by_keys(lines: Sequence[Line]) -> Curves:
             what = " ".join(filter(None, (program, (found["kind"] or "").strip(), found["updates"])))
             points[what][keys] = line["ours"]["events_per_second"] / 1e6
             if "peer" in line:
-                points[f"{what}: {line['peer']['name']}"][keys] = line["peer"]["events_per_second"] / 1e6
+                points[f"{what}{_BESIDE}{line['peer']['name']}"][keys] = line["peer"]["events_per_second"] / 1e6
     return _sorted(points)
 
 
@@ -118,7 +149,8 @@ def by_interval(lines: Sequence[Line]) -> Curves:
     points: dict[str, dict[float, float]] = defaultdict(dict)
     for line, found in _matching(lines, "checkpoint", _INTERVAL):
         loss = line["figures"]["loss_percent_mean"]
-        points[found["shape"] + (found["churn"] or "")][float(found["seconds"])] = loss
+        peer = f"{_BESIDE}{found['peer']}" if found["peer"] else ""
+        points[found["shape"] + (found["churn"] or "") + peer][float(found["seconds"])] = loss
     return _sorted(points)
 
 
@@ -132,9 +164,16 @@ def _sorted(points: Mapping[str, Mapping[float, Any]]) -> Curves:
 
 
 CHARTS: Final = (
-    Chart("buffer-timeout", "Latency by buffer timeout", "buffer timeout, ms", "ms", by_timeout, {}),
-    Chart("keys", "Rate by number of keys", "keys", "million rows/s", by_keys, {"xscale": "log"}),
-    Chart("checkpoints", "Cost of checkpoints", "seconds between two checkpoints", "loss, %", by_interval, {}),
+    Chart("buffer-timeout", "Latency by buffer timeout", "buffer timeout, ms", "latency, ms", by_timeout, {}),
+    Chart("keys", "Rate by number of keys", "keys", "million rows/s", by_keys, {"xscale": "log", "yscale": "log"}),
+    Chart(
+        "checkpoints",
+        "Cost of checkpoints",
+        "seconds between two checkpoints",
+        "loss of throughput, %",
+        by_interval,
+        {},
+    ),
 )
 
 

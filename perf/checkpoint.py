@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,14 +27,7 @@ from penstock import DataStream, StreamEnvironment, WatermarkStrategy, tumbling
 from penstock.actors.client import RayJob
 from penstock.recovery import checkpoints
 from perf.generators import values
-from perf.harness import (
-    BenchmarkError,
-    CountingSink,
-    Options,
-    Reading,
-    Result,
-    rows_in,
-)
+from perf.harness import BenchmarkError, CountingSink, Options, Reading, Result, rows_in, shut_down
 from perf.keyed_state import (
     AGGREGATES,
     FULL_AFTER,
@@ -51,6 +45,10 @@ from perf.keyed_state import (
     summary,
     until_full,
 )
+from perf.peers.digest import Digest
+from perf.peers.engines import Engine, PeerError
+from perf.peers.session import printed_by
+from perf.peers.task import PeerInput, PeerTask
 
 _NAME: Final = "checkpoint"
 _WINDOW_MS: Final = 10_000
@@ -65,6 +63,8 @@ _FIRST_CHECKPOINTS: Final = 3
 _SHORT_MB: Final = 100
 """A checkpoint of so much takes half a second."""
 _CHECK_KEYS: Final = 200
+_PEER_STARTS: Final = 120.0
+"""Seconds that a peer may take to be warm, its state full."""
 
 _Int64s: TypeAlias = "npt.NDArray[np.int64]"
 Build: TypeAlias = Callable[[StreamEnvironment, Keys, int | None], DataStream]
@@ -150,7 +150,59 @@ def run(options: Options, wanted: str = "") -> Iterator[Result]:
     for shape in {case.shape: None for case in chosen}:
         check(options, shape)
     for case in chosen:
-        yield _measured(case, options)
+        if options.peer is None:
+            yield _result(case, case.variant, [_measure(case, options) for _ in range(options.repetitions)])
+        else:
+            yield from _beside(case, options, options.peer)
+
+
+def _beside(case: Case, options: Options, peer: Engine) -> Iterator[Result]:
+    """Ours and the peer's, in turns: a result each."""
+    if _NAME not in peer.programs or case.shape != "running":
+        raise BenchmarkError(f"{peer.name} has no program for {_NAME} {case.variant}")
+    ours, theirs = [], []
+    for _ in range(options.repetitions):
+        ours.append(_measure(case, options))
+        shut_down()
+        theirs.append(_measure_peer(case, options, peer))
+    yield _result(case, case.variant, ours)
+    yield _result(case, f"{case.variant}, {peer.name} {peer.version()}", theirs)
+
+
+def _measure_peer(case: Case, options: Options, peer: Engine) -> Measured:
+    keys, pairs = case.keys, cycles(options.seconds, case.window)
+    settings = {
+        "spread_keys": keys.count,
+        "full_rows": FULL_AFTER * keys.count,
+        "hot_keys": int(keys.churn * keys.count) if keys.churn < 1 else 0,
+        "hot_ms": int(keys.seconds * 1000),
+        "warm_up_ms": int(peer.warm_up * 1000),
+        "window_ms": int(case.window * 1000),
+        "first_checkpoints": _FIRST_CHECKPOINTS,
+        "cycles": pairs,
+    }
+    columns = {"v": values}
+    few = PeerInput({"spread_keys": _CHECK_KEYS, "rows": options.check_rows}, columns)
+    task = PeerTask(_NAME, PeerInput(settings, columns), few, partial(_right, options.check_rows))
+    patience = _PEER_STARTS + (2 * pairs + _FIRST_CHECKPOINTS) * 2 * case.window
+    try:
+        return windows_in(printed_by(peer, task, options.parallelism, patience))
+    except (PeerError, ValueError) as error:
+        raise BenchmarkError(str(error)) from error
+
+
+def _right(rows: int) -> Digest:
+    found = _per_key(*_check_input(rows))
+    return Digest.of(list(found), *zip(*found.values(), strict=True))
+
+
+def windows_in(output: str) -> Measured:
+    """What a peer has measured, from its lines "window RATE-WITH RATE-WITHOUT" and "checkpoint MS BYTES WRITTEN"."""
+    lines = [line.split() for line in output.splitlines()]
+    rates = [(float(line[1]), float(line[2])) for line in lines if line[:1] == ["window"]]
+    names = ("duration_ms", "bytes", "bytes_written")
+    records = [dict(zip(names, map(int, line[1:]), strict=True)) for line in lines if line[:1] == ["checkpoint"]]
+    return Measured([on for on, _ in rates], [off for _, off in rates], records)
 
 
 # The output
@@ -166,9 +218,7 @@ def check(options: Options, shape: str) -> None:
         env = environment(options, checkpoints("100ms", folder), batch_rows=max(1, options.check_rows // 40))
         _SHAPES[shape](env, Keys(_CHECK_KEYS), options.check_rows).collect()
         found = env.submit(f"{_NAME} check").result()
-    numbers = np.arange(options.check_rows)
-    key = Keys(_CHECK_KEYS)(numbers).to_numpy()
-    v = values().to_numpy()[numbers % len(values())]
+    key, v = _check_input(options.check_rows)
     if shape == "tumbling":
         same = _totals(found, ["key"]) == _per_key(key, v)
     else:
@@ -177,6 +227,11 @@ def check(options: Options, shape: str) -> None:
         same = {k: (n, total) for k, n, total in sorted(rows, key=lambda row: row[1])} == _per_key(key, v)
     if not same:
         raise BenchmarkError(f"{_NAME}, {shape}: the output of {options.check_rows} rows is wrong")
+
+
+def _check_input(rows: int) -> tuple[_Int64s, npt.NDArray[np.float64]]:
+    numbers = np.arange(rows)
+    return Keys(_CHECK_KEYS)(numbers).to_numpy(), values().to_numpy()[numbers % len(values())]
 
 
 def _totals(found: pa.Table, by: list[str]) -> dict[int, tuple[int, float]]:
@@ -207,15 +262,14 @@ class Measured:
     checkpoints: Sequence[Info]
 
 
-def _measured(case: Case, options: Options) -> Result:
-    jobs = [_measure(case, options) for _ in range(options.repetitions)]
+def _result(case: Case, variant: str, jobs: Sequence[Measured]) -> Result:
     records = [record for job in jobs for record in job.checkpoints]
     if not records:
-        raise BenchmarkError(f"{_NAME}, {case.variant}: no checkpoint was complete while it was measured")
+        raise BenchmarkError(f"{_NAME}, {variant}: no checkpoint was complete while it was measured")
     lost = [loss for job in jobs for loss in losses(job.on, job.off)]
     share = case.window / case.interval
     readings = [Reading(statistics.fmean(job.off) * (1 - share * _mean_loss(job) / 100)) for job in jobs]
-    result = Result.of(_NAME, case.variant, readings)
+    result = Result.of(_NAME, variant, readings)
     figures = {
         "keys": case.keys.count,
         "events_per_second_without": summary([rate for job in jobs for rate in job.off]),

@@ -97,7 +97,8 @@ class Result:
     """One variant: medians over its readings, and how far the readings lie apart.
 
     Args:
-        spread: (largest - smallest) / median of the events per second, or of the median latency; None for one reading.
+        spread: (largest - smallest) / median of the median latency, or of the events per second where no row was timed;
+            None for one reading.
     """
 
     name: str
@@ -110,8 +111,10 @@ class Result:
     def of(cls, name: str, variant: str, readings: Sequence[Reading]) -> Result:
         """The result for repeated readings of one variant."""
         ours = Reading.median(readings)
-        rates = [reading.events_per_second for reading in readings]
-        chosen = rates if ours.events_per_second is not None else [reading.latency_ms["p50"] for reading in readings]
+        latencies = [reading.latency_ms["p50"] for reading in readings]
+        # A job that is timed has rows at a given rate.
+        timed = ours.latency_ms["p50"] is not None
+        chosen = latencies if timed else [reading.events_per_second for reading in readings]
         return cls(name, variant, ours, spread(chosen), readings)
 
     def line(self, machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,10 +186,10 @@ class ComparedResult(Result):
 
 
 def _advantage(ours: Reading, peer: Reading) -> float | None:
-    """How many times as good ours is: by its rate, or by its latency where no rate was measured."""
-    if ours.events_per_second is not None:
-        return _ratio(ours.events_per_second, peer.events_per_second)
-    return _ratio(peer.latency_ms["p50"], ours.latency_ms["p50"])
+    """How many times as good ours is: by its latency where rows were timed, else by its rate."""
+    if ours.latency_ms["p50"] is not None:
+        return _ratio(peer.latency_ms["p50"], ours.latency_ms["p50"])
+    return _ratio(ours.events_per_second, peer.events_per_second)
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

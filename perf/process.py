@@ -23,7 +23,7 @@ from perf.peers.task import PeerInput, PeerTask
 
 _NAME: Final = "process"
 _KEYS: Final = 1_000
-_COLUMNS: Final = {"key": "int64", "n": "int64"}
+COUNT_COLUMNS: Final = {"key": "int64", "n": "int64"}
 _PEER_COLUMNS: Final = {"key": partial(uniform_keys, _KEYS), "v": values}
 _COUNT: Final = ValueState("count", "int64", default=0)
 
@@ -65,7 +65,7 @@ def run(options: Options, wanted: str = "") -> Iterator[Result]:
 
 def _workload(options: Options, variant: str, function: type[KeyedProcessFunction]) -> Workload:
     def stream(env: StreamEnvironment, rows: int | None = None) -> DataStream:
-        return _rows(env, rows).key_by("key").process(function, returns=_COLUMNS).name(_NAME)
+        return _rows(env, rows).key_by("key").process(function, returns=COUNT_COLUMNS).name(_NAME)
 
     def check(bounded: BoundedRun) -> None:
         counted, _ = bounded(lambda env: stream(env, options.check_rows))

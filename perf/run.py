@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
-    "grep", "keyed", "window", "wide", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
+    "grep", "keyed", "window", "wide", "ysb", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
     "end_to_end", "batch_window", "hash_join", "terasort", "coordinator",
 )  # fmt: skip
 
-COMPARED: Final = ("grep", "keyed", "window", "wide", "process", "startup")
+COMPARED: Final = ("grep", "keyed", "window", "wide", "ysb", "process", "latency", "checkpoint", "startup")
 """Those of which a peer has a program."""
 
 if __name__ == "__main__":
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, results_to: TextIO | None = Non
     alone = [name for name in given.names if name not in COMPARED]
     if given.peer is not None and alone:
         parser.error(f"{', '.join(alone)} cannot be measured beside a peer, only {', '.join(COMPARED)} can")
-    here = machine()
+    here = {**machine(), **({} if given.peer is None else {"peer_settings": list(given.peer.settings)})}
     console, notes = Console(file=results_to), Console(stderr=True)
     for name in given.names:
         results = []

@@ -8,22 +8,36 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
-from penstock import DataGenSource, RandomInt, count
-from perf.generators import uniform_keys, values
+from penstock import DataGenSource, Sequence
+from perf.generators import Pool, uniform_keys, values
 from perf.harness import BenchmarkError, ComparedResult, Options, Reading, Result, shut_down, spread
 from perf.peers.engines import Engine, PeerError
 from perf.peers.session import first_output_seconds as peer_first_output_seconds
 from perf.peers.task import PeerInput, PeerTask
+from perf.process import COUNT_COLUMNS, CountRows
 
 _NAME: Final = "startup"
 _IMPORT: Final = "import time; start = time.perf_counter(); import penstock; print(time.perf_counter() - start)"
 _ROWS: Final = 1000
+
+
+def _keys() -> pa.Array:
+    """No more than there are rows: reading them is in the time."""
+    return uniform_keys(10).slice(0, _ROWS)
+
+
+def _values() -> pa.Array:
+    return values().slice(0, _ROWS)
+
+
+_COLUMNS: Final = {"key": _keys, "v": _values}
 
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
@@ -41,8 +55,7 @@ def _beside(options: Options, peer: Engine) -> Result:
     """Ours and Flink's in turns, each on a cluster that has run the same job once."""
     if peer.name != "flink":
         raise BenchmarkError(f"startup: {peer.name} has no cluster to submit to: --peer flink has")
-    columns = {"key": partial(uniform_keys, 10), "v": values}
-    task = PeerTask("count", PeerInput({"rows": _ROWS}, columns))
+    task = PeerTask("count", PeerInput({"rows": _ROWS}, _COLUMNS))
     pairs = []
     for _ in range(options.repetitions):
         first_output_seconds(options)
@@ -67,24 +80,24 @@ def import_seconds() -> float:
 
 
 def first_output_seconds(options: Options) -> float:
-    """Seconds from submitting a keyed count to its first row on the client.
+    """Seconds from submitting a running count by key, row by row, to its first row on the client.
 
     Raises:
-        BenchmarkError: no row came.
+        BenchmarkError: rows are missing.
     """
     env = options.environment()
-    stream = env.from_source(DataGenSource({"key": RandomInt(0, 10)}, rows=_ROWS))
-    rows = iter(stream.key_by("key").aggregate(n=count()).collect())
+    source = DataGenSource({"key": Pool(_keys), "ts": Sequence(), "v": Pool(_values)}, rows=_ROWS)
+    rows = iter(env.from_source(source).key_by("key").process(CountRows, returns=COUNT_COLUMNS).collect())
     start = time.monotonic()
-    if next(rows, None) is None:
-        raise BenchmarkError("startup: the job gave no row")
+    next(rows, None)
     seconds = time.monotonic() - start
-    for _ in rows:
-        pass
+    given = 1 + sum(1 for _ in rows)
+    if given != _ROWS:
+        raise BenchmarkError(f"startup: {given} rows, not {_ROWS}")
     return seconds
 
 
-def _result(variant: str, seconds: Sequence[float]) -> Result:
+def _result(variant: str, seconds: Seq[float]) -> Result:
     """The repetitions are the distribution: each of them has one latency only."""
     latency = {name: float(np.quantile(seconds, quantile)) * 1000 for name, quantile in (("p50", 0.5), ("p99", 0.99))}
     readings = [_reading(second) for second in seconds]

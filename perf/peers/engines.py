@@ -7,8 +7,9 @@ standard input ends.
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,18 @@ _JAVA_SOURCES: Final = HERE / "java" / "bench"
 _PROGRAMS: Final = HERE / "programs"
 _OPENED: Final = ("lang", "util", "time", "nio")
 """Packages of the JDK, below java, that Flink's serializers look into."""
-_JVM: Final = (
-    "-Xmx6g",
-    "-XX:+UseParallelGC",
-    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
-)
-
+_HEAP_SHARE: Final = 0.3
+"""Of the machine's memory. Flink's containers give 0.4 of theirs to the heap, but have it to themselves."""
+_MANAGED_MB: Final = 512
+"""SQL's windows gave 0.6 to 1.2 M rows a CPU-second with 2.4 GB, 0.9 with 512 MB, 1.0 with 128 MB: noise."""
+_NETWORK_MB: Final = 256
+_ROCKSDB: Final = {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
+_MINI_BATCHES: Final = {
+    "table.exec.mini-batch.enabled": "true",
+    "table.exec.mini-batch.allow-latency": "1s",
+    "table.exec.mini-batch.size": "131072",
+}
+NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 Command: TypeAlias = tuple[Sequence[str], Mapping[str, str]]
 """Arguments, the program first, and the variables that are added to the environment."""
@@ -48,6 +55,7 @@ class Engine:
         command: from (folder, parallelism, file of counters) to what is executed, and variables of its environment.
         warm_up: seconds from its first rows on that are not counted.
         seconds: the least that a measurement of it takes.
+        settings: what was set for it, for whoever reads its figures.
     """
 
     name: str
@@ -57,6 +65,7 @@ class Engine:
     command: Callable[[Path, int, Path], Command]
     warm_up: float
     seconds: float = 0.0
+    settings: Sequence[str] = ()
 
     def version(self) -> str:
         """The version that is installed.
@@ -109,14 +118,40 @@ def classpath() -> str:
     return f"{classes}:{jars}/*"
 
 
-def _flink(api: str, folder: Path, parallelism: int, counters: Path) -> Command:
-    command = ["java", *_JVM, "-cp", classpath(), "bench.Main", api, str(folder), str(parallelism), str(counters)]
-    return command, {}
+def _jvm() -> list[str]:
+    """The options of a JVM: the heap by the machine's size, the collector that has the highest throughput."""
+    memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
+    heap = f"-Xmx{int(_HEAP_SHARE * memory_mb)}m"
+    return [heap, "-XX:+UseParallelGC", *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED)]
+
+
+def _memory() -> dict[str, str]:
+    """Of the local cluster, whose own defaults are 128 MB of managed memory and 64 MB of network buffers."""
+    return {
+        "taskmanager.memory.managed.size": f"{_MANAGED_MB}m",
+        "taskmanager.memory.network.min": f"{_NETWORK_MB}m",
+        "taskmanager.memory.network.max": f"{_NETWORK_MB}m",
+    }
+
+
+def _pairs(settings: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in {**_memory(), **settings}.items()]
+
+
+def _sql(phases: str) -> dict[str, str]:
+    return {**_MINI_BATCHES, "table.optimizer.agg-phase-strategy": phases}
+
+
+def _flink(api: str, settings: Mapping[str, str], folder: Path, parallelism: int, counters: Path) -> Command:
+    storage = f"execution.checkpointing.dir={(folder / 'checkpoints').as_uri()}"
+    program = ["bench.Main", api, str(folder), str(parallelism), str(counters), *_pairs(settings), storage]
+    return ["java", *_jvm(), "-cp", classpath(), *program], {}
 
 
 def flink_startup(folder: Path, parallelism: int, counters: Path) -> Sequence[str]:
     """What measures how long a job of Flink's takes to its first row."""
-    return ["java", *_JVM, "-cp", classpath(), "bench.Startup", str(folder), str(parallelism), str(counters)]
+    program = ["bench.Startup", str(folder), str(parallelism), str(counters), *_pairs({})]
+    return ["java", *_jvm(), "-cp", classpath(), *program]
 
 
 def _pyflink(mode: str, folder: Path, parallelism: int, counters: Path) -> Command:
@@ -124,10 +159,11 @@ def _pyflink(mode: str, folder: Path, parallelism: int, counters: Path) -> Comma
     # that JVM knows nothing of virtual environments.
     environment = {
         "HADOOP_CLASSPATH": classpath().partition(":")[0],
-        "JVM_ARGS": " ".join(_JVM),
+        "JVM_ARGS": " ".join(_jvm()),
         "PYTHONPATH": str(_packages("flink")),
     }
-    return _python("flink", "pyflink_count.py", mode, str(folder), str(parallelism), str(counters)), environment
+    arguments = [mode, str(folder), str(parallelism), str(counters), *_pairs({})]
+    return _python("flink", "pyflink_count.py", *arguments), environment
 
 
 def _bytewax(folder: Path, parallelism: int, counters: Path) -> Command:
@@ -144,28 +180,42 @@ def _packages(environment: str) -> Path:
     return found[-1] if found else ENVIRONMENTS / environment / "lib"
 
 
-ENGINES: Final[Mapping[str, Engine]] = {
-    "flink": Engine(
+def _flink_engine(name: str, api: str, programs: Iterable[str], settings: Mapping[str, str] = NO_SETTINGS) -> Engine:
+    """Flink with programs of one API; compiled code is good after 8 s."""
+    told = [*_jvm()[:2], *_pairs(settings)]
+    command = partial(_flink, api, settings)
+    return Engine(name, "flink", "apache-flink", frozenset(programs), command, warm_up=8.0, settings=told)
+
+
+def _pyflink_engine(mode: str) -> Engine:
+    command, told = partial(_pyflink, mode), [*_jvm()[:2], *_pairs({})]
+    return Engine(f"pyflink-{mode}", "flink", "apache-flink", frozenset({"count"}), command, 10.0, 10.0, told)
+
+
+_ALL: Final = (
+    _flink_engine(
         "flink",
-        "flink",
-        "apache-flink",
-        frozenset({"lines", "events", "grep", "keyed", "window", "count"}),
-        partial(_flink, "datastream"),
-        warm_up=8.0,
+        "datastream",
+        {
+            "lines",
+            "events",
+            "grep",
+            "keyed",
+            "keyed_coalesced",
+            "window",
+            "count",
+            "ad_events",
+            "ysb",
+            "latency",
+            "checkpoint",
+        },
     ),
-    "flink-sql": Engine(
-        "flink-sql",
-        "flink",
-        "apache-flink",
-        frozenset({"keyed_coalesced", "window"}),
-        partial(_flink, "sql"),
-        warm_up=8.0,
-    ),
-    "pyflink-thread": Engine(
-        "pyflink-thread", "flink", "apache-flink", frozenset({"count"}), partial(_pyflink, "thread"), 10.0, 10.0
-    ),
-    "pyflink-process": Engine(
-        "pyflink-process", "flink", "apache-flink", frozenset({"count"}), partial(_pyflink, "process"), 10.0, 10.0
-    ),
-    "bytewax": Engine("bytewax", "bytewax", "bytewax", frozenset({"events", "count"}), _bytewax, 3.0, 5.0),
-}
+    _flink_engine("flink-rocksdb", "datastream", {"keyed", "checkpoint"}, _ROCKSDB),
+    _flink_engine("flink-bundled", "bundled", {"keyed_coalesced"}),
+    _flink_engine("flink-sql", "sql", {"keyed_coalesced", "window"}, _sql("TWO_PHASE")),
+    _flink_engine("flink-sql-one-phase", "sql", {"keyed_coalesced", "window"}, _sql("ONE_PHASE")),
+    _pyflink_engine("thread"),
+    _pyflink_engine("process"),
+    Engine("bytewax", "bytewax", "bytewax", frozenset({"events", "count"}), _bytewax, 3.0, 5.0),
+)
+ENGINES: Final[Mapping[str, Engine]] = {engine.name: engine for engine in _ALL}

@@ -58,6 +58,35 @@ def measure(peer: Engine, task: PeerTask, parallelism: int, timing: Timing) -> l
         PeerError: it cannot be started, ends by itself, or gives no rows.
         ValueError: its answer is wrong.
     """
+    with _answered(peer, task, parallelism) as run:
+        return run.samples(timing)
+
+
+def measure_to_the_end(peer: Engine, task: PeerTask, parallelism: int, timing: Timing) -> tuple[list[Sample], str]:
+    """As `measure`, of a job that ends by itself behind that; and what it has printed.
+
+    Raises:
+        PeerError: as for `measure`, or the job does not end.
+        ValueError: its answer is wrong.
+    """
+    with _answered(peer, task, parallelism) as run:
+        return run.samples(timing), run.last_words()
+
+
+def printed_by(peer: Engine, task: PeerTask, parallelism: int, patience: float) -> str:
+    """What a peer that measures by itself has printed, once it has ended, within so many seconds.
+
+    Raises:
+        PeerError: it cannot be started, or does not end.
+        ValueError: its answer is wrong.
+    """
+    with _answered(peer, task, parallelism) as run:
+        return run.last_words(patience)
+
+
+@contextmanager
+def _answered(peer: Engine, task: PeerTask, parallelism: int) -> Iterator[_Run]:
+    """The peer at work, its answer checked."""
     with tempfile.TemporaryDirectory(prefix="penstock-peer-") as name:
         folder = Path(name)
         task.write(folder)
@@ -67,7 +96,7 @@ def measure(peer: Engine, task: PeerTask, parallelism: int, timing: Timing) -> l
             run = _Run(peer.name, process, folder)
             if task.expected is not None:
                 check_answer(peer.name, task.program, run.digest(), task.expected())
-            return run.samples(timing)
+            yield run
 
 
 def first_output_seconds(task: PeerTask, parallelism: int) -> float:
@@ -108,6 +137,19 @@ def seconds_in(output: str, errors: str = "") -> float:
     if not found:
         raise PeerError(f"flink has given no time:\n{errors[-2000:]}")
     return float(found[0])
+
+
+def latency_in(output: str) -> tuple[int, dict[str, float | None]]:
+    """How many rows a peer has timed, and their quantiles in milliseconds, from its line "latency ROWS P50 P99 P99.9".
+
+    Raises:
+        PeerError: there is no such line.
+    """
+    found = [line.split()[1:] for line in output.splitlines() if line.startswith("latency ")]
+    if not found:
+        raise PeerError("flink has given no latency")
+    rows, *quantiles = found[-1]
+    return int(rows), dict(zip(("p50", "p99", "p99.9"), map(float, quantiles), strict=True))
 
 
 def check_answer(peer: str, program: str, got: Digest, expected: Digest) -> None:
@@ -157,6 +199,20 @@ class _Run:
         self._wait_for_whole(timing.whole, timing)
         return [*samples, self._sample()]
 
+    def last_words(self, patience: float = _CHECK_SECONDS) -> str:
+        """What it has printed, once it has ended.
+
+        Raises:
+            PeerError: it goes on, or ended with an error.
+        """
+        try:
+            code = self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise PeerError(f"{self._name} has not ended after {patience:g} s{self._news()}") from None
+        if code:
+            raise PeerError(f"{self._name} ended with {code}{self._news()}")
+        return self._output.read_text(errors="replace")
+
     def _wait_for_whole(self, whole: int, timing: Timing) -> None:
         before, deadline = self._rows(), time.monotonic() + timing.patience
         while not crossed(before, self._rows(), whole):
@@ -181,8 +237,10 @@ class _Run:
         raise PeerError(f"{self._name} ended {when}, with {code}{self._news()}")
 
     def _news(self) -> str:
-        """The end of what it has written to standard error."""
-        lines = self._log.read_text(errors="replace").splitlines()[-20:]
+        """The end of what it has written to standard error, and the causes that Java tells before a long trace."""
+        written = self._log.read_text(errors="replace").splitlines()
+        causes = [line for line in written[:-20] if line.startswith(("Caused by", "Exception in"))]
+        lines = [*causes[-5:], *written[-20:]]
         return ":\n" + "\n".join(lines) if lines else ", and said nothing"
 
 

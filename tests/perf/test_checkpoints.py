@@ -82,6 +82,14 @@ def test_a_loss_is_to_the_windows_around() -> None:
     assert checkpoint.losses(on, off) == pytest.approx([10.0, 10.0])
 
 
+def test_what_a_peer_has_measured_is_read_from_its_lines() -> None:
+    output = "digest 1 2\nwindow 90.5 100.0\ncheckpoint 250 1000 10\nwindow 80.0 100.0\ncheckpoint 260 1000 20\n"
+    measured = checkpoint.windows_in(output)
+    assert (measured.on, measured.off) == ([90.5, 80.0], [100.0, 100.0])
+    assert checkpoint.of_records(measured.checkpoints)["written_mb_mean"] == 0.0
+    assert [record["duration_ms"] for record in measured.checkpoints] == [250, 260]
+
+
 def test_checkpoints_are_summed_up() -> None:
     records = [{"duration_ms": ms, "bytes": 5e6, "bytes_written": written} for ms, written in ((10, 1e6), (30, 3e6))]
     figures = checkpoint.of_records(records)

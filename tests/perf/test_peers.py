@@ -14,12 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from perf import harness, run
+from perf import checkpoint, harness, latency, run
 from perf.harness import BenchmarkError, ComparedResult, Options, Reading
 from perf.peers import engines
 from perf.peers.digest import Digest, is_digest, of_texts
-from perf.peers.engines import Engine, PeerError, engine
-from perf.peers.session import Timing, check_answer, measure, seconds_of
+from perf.peers.engines import ENGINES, Engine, PeerError, engine
+from perf.peers.session import (
+    Timing,
+    check_answer,
+    latency_in,
+    measure,
+    measure_to_the_end,
+    printed_by,
+    seconds_of,
+)
 from perf.peers.task import PeerInput, PeerTask
 from perf.processes import ProcessTree, crossed
 
@@ -115,6 +123,42 @@ def test_a_peers_rows_and_cost_are_sampled_once_its_answer_is_right(peer: Callab
     assert reading.peak_rss_mb > 1
 
 
+TIMING = """
+import time
+end = time.monotonic() + 0.5
+while time.monotonic() < end:
+    slots[0] += 1000
+print("latency 980 1.5 2.5 3.5")
+"""
+
+
+def test_a_peer_that_times_its_rows_by_itself_is_sampled_and_heard_to_the_end(peer: Callable[[str], Engine]) -> None:
+    program = counting(RIGHT).partition("while True")[0] + TIMING
+    samples, output = measure_to_the_end(peer(program), task(), 2, AT_ONCE)
+    assert harness.reading(samples).events_per_second
+    assert latency_in(output) == (980, {"p50": 1.5, "p99": 2.5, "p99.9": 3.5})
+    assert "latency 980" in printed_by(peer(program), task(), 2, 10.0)
+    with pytest.raises(PeerError, match=r"other has not ended after 0\.01 s"):
+        printed_by(peer(counting(RIGHT)), task(), 2, 0.01)
+    with pytest.raises(PeerError, match="no latency"):
+        latency_in("digest 1 2")
+
+
+def test_a_peer_without_a_program_that_times_rows_or_checkpoints_is_told(peer: Callable[[str], Engine]) -> None:
+    beside = Options(peer=peer(""), runtime="local", check_rows=100)
+    with pytest.raises(BenchmarkError, match="other has no program for latency"):
+        list(latency.run(beside, "timeout 100ms"))
+    with pytest.raises(BenchmarkError, match="other has no program for checkpoint running 10 MB every 10s"):
+        list(checkpoint.run(beside, "running 10 MB every 10s"))
+
+
+def test_what_was_set_for_a_peer_stands_beside_its_figures() -> None:
+    sql, one_phase = ENGINES["flink-sql"].settings, ENGINES["flink-sql-one-phase"].settings
+    assert {setting.partition("=")[2] for setting in {*sql} ^ {*one_phase}} == {"TWO_PHASE", "ONE_PHASE"}
+    assert any(setting.startswith("-Xmx") for setting in sql)
+    assert any(setting.startswith("taskmanager.memory.managed.size=") for setting in ENGINES["flink"].settings)
+
+
 @pytest.mark.parametrize("program", ["import sys; sys.exit('no memory left')", "print('digest 1'); 1 / 0"])
 def test_a_peer_that_ends_by_itself_is_told_with_its_last_words(program: str, peer: Callable[[str], Engine]) -> None:
     with pytest.raises((PeerError, ValueError), match=r"no memory left|ZeroDivisionError|not a digest"):
@@ -207,7 +251,7 @@ def test_a_peer_without_a_program_for_the_question_is_told(peer: Callable[[str],
         list(harness.throughput("grep", workloads, Options(peer=peer(""))))
 
 
-@pytest.mark.parametrize("name", ["latency", "checkpoint", "recovery", "rescale", "end_to_end", "coordinator"])
+@pytest.mark.parametrize("name", ["recovery", "rescale", "end_to_end", "coordinator"])
 def test_a_program_that_no_peer_has_is_not_measured_alone_instead(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], peer: Callable[[str], Engine]
 ) -> None:

@@ -16,7 +16,7 @@ from penstock import DataGenSource, DataStream, StreamEnvironment, session, slid
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, SourceReader, Wait
 from penstock.engine.windows.assigners import WindowAssigner
-from perf import generators, harness, keyed, latency, run, wide, window
+from perf import generators, harness, keyed, latency, run, wide, window, ysb
 from perf.generators import Pool
 from perf.harness import BenchmarkError, Options, Reading, Result, Sample, Workload
 from perf.processes import ProcessTree
@@ -83,6 +83,17 @@ def test_wide_measures_whole_windows_and_tells_the_bytes_a_key(
     results = list(wide.run(TINY))
     assert [result.variant for result in results] == ["few", "many"]
     assert "wide: many: ours " in capsys.readouterr().err
+
+
+def test_the_yahoo_benchmark_counts_views_and_notices_a_wrong_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ysb, "_LOG_ROWS", 1024)
+    results = list(ysb.run(TINY))
+    assert [result.variant for result in results] == ["100 campaigns", "10k campaigns", "null"]
+    assert all(result.ours.events_per_second for result in results)
+    right = ysb.expected
+    monkeypatch.setattr(ysb, "expected", lambda log, rows: right(log, rows - 10))
+    with pytest.raises(BenchmarkError, match=r"ysb: .* views, or others"):
+        list(ysb.run(TINY, "100 campaigns"))
 
 
 def test_startup_measures_the_import_and_the_first_row() -> None:
@@ -288,6 +299,26 @@ def test_latency_counts_from_the_time_at_which_a_row_is_due() -> None:
     assert set(quantiles) == {"p50", "p99", "p99.9"}
     late = measured.set_column(1, "latency", pa.array(np.full(measured.num_rows, 0.25)))
     assert latency.latency_ms(late, 100, 0.1, 0.5)["p99"] == pytest.approx(250.0)
+
+
+def test_a_timed_result_is_compared_and_spread_by_its_latency() -> None:
+    """Its rows come at a given rate, whatever it is like."""
+    ours, theirs = (
+        [Reading(events_per_second=1000.0, latency_ms={"p50": p50, "p99": 9.0}) for p50 in of]
+        for of in ((10.0, 20.0), (5.0, 5.0))
+    )
+    assert Result.of("latency", "one", ours).spread == pytest.approx(10 / 15)
+    pairs = list(zip(ours, theirs, strict=True))
+    assert harness.ComparedResult.of_pairs("latency", "one", "other", pairs).ratio == pytest.approx(0.375)
+
+
+def test_of_many_rows_an_even_share_is_timed() -> None:
+    env = StreamEnvironment(parallelism=2, runtime="local", buffer_timeout="0", clock=ManualClock())
+    measured = latency.measured_rows(env, latency.PacedSource(rate=100, rows=400), every=5).collect().to_arrow()
+    due = np.sort(measured.column("due").to_numpy())
+    assert len(due) > 20
+    assert np.allclose(np.diff(due), 0.05)
+    assert [latency._every(rate) for rate in (10_000, 50_000, 500_000)] == [1, 1, 10]
 
 
 def test_missing_rows_make_no_latency() -> None:

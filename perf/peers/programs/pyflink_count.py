@@ -1,4 +1,4 @@
-"""A running count per key in PyFlink: `pyflink_count.py thread|process FOLDER PARALLELISM COUNTERS`.
+"""A running count per key in PyFlink: `pyflink_count.py thread|process FOLDER PARALLELISM COUNTERS SETTING=VALUE...`.
 
 Source and sink are those of the Java programs, so that Python does what is measured and no more: taking the key, and
 counting.
@@ -57,6 +57,8 @@ def subtask_of(context: RuntimeContext) -> int:
 def run(mode: str, folder: Path, parallelism: int, counters: str, check: bool) -> None:
     """Run the job in the folder to its end."""
     configuration = Configuration()
+    for setting in sys.argv[5:]:
+        configuration.set_string(*setting.split("=", 1))
     configuration.set_string("python.execution-mode", mode)
     configuration.set_string("python.executable", sys.executable)
     configuration.set_string("python.client.executable", sys.executable)

@@ -26,4 +26,13 @@ public final class Counters {
     public void set(int slot, long rows) {
         buffer.putLong(slot * SLOT_BYTES, rows);
     }
+
+    /** Of all slots. */
+    public long total() {
+        long total = 0;
+        for (int at = 0; at < buffer.capacity(); at += SLOT_BYTES) {
+            total += buffer.getLong(at);
+        }
+        return total;
+    }
 }

@@ -23,9 +23,9 @@ public final class Digest {
         HASH.add(hash);
     }
 
-    /** Counts in the one of a key's rows (key, total) with the largest total, once all have come. */
-    public static void addLargest(long... keyAndTotal) {
-        LARGEST.merge(keyAndTotal[0], keyAndTotal, (a, b) -> a[1] >= b[1] ? a : b);
+    /** Counts in the one of a key's rows (key, number that grows, more) whose number is the largest, once all have come. */
+    public static void addLargest(long... row) {
+        LARGEST.merge(row[0], row, (a, b) -> a[1] >= b[1] ? a : b);
     }
 
     /** "digest ROWS HASH", the hash in decimal, unsigned. */

@@ -9,17 +9,22 @@ import org.apache.flink.api.java.tuple.Tuple3;
 /**
  * (key, timestamp, value), the same rows as those of perf/generators.py, perf/window.py and perf/wide.py.
  *
- * <p>Keys and values repeat prepared columns; without a column of keys, they follow the golden ratio. With
+ * <p>Keys and values repeat prepared columns; without a column of keys, they follow the golden ratio, and
+ * with {@code hot_keys}, only so many of them have rows within {@code hot_ms}, once each key has come. With
  * {@code rows_per_second}, a timestamp is the row's share of a second of event time, less its prepared delay; else it is the
  * row's number.
  */
 public final class Events implements Rows<Tuple3<Long, Long, Double>> {
     private static final long GOLDEN = 0x9E3779B97F4A7C15L;
+    private static final int HOT_STEPS = 16;
     private final Job job;
     private transient Long[] keys;
     private transient Double[] values;
     private transient long[] delays;
     private transient long spreadKeys;
+    private transient long hotKeys;
+    private transient long hotMs;
+    private transient long fullRows;
     private transient long rowsPerSecond;
     private transient long startMs;
     private transient long cohorts;
@@ -40,6 +45,11 @@ public final class Events implements Rows<Tuple3<Long, Long, Double>> {
             }
         } else {
             spreadKeys = job.number("spread_keys");
+            hotKeys = job.has("hot_keys") ? job.number("hot_keys") : 0;
+            if (hotKeys > 0) {
+                hotMs = job.number("hot_ms");
+                fullRows = job.number("full_rows");
+            }
         }
         double[] given = job.doubles("v");
         values = new Double[given.length];
@@ -72,10 +82,18 @@ public final class Events implements Rows<Tuple3<Long, Long, Double>> {
 
     private Long key(long number) {
         if (keys == null) {
-            return ((number * GOLDEN) >>> 32) * spreadKeys >>> 32;
+            if (hotKeys == 0 || number < fullRows) {
+                return spread(number, spreadKeys);
+            }
+            long first = (long) (System.nanoTime() / 1e6 / hotMs * hotKeys);
+            return (spread(number, Math.max(1, hotKeys / HOT_STEPS)) + first) % spreadKeys;
         }
         Long key = keys[(int) (number % keys.length)];
         return cohorts == 1 ? key : Long.valueOf(key + number / cohortRows % cohorts * cohortKeys);
+    }
+
+    private static long spread(long number, long keys) {
+        return ((number * GOLDEN) >>> 32) * keys >>> 32;
     }
 
     private long timestamp(long number) {

@@ -10,6 +10,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Properties;
 
 /**
@@ -67,15 +68,20 @@ public final class Job implements Serializable {
         return values;
     }
 
-    /** Texts that are all as long as {@code line_bytes} says. */
+    /** Texts that are all of one length. */
     public String[] lines(String column) {
+        return Arrays.stream(fixed(column)).map(line -> new String(line, StandardCharsets.US_ASCII)).toArray(String[]::new);
+    }
+
+    /** The bytes of texts that are all as long as {@code COLUMN_bytes} says. */
+    public byte[][] fixed(String column) {
         byte[] bytes = bytes(column);
-        int length = (int) number("line_bytes");
-        String[] lines = new String[bytes.length / length];
-        for (int i = 0; i < lines.length; i++) {
-            lines[i] = new String(bytes, i * length, length, StandardCharsets.US_ASCII);
+        int length = (int) number(column + "_bytes");
+        byte[][] texts = new byte[bytes.length / length][];
+        for (int i = 0; i < texts.length; i++) {
+            texts[i] = Arrays.copyOfRange(bytes, i * length, (i + 1) * length);
         }
-        return lines;
+        return texts;
     }
 
     private byte[] bytes(String column) {

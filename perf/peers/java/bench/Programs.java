@@ -48,12 +48,21 @@ final class Programs {
             case "lines" -> run.input(new Lines(run.job())).sinkTo(new DiscardingSink<>());
             case "events" -> run.input(new Events(run.job())).sinkTo(new DiscardingSink<>());
             case "grep" -> programs.grep();
-            case "keyed" -> programs.keyed();
-            case "count" -> count(run, row -> Digest.add(row.f0, row.f1));
+            case "keyed", "keyed_coalesced" -> sums(run, run.input(new Events(run.job())));
+            case "count" -> programs.output(counts(run), row -> Digest.add(row.f0, row.f1));
             case "window" -> programs.window();
+            case "ad_events" -> run.input(new AdEvents(run.job())).sinkTo(new DiscardingSink<>());
+            case "latency" -> programs.latency();
+            case "checkpoint" -> programs.output(Checkpoints.aggregates(run),
+                row -> Digest.addLargest(row.f0, row.f1, row.f2.longValue()));
+            case "ysb" -> programs.output(AdViews.of(run), Digest::add);
             default -> throw new IllegalArgumentException("no DataStream program is called " + name);
         }
-        run.env().execute(name);
+        if (name.equals("checkpoint") && !run.check()) {
+            Checkpoints.measure(run);
+        } else {
+            run.env().execute(name);
+        }
     }
 
     private <T> void output(DataStream<T> rows, CheckedSink.Take<T> take) {
@@ -72,14 +81,20 @@ final class Programs {
         });
     }
 
-    private void keyed() {
-        output(byKey(run.input(new Events(job))).process(new RunningSum()),
+    /** A running sum per key, one row for each row; where one for many would do, this is at least as much. */
+    static void sums(Run run, DataStream<Tuple3<Long, Long, Double>> rows) {
+        new Programs(run).output(byKey(rows).process(new RunningSum()),
             update -> Digest.addLargest(update.f0, update.f1.longValue()));
     }
 
     /** A running count per key, one row for each row. */
-    static void count(Run run, CheckedSink.Take<Tuple2<Long, Long>> take) {
-        new Programs(run).output(byKey(run.input(new Events(run.job()))).process(new RunningCount()), take);
+    static DataStream<Tuple2<Long, Long>> counts(Run run) {
+        return byKey(run.input(new Events(run.job()))).process(new RunningCount());
+    }
+
+    private void latency() {
+        CheckedSink.Take<Tuple3<Long, Long, Double>> probe = Latency.probe(job);
+        Latency.sums(run).sinkTo(new CheckedSink<>(run.check() ? row -> Digest.addLargest(row.f0, row.f2.longValue()) : probe));
     }
 
     private void window() {

@@ -9,9 +9,6 @@ import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.table.api.Schema;
 import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
-import org.apache.flink.table.api.config.AggregatePhaseStrategy;
-import org.apache.flink.table.api.config.ExecutionConfigOptions;
-import org.apache.flink.table.api.config.OptimizerConfigOptions;
 import org.apache.flink.table.data.GenericRowData;
 import org.apache.flink.table.data.RowData;
 import org.apache.flink.table.runtime.typeutils.InternalTypeInfo;
@@ -21,10 +18,11 @@ import org.apache.flink.table.types.logical.LogicalType;
 import org.apache.flink.table.types.logical.RowType;
 import org.apache.flink.types.Row;
 
-/** The benchmarks in Flink's SQL, where that may be its best: mini-batches, two phases, and slices that windows share. */
+/**
+ * The benchmarks in Flink's SQL, where that may be its best: slices that windows share, and, by its settings (perf/peers/engines.py),
+ * mini-batches in one phase or two.
+ */
 final class SqlPrograms {
-    private static final int BATCH_ROWS = 131_072;
-    private static final Duration BATCH_LATENCY = Duration.ofSeconds(1);
     private final Run run;
     private final StreamTableEnvironment tables;
 
@@ -32,10 +30,6 @@ final class SqlPrograms {
         this.run = run;
         this.tables = StreamTableEnvironment.create(run.env());
         tables.getConfig().setLocalTimeZone(ZoneOffset.UTC);
-        tables.getConfig()
-            .set(ExecutionConfigOptions.TABLE_EXEC_MINIBATCH_ENABLED, true)
-            .set(ExecutionConfigOptions.TABLE_EXEC_MINIBATCH_ALLOW_LATENCY, BATCH_LATENCY)
-            .set(ExecutionConfigOptions.TABLE_EXEC_MINIBATCH_SIZE, (long) BATCH_ROWS);
     }
 
     /** Runs the program that the job names to the end of its input. */
@@ -50,7 +44,6 @@ final class SqlPrograms {
     }
 
     private void keyed() throws Exception {
-        tables.getConfig().set(OptimizerConfigOptions.TABLE_OPTIMIZER_AGG_PHASE_STRATEGY, AggregatePhaseStrategy.TWO_PHASE);
         events(WatermarkStrategy.noWatermarks(), schema().build());
         output("SELECT key, SUM(v) AS total FROM events GROUP BY key", "key BIGINT, total DOUBLE",
             row -> Digest.addLargest((Long) row.getField(0), whole(row, 1)));
