@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,8 @@ from penstock.actors.client import RayJob
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.recovery import checkpoints
-from perf.harness import BenchmarkError, Options, Reading, Result, spread
+from perf.generators import values
+from perf.harness import BenchmarkError, Options, Reading, Result, shut_down, spread
 from perf.keyed_state import (
     DetailedResult,
     Info,
@@ -38,7 +40,9 @@ from perf.keyed_state import (
     until_checkpoints,
     until_full,
 )
+from perf.peers.engines import Engine, PeerError
 from perf.processes import ProcessTree
+from perf.recovery_peer import recovery, running_job
 
 _NAME: Final = "recovery"
 _RATE: Final = 500_000.0
@@ -130,8 +134,40 @@ class Recovery:
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
     for case in CASES:
-        if wanted in case.variant:
+        if wanted not in case.variant:
+            continue
+        if options.peer is None:
             yield result_of(case.variant, *_recoveries(case, options))
+        else:
+            yield from _beside(case, options, options.peer)
+
+
+def _beside(case: Case, options: Options, peer: Engine) -> Iterator[Result]:
+    """Ours and then Flink's: a result each."""
+    if _NAME not in peer.programs or case.victim != "subtask" or case.local_recovery or not case.standbys:
+        raise BenchmarkError(f"{peer.name} has no program for {_NAME} {case.variant}")
+    yield result_of(case.variant, *_recoveries(case, options))
+    shut_down()
+    try:
+        yield result_of(f"{case.variant}, {peer.name} {peer.version()}", *_recoveries_of_peer(case, options))
+    except PeerError as error:
+        raise BenchmarkError(str(error)) from error
+
+
+def _recoveries_of_peer(case: Case, options: Options) -> tuple[list[Recovery], float]:
+    choice = random.Random(f"{_SEED} {case.variant}")
+    keys = Keys(keys_of(_SIZE_MB))
+    recoveries, tree, peak_mb = [], ProcessTree(), 0.0
+    with tempfile.TemporaryDirectory(prefix="penstock-perf-") as name:
+        stamps = Path(name)
+        with running_job(options, keys, _RATE, case.interval, values, stamps) as job:
+            for _ in range(options.repetitions):
+                seen, reported = recovery(job, case.interval, choice, partial(first_rows, stamps))
+                recoveries.append(Recovery(seen, reported))
+                peak_mb = max(peak_mb, tree.memory_mb())
+                job.replace()
+                time.sleep(_WARM_SECONDS)
+    return recoveries, peak_mb
 
 
 def result_of(variant: str, recoveries: Sequence[Recovery], peak_mb: float) -> Result:

@@ -23,7 +23,9 @@ PROGRAMS: Final = (
     "end_to_end", "batch_window", "hash_join", "terasort", "coordinator",
 )  # fmt: skip
 
-COMPARED: Final = ("grep", "keyed", "window", "wide", "ysb", "process", "latency", "checkpoint", "startup")
+COMPARED: Final = (
+    "grep", "keyed", "window", "wide", "ysb", "process", "latency", "checkpoint", "recovery", "startup",
+)  # fmt: skip
 """Those of which a peer has a program."""
 
 if __name__ == "__main__":

@@ -125,6 +125,11 @@ def _jvm() -> list[str]:
     return [heap, "-XX:+UseParallelGC", *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED)]
 
 
+def flink_options() -> list[str]:
+    """The options of a JVM of Flink's that is one of several: its heap is a gigabyte and a half."""
+    return ["-Xmx1536m", *_jvm()[1:]]
+
+
 def _memory() -> dict[str, str]:
     """Of the local cluster, whose own defaults are 128 MB of managed memory and 64 MB of network buffers."""
     return {

@@ -251,7 +251,7 @@ def test_a_peer_without_a_program_for_the_question_is_told(peer: Callable[[str],
         list(harness.throughput("grep", workloads, Options(peer=peer(""))))
 
 
-@pytest.mark.parametrize("name", ["recovery", "rescale", "end_to_end", "coordinator"])
+@pytest.mark.parametrize("name", ["rescale", "end_to_end", "coordinator"])
 def test_a_program_that_no_peer_has_is_not_measured_alone_instead(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], peer: Callable[[str], Engine]
 ) -> None:

@@ -1,6 +1,7 @@
 package bench;
 
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
@@ -18,6 +19,7 @@ public final class Events implements Rows<Tuple3<Long, Long, Double>> {
     private static final long GOLDEN = 0x9E3779B97F4A7C15L;
     private static final int HOT_STEPS = 16;
     private final Job job;
+    private final Pace pace;
     private transient Long[] keys;
     private transient Double[] values;
     private transient long[] delays;
@@ -33,6 +35,7 @@ public final class Events implements Rows<Tuple3<Long, Long, Double>> {
 
     public Events(Job job) {
         this.job = job;
+        this.pace = job.has("rate") ? new Pace(job.number("rate"), job.number("step_ms")) : null;
     }
 
     @Override
@@ -101,6 +104,16 @@ public final class Events implements Rows<Tuple3<Long, Long, Double>> {
             return number;
         }
         return startMs + number * 1000 / rowsPerSecond - delays[(int) (number % delays.length)];
+    }
+
+    @Override
+    public long dueBefore(long next) {
+        return pace == null ? Long.MAX_VALUE : pace.dueBefore(next);
+    }
+
+    @Override
+    public CompletableFuture<Void> whenDue(long number) {
+        return pace == null ? AT_ONCE : pace.whenDue(number);
     }
 
     @Override

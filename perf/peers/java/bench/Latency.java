@@ -1,8 +1,6 @@
 package bench;
 
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Executor;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
 import org.apache.flink.api.common.functions.OpenContext;
@@ -65,28 +63,22 @@ final class Latency {
     }
 
     private static final class PacedRows implements Rows<Tuple3<Long, Long, Double>> {
-        private final long rate;
+        private final Pace pace;
         private final long keys;
         private final long keyStep;
-        private final long stepNanos;
-        private transient long start;
 
         PacedRows(Job job) {
-            rate = job.number("rate");
+            pace = new Pace(job.number("rate"), job.number("step_ms"));
             keys = job.number("keys");
             keyStep = job.number("key_step");
-            stepNanos = job.number("step_ms") * 1_000_000;
         }
 
         @Override
-        public void open() {
-            start = System.nanoTime();
-            START.accumulateAndGet(start, Math::min);
-        }
+        public void open() {}
 
         @Override
         public Tuple3<Long, Long, Double> row(long number) {
-            return new Tuple3<>(number * keyStep % keys, start + nanos(number), (double) (number % 1000));
+            return new Tuple3<>(number * keyStep % keys, pace.due(number), (double) (number % 1000));
         }
 
         @Override
@@ -94,26 +86,16 @@ final class Latency {
             return Types.TUPLE(Types.LONG, Types.LONG, Types.DOUBLE);
         }
 
-        /** As of the last whole step: rows come in steps, as they do from a poll of a log. */
         @Override
-        public long dueBefore() {
-            long passed = System.nanoTime() - start;
-            return (long) ((passed - passed % stepNanos) * 1e-9 * rate);
+        public long dueBefore(long next) {
+            long due = pace.dueBefore(next);
+            START.accumulateAndGet(pace.due(0), Math::min);
+            return due;
         }
 
         @Override
         public CompletableFuture<Void> whenDue(long number) {
-            if (number < dueBefore()) {
-                return AT_ONCE;
-            }
-            long steps = nanos(number + 1) / stepNanos + 1;
-            long left = start + steps * stepNanos - System.nanoTime();
-            Executor later = CompletableFuture.delayedExecutor(Math.max(0, left), TimeUnit.NANOSECONDS);
-            return CompletableFuture.runAsync(() -> {}, later);
-        }
-
-        private long nanos(long number) {
-            return (long) (number * 1e9 / rate);
+            return pace.whenDue(number);
         }
     }
 

@@ -109,7 +109,7 @@ public final class PoolSource<T>
             if (subtask < 0) {
                 return assigned.isDone() ? InputStatus.END_OF_INPUT : InputStatus.NOTHING_AVAILABLE;
             }
-            long until = Math.min(end, rows.dueBefore());
+            long until = Math.min(end, rows.dueBefore(next));
             for (int n = 0; n < BLOCK_ROWS && next < until; n++) {
                 output.collect(rows.row(next));
                 next += parallelism;

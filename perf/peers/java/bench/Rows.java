@@ -15,8 +15,8 @@ public interface Rows<T> extends Serializable {
 
     TypeInformation<T> type();
 
-    /** The rows before this number are due by now. */
-    default long dueBefore() {
+    /** The rows before this number are due by now; {@code next} is the first that has not been given. */
+    default long dueBefore(long next) {
         return Long.MAX_VALUE;
     }
 
