@@ -32,10 +32,11 @@ _SETTINGS: Final = {
     "restart-strategy.fixed-delay.attempts": "1000000",
     "restart-strategy.fixed-delay.delay": "0 ms",
     "heartbeat.interval": "500",
-    "heartbeat.timeout": "5000",
+    "heartbeat.timeout": "2000",
+    "pekko.ask.timeout": "2 s",
     "execution.checkpointing.tolerable-failed-checkpoints": "1000000",
 }
-"""Flink asks its task managers every 10 s how they are, and waits for 50, where nothing is set."""
+"""Flink's own: asks its task managers every 10 s how they are, and waits for 50, and for other answers for 10."""
 
 
 class FlinkJob:

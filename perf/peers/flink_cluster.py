@@ -6,6 +6,7 @@ the context.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -46,6 +47,12 @@ class FlinkCluster:
             "taskmanager.cpu.cores": "1",
             "taskmanager.memory.task.heap.size": "1g",
             "taskmanager.memory.task.off-heap.size": "0",
+            # A task manager that is not started by Flink's script has no defaults for these.
+            "taskmanager.memory.framework.heap.size": "128m",
+            "taskmanager.memory.framework.off-heap.size": "128m",
+            "taskmanager.memory.jvm-metaspace.size": "256m",
+            "taskmanager.memory.jvm-overhead.min": "192m",
+            "taskmanager.memory.jvm-overhead.max": "192m",
         }
         (folder / "conf").mkdir()
         lines = [f"{name}: {value}\n" for name, value in {**own, **settings}.items()]
@@ -57,14 +64,20 @@ class FlinkCluster:
     def host(self) -> str:
         return _HOST
 
-    def add(self, name: str) -> None:
-        """Start a task manager, and wait until the cluster knows of it."""
-        self._start(name, _TASK_MANAGER, "-D", f"taskmanager.resource-id={name}")
+    def add(self, *names: str) -> None:
+        """Start task managers, and wait until the cluster knows of them.
 
-        def is_there() -> bool:
-            return name in {manager["id"] for manager in self.get("/taskmanagers")["taskmanagers"]}
+        Raises:
+            PeerError: it does not within a minute, or one has ended.
+        """
+        for name in names:
+            self._start(name, _TASK_MANAGER, "-D", f"taskmanager.resource-id={name}")
 
-        until(is_there, f"task manager {name}")
+        def are_there() -> bool:
+            self._raise_if_ended()
+            return {*names} <= {manager["id"] for manager in self.get("/taskmanagers")["taskmanagers"]}
+
+        until(are_there, f"task manager {', '.join(names)}")
 
     def kill(self, name: str) -> None:
         """`kill -9`."""
@@ -82,8 +95,15 @@ class FlinkCluster:
 
     def close(self) -> None:
         for process in self._processes.values():
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def _raise_if_ended(self) -> None:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                log = (self._folder / f"{name}.log").read_text(errors="replace")
+                raise PeerError(f"flink's {name} has ended with {process.returncode}:\n{log[-2000:]}")
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         command = ["java", *flink_options(), "-cp", classpath(), program, "--configDir", str(self._folder / "conf")]
@@ -102,8 +122,7 @@ def started(folder: Path, managers: int, settings: Mapping[str, str]) -> Iterato
     """
     cluster = FlinkCluster(folder, settings)
     try:
-        for number in range(managers):
-            cluster.add(f"tm-{number}")
+        cluster.add(*(f"tm-{number}" for number in range(managers)))
         yield cluster
     finally:
         cluster.close()

@@ -26,8 +26,8 @@ class MadeUp(FlinkCluster):
     def kill(self, name: str) -> None:
         self.killed.append(name)
 
-    def add(self, name: str) -> None:
-        self.added.append(name)
+    def add(self, *names: str) -> None:
+        self.added += names
 
 
 def job_with(state: str, *tasks: dict[str, int]) -> dict[str, Any]:
