@@ -7,6 +7,7 @@ standard input ends.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,7 +97,7 @@ def engine(name: str) -> Engine:
 
 
 def classpath() -> str:
-    """Flink's jars and our programs, which are compiled where they are newer than their classes.
+    """Flink's jars and our programs, which are compiled where these very sources have not been.
 
     Raises:
         PeerError: Flink is not installed, or there is no Java compiler.
@@ -104,10 +105,11 @@ def classpath() -> str:
     jars = _packages("flink") / "pyflink" / "lib"
     if not jars.is_dir():
         raise PeerError("flink is not installed in .venv-peers/flink: make bench-peers ARGS=flink")
-    classes = ENVIRONMENTS / "flink" / "classes"
     sources = sorted(_JAVA_SOURCES.glob("*.java"))
-    compiled = classes / "bench" / "Main.class"
-    if not compiled.exists() or compiled.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+    # Checkouts may share the environments.
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    classes = ENVIRONMENTS / "flink" / "classes" / digest[:16]
+    if not (classes / "bench" / "Main.class").exists():
         command = ["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", *map(str, sources)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
