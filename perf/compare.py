@@ -53,7 +53,7 @@ class Change:
         """A line of the output."""
         verdict = "" if self.says_something else f"  (within the spread of {self.noise:.0%})"
         values = f"{self.old:>12,.4g} {self.new:>12,.4g} {self.relative:>+8.1%}"
-        return f"{self.variant:<44} {self.figure:>10} {values}{verdict}"
+        return f"{self.variant:<44} {self.figure:>26} {values}{verdict}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,6 +113,8 @@ def _figures(line: Line) -> dict[str, float]:
     named = {name: ours.get(key) for key, name in FIGURES}
     named |= {f"{quantile} ms": (ours.get("latency_ms") or {}).get(quantile) for quantile in _LATENCY}
     named["ratio"] = line.get("ratio")
+    own = line.get("figures") or {}
+    named |= {name: figure["median"] if isinstance(figure, Mapping) else figure for name, figure in own.items()}
     return {name: value for name, value in named.items() if value is not None}
 
 

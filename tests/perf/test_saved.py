@@ -50,6 +50,22 @@ def test_variants_are_compared_with_themselves_beside_the_same_peer() -> None:
     assert [(change.figure, change.new) for change in found if change.figure == "ratio"] == [("ratio", 3.0)]
 
 
+def test_figures_that_only_some_programs_have_are_compared_by_their_medians() -> None:
+    def line(loss: float, took: float) -> dict[str, Any]:
+        summary = {"median": took, "least": 1.0, "most": 99.0, "readings": 3}
+        return {
+            **result(10.0),
+            "figures": {"loss_percent_mean": loss, "checkpoint_ms": summary, "none": {"median": None}},
+        }
+
+    found = {
+        change.figure: (change.old, change.new) for change in compare.changes([line(4.0, 100.0)], [line(3.0, 80.0)])
+    }
+    assert found["loss_percent_mean"] == (4.0, 3.0)
+    assert found["checkpoint_ms"] == (100.0, 80.0)
+    assert "none" not in found
+
+
 def test_folders_are_compared_by_their_newest_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path / "old", "keyed-2026-01-02T000000.json", result(200.0))
     save(tmp_path / "old", "keyed-2026-01-01T000000.json", result(100.0))
