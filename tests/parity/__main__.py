@@ -15,8 +15,11 @@ from typing import Annotated
 
 import typer
 
+from penstock.actors.cluster import connect
 from tests.parity.programs import random_program
 from tests.parity.runs import MODES, Mismatch, Mode, mismatches
+
+_CPUS = 8
 
 
 def main(
@@ -30,8 +33,12 @@ def main(
     seeds = range(start, start + programs) if seed is None else range(seed, seed + 1)
     if seed is not None:
         typer.echo(random_program(seed))
+    chosen = MODES if mode is None else tuple(name for name in MODES if name in mode)
+    if {"ray", "spark"} & {*chosen}:
+        # Else the first job has a cluster of its own size made, and a wider one waits in vain.
+        connect(None, _CPUS, log_to_driver=False)
     found: list[Mismatch] = []
-    for one in MODES if mode is None else tuple(name for name in MODES if name in mode):
+    for one in chosen:
         found += _run(one, seeds, together)
     for mismatch in found:
         typer.echo(f"\n{mismatch}")
