@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 """Points by the name of their curve, from left to right."""
 
-_TIMEOUT: Final = re.compile(r"(?P<rate>\d+k/s) timeout (?P<ms>\d+)(ms)?")
+_TIMEOUT: Final = re.compile(r"(?P<rate>[\d.]+[kM]/s) timeout (?P<ms>\d+)(ms)?")
 _KEYS: Final = re.compile(r"(?P<kind>\w+ )?(?P<number>\d+)(?P<unit>k|M)( keys)?( (?P<updates>.+))?")
 _INTERVAL: Final = re.compile(r"(?P<shape>.+) every (?P<seconds>\d+)s(?P<churn> churn \d+%)?(, (?P<peer>.+))?")
 _UNITS: Final = {"k": 10**3, "M": 10**6}

@@ -158,7 +158,7 @@ class Probe:
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`, for 10 s at the least."""
     for rate, timeout in _CASES:
-        variant = f"{rate // 1000}k/s timeout {timeout}"
+        variant = f"{rate / 1e6:g}M/s timeout {timeout}" if rate >= 100_000 else f"{rate // 1000}k/s timeout {timeout}"
         if wanted not in variant:
             continue
         if options.peer is None:

@@ -112,6 +112,16 @@ def test_the_latency_curve_goes_by_timeout_and_rate() -> None:
 
     found = charts.by_timeout([line("50k/s timeout 100ms", 60.0), line("50k/s timeout 0", 7.0)])
     assert found == {"50k/s, p50": [(0.0, 7.0), (100.0, 60.0)], "50k/s, p99": [(0.0, 14.0), (100.0, 120.0)]}
+    beside_flink = {
+        **line("1.5M/s timeout 50ms", 9.0),
+        "peer": {"name": "flink", "latency_ms": {"p50": 5.0, "p99": 6.0}},
+    }
+    assert charts.by_timeout([beside_flink]) == {
+        "1.5M/s, p50": [(50.0, 9.0)],
+        "1.5M/s, p50: flink": [(50.0, 5.0)],
+        "1.5M/s, p99": [(50.0, 18.0)],
+        "1.5M/s, p99: flink": [(50.0, 6.0)],
+    }
 
 
 def test_the_checkpoint_curve_goes_by_interval_and_churn() -> None:
@@ -120,6 +130,14 @@ def test_the_checkpoint_curve_goes_by_interval_and_churn() -> None:
 
     lines = [line("running 100 MB every 5s", 1.0), line("running 100 MB every 1s churn 10%", 6.0)]
     assert charts.by_interval(lines) == {"running 100 MB": [(5.0, 1.0)], "running 100 MB churn 10%": [(1.0, 6.0)]}
+    peers = [
+        line("running 100 MB every 5s, flink 2.3.0", 2.0),
+        line("running 100 MB every 1s churn 10%, flink-rocksdb 2.3.0", 3.0),
+    ]
+    assert charts.by_interval(peers) == {
+        "running 100 MB: flink 2.3.0": [(5.0, 2.0)],
+        "running 100 MB churn 10%: flink-rocksdb 2.3.0": [(1.0, 3.0)],
+    }
 
 
 def test_a_chart_is_drawn_the_same_from_the_same_results(tmp_path: Path) -> None:
