@@ -23,6 +23,7 @@ from penstock.engine.errors import ClusterError
 ON_THIS_MACHINE: Final = "auto"
 """The address of a cluster that Ray finds here."""
 _ANSWER_SECONDS: Final = 3.0
+_REMOTE_ANSWER_SECONDS: Final = 10.0
 
 
 def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> None:
@@ -117,7 +118,8 @@ def _checked(address: str) -> str:
     """The address to give to Ray; refuses at once what Ray would try for long.
 
     Raises:
-        ClusterError: there is no cluster on this machine, or it wants a token that this process does not have.
+        ClusterError: there is no cluster on this machine, nobody answers at the address, or the cluster wants a token
+            that this process does not have.
     """
     named = os.environ.get("RAY_ADDRESS") or address if address == ON_THIS_MACHINE else address
     if named == ON_THIS_MACHINE:
@@ -128,6 +130,13 @@ def _checked(address: str) -> str:
         host, port = _host_and_port(named)
     except ValueError:
         return named
+    try:
+        socket.create_connection((host, port), _REMOTE_ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {named} ({error.strerror or error}); start one there with `ray start --head`, "
+            "or give the address of another (RAY_ADDRESS, or --address)"
+        ) from error
     if problem := token_problem(host, port, is_local=False):
         raise ClusterError(f"the Ray cluster at {named} cannot be used: {problem}")
     return named

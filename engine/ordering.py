@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.accumulators import plain, plain_type
+from penstock.engine.accumulators import INTERNAL, plain, plain_type
 from penstock.engine.errors import ColumnTypeError, missing_column
 
 _NULL: Final = 0
@@ -43,13 +43,18 @@ class SortKey:
 
 
 def check_sort_keys(schema: pa.Schema, keys: Sequence[SortKey], where: str) -> None:
-    """Make sure that rows of `schema` can be sorted by `keys`.
+    """Make sure that rows of `schema` can be kept, and sorted by `keys`.
 
     Raises:
         MissingColumnError: there is no such column.
-        ColumnTypeError: its values have no order, or a column is a view, of which Arrow can take no single rows.
+        ColumnTypeError: its values have no order; or a column is a view, of which Arrow can take no single rows, or
+            has a name as internal columns of saved rows do.
     """
     for field in schema:
+        if field.name.startswith(INTERNAL):
+            raise ColumnTypeError(
+                f"{where}: the name {field.name!r} begins with {INTERNAL!r}, as only internal columns may; rename it"
+            )
         if pa.types.is_string_view(field.type) or pa.types.is_binary_view(field.type):
             raise ColumnTypeError(
                 f"{where}: column {field.name!r} is {field.type}, whose rows Arrow cannot put in another order; cast "

@@ -134,7 +134,8 @@ class SparkJob(JobHandle):
             if not self._prefixes or self._status.ended or is_of_stage(error, secret):
                 raise
             _LOG.warning("job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, error)
-            # What was told of parts of the other plan would not fit.
+            # What was told of parts of the other plan would not fit; Spark keeps the accumulators.
+            self._counters.value, self._dealt.value = {}, {}
             self._tell_anew()
             return self._run_plan(secret, {})
 
@@ -187,7 +188,9 @@ class SparkJob(JobHandle):
         return self._status
 
     def metrics(self) -> JobMetrics:
-        counted = self._counters.value if self._counted is None else self._counted
+        # In this order: they are emptied behind the other's being set.
+        told = self._counters.value
+        counted = told if self._counted is None else self._counted
         return report(counted.get((one.task, one.subtask), one) for one in self._uncounted)
 
     def progress(self) -> Sequence[StageProgress]:

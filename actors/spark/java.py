@@ -58,9 +58,9 @@ def lead_with_java(environment: MutableMapping[str, str] = os.environ) -> None:
     What a Ray cluster starts has the path that the cluster was started with: call it before that.
     """
     home = environment.get("JAVA_HOME")
-    folders = environment.get("PATH", "").split(os.pathsep)
+    folders = [folder for folder in environment.get("PATH", "").split(os.pathsep) if folder]
     own = str(Path(home) / "bin") if home else None
-    if own is not None and folders[0] != own:
+    if own is not None and folders[:1] != [own]:
         environment["PATH"] = os.pathsep.join([own, *folders])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.actors.spark.parcels import FIRST_TURN, NO_ROWS, Parcel, Phase, pack
@@ -46,8 +46,8 @@ class Outbox:
         parcel_bytes, held_bytes: as the constants above.
 
     Attributes:
-        dealt: a checksum over what has left on lanes among which rows are dealt out, whatever they hold, but for their
-            timestamps: a subtask that runs again must come to the same.
+        dealt: a checksum over what has left on lanes among which rows are dealt out, whatever they hold: a subtask that
+            runs again must come to the same.
     """
 
     def __init__(self, sender: int, parcel_bytes: int = PARCEL_BYTES, held_bytes: int = HELD_BYTES) -> None:
@@ -115,9 +115,7 @@ class Outbox:
     def _put(self, lane: _Lane, phase: Phase, turn: int, batch: Batch) -> None:
         rows = pack(batch)
         if lane.is_dealt:
-            # Where time is the clock's, it is another in each run, and says nothing of who gets which row.
-            untimed = rows if batch.timestamps is None else pack(replace(batch, timestamps=None))
-            self.dealt = zlib.crc32(untimed, zlib.crc32(b"%d %d" % (lane.edge, lane.route), self.dealt))
+            self.dealt = zlib.crc32(rows, zlib.crc32(b"%d %d" % (lane.edge, lane.route), self.dealt))
         self._ready.append(Parcel(lane.edge, lane.route, phase, turn, self._sender, lane.sent, rows))
         lane.sent += 1
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -276,14 +277,17 @@ def _started(options: SparkOptions, address: str | None, patience: float) -> Spa
     try:
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         _check_room(options, nodes)
+    except BaseException:
+        if not was_connected:
+            ray.shutdown()
+        raise
+    try:
         session = _init_spark(options)
         session.sparkContext.setLogLevel(options.configuration.get("spark.log.level", _SETTINGS["spark.log.level"]))
         _await_executor(session, options, patience)
     except BaseException:
-        # Also on Ctrl-C, which is likely while executors are waited for.
+        # Also on Ctrl-C, which is likely while executors are waited for. Jobs of other threads may run on Ray by now.
         _stop()
-        if not was_connected:
-            ray.shutdown()
         raise
     return session
 
@@ -291,12 +295,14 @@ def _started(options: SparkOptions, address: str | None, patience: float) -> Spa
 def _init_spark(options: SparkOptions) -> SparkSession:
     import raydp
 
+    # Actors of one name would be in each other's way, where programs share a namespace of the cluster.
+    name = f"{_NAME}-{secrets.token_hex(4)}"
     # Spark starts the interpreter of this name on every node.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     try:
         with _own_interrupts():
             session: SparkSession = raydp.init_spark(
-                _NAME,
+                name,
                 options.executors,
                 options.cores,
                 f"{options.memory_bytes // 2**20}m",
@@ -306,7 +312,7 @@ def _init_spark(options: SparkOptions) -> SparkSession:
     except Exception as error:
         with contextlib.suppress(Exception):
             # RayDP has forgotten it, and the error would keep it.
-            ray.kill(ray.get_actor(f"{_NAME}{_MASTER}"))
+            ray.kill(ray.get_actor(f"{name}{_MASTER}"))
         # What Ray makes of an error in Spark's master is a page of tracebacks.
         cause = getattr(error, "cause", None) or error
         raise ClusterError(

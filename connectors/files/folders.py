@@ -173,7 +173,8 @@ class LocalFolder:
         try:
             for folder, _, names in os.walk(self.path, onerror=_raise):
                 for path in (os.path.join(folder, name) for name in names if is_part(name)):
-                    os.unlink(path)
+                    with contextlib.suppress(FileNotFoundError):  # Its writer is tidying up, too.
+                        os.unlink(path)
                 if not deep:
                     return
         except OSError as error:

@@ -62,7 +62,8 @@ def sort_keys(
             )
     if len(set(columns)) < len(columns):
         raise GraphError(f"sort: a column is given twice: {', '.join(columns)}")
-    directions = [descending] * len(columns) if isinstance(descending, bool) else list(descending)
+    given = descending if isinstance(descending, Sequence) else [descending] * len(columns)
+    directions = list(given)
     if len(directions) != len(columns) or not all(isinstance(one, bool) for one in directions):
         raise GraphError(
             f"sort: descending is True or False, or a list of one for each of {', '.join(columns)}; not {descending!r}"

@@ -40,6 +40,7 @@ class FinalAggregate(Operator):
         self._timed = timed
 
     def open(self, context: OperatorContext) -> None:
+        self._context = context
         self._state = KeyedAccumulators(self._aggregation, context, self._timed)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -60,9 +61,7 @@ class FinalAggregate(Operator):
         self._emit(out)
 
     def _emit(self, out: Collector) -> None:
-        taken = self._state.take_all()
-        if taken is not None:
-            results, times = taken
+        for results, times in self._state.take_all(self._context.config.max_batch_rows):
             out.collect(Batch(table_to_record_batch(results), times))
 
     def snapshot(self) -> OperatorSnapshot:

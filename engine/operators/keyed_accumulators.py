@@ -6,6 +6,7 @@ state of other keys, aggregates or types is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,14 +34,23 @@ from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistri
 
 _STATE: Final = "accumulators"
 _REMEDY: Final = "aggregate as before, or start without this operator's state"
-_LATEST: Final = ExtremeAccumulator("__time", "max")
+_LATEST: Final = "__latest time"
+"""The largest event timestamp of a key; no accumulator of a column has such a name."""
+
+
+class _Latest(ExtremeAccumulator):
+    """The largest event timestamp."""
+
+    @property
+    def name(self) -> str:
+        return _LATEST
 
 
 @dataclass(frozen=True, slots=True)
 class _LatestTime:
-    """An accumulator beside those of the aggregates: the largest event timestamp."""
+    """What is kept beside the aggregates."""
 
-    folds: tuple[FoldAccumulator, ...] = (_LATEST,)
+    folds: tuple[FoldAccumulator, ...] = (_Latest("", "max"),)
     grouped: tuple[GroupAccumulator, ...] = ()
 
 
@@ -71,10 +81,11 @@ class KeyedAccumulators:
         table = accumulators_of(self._aggregation, batch)
         self._context.metrics.rows_in += rows_of(batch) - batch.num_rows
         if self._timed:
-            table = table.append_column(_LATEST.name, batch.timestamps)
+            table = table.append_column(_LATEST, batch.timestamps)
         if self._saved is not None:
             self._check_types(self._saved, table.schema)
-            self._saved = None
+            if not any(map(pa.types.is_null, table.schema.types)):
+                self._saved = None
         return self._merge(table)
 
     def _merge(self, table: pa.Table) -> Rows:
@@ -92,15 +103,13 @@ class KeyedAccumulators:
         """Keys and aggregates of `slots`, one row each."""
         return self._aggregation.lower(beside(self._keys_of(slots), self._parts[0].held(slots)))
 
-    def take_all(self) -> tuple[pa.Table, pa.Int64Array | None] | None:
-        """The results of all keys, which are forgotten, and their largest timestamps; None if there are none."""
-        if len(self._index) == 0:
-            return None
-        slots = self._index.slots()
-        times = one_array(self._parts[1].held(slots).column(_LATEST.name)) if self._timed else None
-        results = self.results(slots)
+    def take_all(self, at_once: int) -> Iterator[tuple[pa.Table, pa.Int64Array | None]]:
+        """The results of all keys and their largest timestamps, so many keys at once; they are forgotten then."""
+        for begin in range(0, len(self._index), at_once):
+            slots = self._index.slots()[begin : begin + at_once]
+            times = one_array(self._parts[1].held(slots).column(_LATEST)) if self._timed else None
+            yield self.results(slots), times
         self._clear()
-        return results, times
 
     def _keys_of(self, slots: Slots) -> pa.Table:
         return pa.table(dict(zip(self._keys, self._index.keys(slots), strict=True)))
@@ -157,7 +166,7 @@ class KeyedAccumulators:
             )
         accumulators = [name for name in saved if name.startswith(INTERNAL)]
         grouped = [name for accumulator in self._aggregation.grouped for name in accumulator.names]
-        needed = [*(fold.name for fold in self._aggregation.folds), *grouped, *([_LATEST.name] if self._timed else [])]
+        needed = [*(fold.name for fold in self._aggregation.folds), *grouped, *([_LATEST] if self._timed else [])]
         if set(accumulators) != set(needed):
             raise StateError(
                 f"{self._context.where}: the state was saved with the accumulators ({', '.join(accumulators)}), and "

@@ -246,6 +246,6 @@ def _key_column(data: pa.RecordBatch, name: str, where: str) -> pa.Array:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise RecordError(
             f"{where}: key column {name!r} is null in row {shown_row(data, row)}; "
-            f"filter such rows out, or fill_null, before key_by"
+            f"filter such rows out, or fill_null, before they are divided by key"
         )
     return column

@@ -66,3 +66,9 @@ def test_where_a_process_is_short_of_room_on_a_cluster_of_its_own_it_learns_why(
         JobFailedError, match=r"or add nodes \(the cluster of this process .* until ray\.shutdown\(\)\)$"
     ):
         env.execute("wide")
+
+
+def test_an_address_at_which_nobody_answers_is_refused_at_once(ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with pytest.raises(ClusterError, match=rf"no Ray cluster answers at {ended} \(.*refused\); start one there"):
+        connect(ended, 1)

@@ -118,6 +118,8 @@ def test_columns_without_order_are_refused() -> None:
         check_sort_keys(schema, [SortKey("m")], "sort")
     with pytest.raises(ColumnTypeError, match=r"sort: column 'v' is string_view, whose rows .* cast"):
         check_sort_keys(schema.append(pa.field("v", pa.string_view())), [SortKey("n")], "sort")
+    with pytest.raises(ColumnTypeError, match=r"sort: the name '__deleted' begins with '__', .* rename it"):
+        check_sort_keys(schema.append(pa.field("__deleted", pa.bool_())), [SortKey("n")], "sort")
 
 
 def test_without_rows_there_is_nothing_to_order() -> None:

@@ -37,6 +37,13 @@ def test_windows_of_the_results_lose_none() -> None:
     ]
 
 
+def test_a_column_may_have_the_name_of_what_is_kept_of_time() -> None:
+    env = local_environment(max_batch_rows=2)
+    rows = env.from_collection([{"k": 1, "at": at, "__time": 100 + at} for at in range(5)])
+    totals = rows.assign_timestamps("at").group_by("k").aggregate(last=ps.max("__time"))
+    assert list(totals.collect()) == [{"k": 1, "last": 104}]
+
+
 def test_a_failure_on_the_way_changes_nothing(tmp_path: Path) -> None:
     failures = iter([True])
 

@@ -81,10 +81,19 @@ def test_results_are_given_once() -> None:
     assert restored.out.rows == []
 
 
+def test_results_come_in_batches_of_the_usual_size() -> None:
+    final = Final(is_timed=True)
+    most = final.operator._context.config.max_batch_rows
+    keys = [str(number) for number in range(most + 1)]
+    final.process(timed([{"at": 5, "key": key, "n": 1} for key in keys], TYPES))
+    final.advance(MAX_TIMESTAMP)
+    assert [batch.num_rows for batch in final.out.batches] == [most, 1]
+
+
 def test_state_of_rows_with_event_time_is_not_restored_without() -> None:
     final = Final(is_timed=True)
     final.process(timed([{"at": 5, "key": "a", "n": 1}], TYPES))
-    with pytest.raises(StateError, match=r"'tested', subtask 0: the state was saved with the accumulators .*__time"):
+    with pytest.raises(StateError, match=r"'tested', .* was saved with the accumulators .*__latest time"):
         Final().operator.restore(final.operator.snapshot())
 
 

@@ -157,6 +157,15 @@ def test_rows_of_another_type_than_the_saved_state_are_refused() -> None:
         again.process(Batch(pa.record_batch({"key": ["a"], "n": [1.5]})))
 
 
+def test_rows_of_another_type_are_refused_behind_nulls_without_one() -> None:
+    running, again = Running(total=agg.max("n")), Running(total=agg.max("n"))
+    running.rows(("a", 1))
+    again.operator.restore(running.operator.snapshot())
+    again.process(Batch(pa.record_batch({"key": ["a"], "n": pa.nulls(1)})))
+    with pytest.raises(StateError, match=r"the state was saved as \(.*int64.*make \(.*double"):
+        again.process(Batch(pa.record_batch({"key": ["a"], "n": [7.0]})))
+
+
 def _model(rows: Sequence[KeyAndValue], key: str) -> list[Any]:
     every = [n for k, n in rows if k == key]
     values = [n for n in every if n is not None]
