@@ -105,8 +105,9 @@ class KeyedAccumulators:
 
     def take_all(self, at_once: int) -> Iterator[tuple[pa.Table, pa.Int64Array | None]]:
         """The results of all keys and their largest timestamps, so many keys at once; they are forgotten then."""
-        for begin in range(0, len(self._index), at_once):
-            slots = self._index.slots()[begin : begin + at_once]
+        every = self._index.slots()
+        for begin in range(0, len(every), at_once):
+            slots = every[begin : begin + at_once]
             times = one_array(self._parts[1].held(slots).column(_LATEST)) if self._timed else None
             yield self.results(slots), times
         self._clear()
