@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.engine.aggregation import GroupedAggregation
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, WatermarkStatus, table_to_record_batch
+from penstock.engine.elements import Batch, table_to_record_batch
+from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
@@ -32,7 +33,7 @@ class FinalAggregateFactory:
         return FinalAggregate(self.aggregation, self.timed)
 
 
-class FinalAggregate(Operator):
+class FinalAggregate(EmitsAtEnd):
     """Keeps accumulators by key until the last watermark, or the end of the input, has come."""
 
     def __init__(self, aggregation: GroupedAggregation, timed: bool) -> None:
@@ -46,21 +47,7 @@ class FinalAggregate(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         self._state.merge(batch)
 
-    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
-        if watermark.timestamp < MAX_TIMESTAMP:
-            return None
-        # Before the watermark: behind it, the results would be late.
-        self._emit(out)
-        return watermark
-
-    def on_watermark_status(self, status: WatermarkStatus, out: Collector) -> WatermarkStatus | None:
-        """Idle or not, event time waits here for the end."""
-        return None
-
-    def finish(self, out: Collector) -> None:
-        self._emit(out)
-
-    def _emit(self, out: Collector) -> None:
+    def emit(self, out: Collector) -> None:
         for results, times in self._state.take_all(self._context.config.max_batch_rows):
             out.collect(Batch(table_to_record_batch(results), times))
 

@@ -13,15 +13,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.elements import (
-    MAX_TIMESTAMP,
-    Batch,
-    Watermark,
-    WatermarkStatus,
-    join_schemas,
-    with_types,
-)
+from penstock.engine.elements import Batch, join_schemas, with_types
 from penstock.engine.errors import StateError
+from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.joins.row_log import RowLog
 from penstock.engine.ordering import SortKey, check_sort_keys, row_order
@@ -56,7 +50,7 @@ class SortFactory:
         return ", ".join(key.describe() for key in self.keys)
 
 
-class Sort(Operator):
+class Sort(EmitsAtEnd):
     """Keeps rows until the last watermark, or the end of the input, has come."""
 
     def __init__(self, keys: Sequence[SortKey]) -> None:
@@ -78,20 +72,7 @@ class Sort(Operator):
             self._schema = join_schemas(held, rows.schema, self._context.where)
         self._rows.append(rows)
 
-    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
-        if watermark.timestamp < MAX_TIMESTAMP:
-            return None
-        self._emit(out)
-        return watermark
-
-    def on_watermark_status(self, status: WatermarkStatus, out: Collector) -> WatermarkStatus | None:
-        """Idle or not, event time waits here for the end."""
-        return None
-
-    def finish(self, out: Collector) -> None:
-        self._emit(out)
-
-    def _emit(self, out: Collector) -> None:
+    def emit(self, out: Collector) -> None:
         for rows in self._in_order():
             out.collect(Batch(rows))
         self._rows, self._captured = RowLog(), None
