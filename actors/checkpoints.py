@@ -144,6 +144,11 @@ class Checkpoints:
         return None if self._discarded else self.latest
 
     @property
+    def restored_url(self) -> str | None:
+        """Where the savepoint or retained checkpoint is that the job began with."""
+        return None if self._folder.start is None else self._folder.start.location
+
+    @property
     def savepoint_url(self) -> str | None:
         """Where the newest savepoint is, of those in the history that this manager has taken."""
         urls = [url for record in self.coordinator.history if (url := self.savepoint_of(record)) is not None]

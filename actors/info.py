@@ -96,6 +96,7 @@ def _checkpoints(checkpoints: Checkpoints) -> dict[str, Any]:
         "latest": latest.checkpoint if latest is not None else None,
         "latest_url": checkpoints.latest_url if latest is not None else None,
         "savepoint_url": checkpoints.savepoint_url,
+        "restored_url": checkpoints.restored_url,
         "last_duration_ms": None if statistics.last_duration is None else round(statistics.last_duration * 1000, 1),
         "last_bytes": statistics.last_size.total,
         "last_bytes_written": statistics.last_size.new,

@@ -81,7 +81,11 @@ def _checkpoint_view(checkpoints: Mapping[str, Any] | None) -> Sequence[Renderab
         f"{checkpoints[name]} {name.replace('_', ' ')}" for name in ("completed", "failed", "in_progress")
     )
     parts: list[RenderableType] = [_line(f"checkpoints: {counts}")]
-    for name, key in (("latest", "latest_url"), ("savepoint", "savepoint_url")):
+    for name, key in (
+        ("latest", "latest_url"),
+        ("savepoint", "savepoint_url"),
+        ("began with", "restored_url"),
+    ):
         if checkpoints.get(key):
             parts.append(_line(f"{name}: {checkpoints[key]}"))
     table = Table(

@@ -167,7 +167,7 @@ def _detach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> No
     with output.progress(f"starting {prepared.name}"):
         job = prepared.env.submit(prepared.name, detached=True, savepoint_to=savepoint_to)
         assert isinstance(job, RayJob)
-        _say_dropped(job, output)
+        _say_start(job, output)
         try:
             # What its state is like, only the subtasks find out.
             status = job.wait_until_started(output.say)
@@ -179,6 +179,7 @@ def _detach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> No
         "name": job.name,
         "status": status.value,
         "detached": True,
+        "restored_from": job.restored_from,
         "dropped_operators": list(job.dropped_operators),
     }
     output.result(document, f"job {job.name} ({job.job_id}) is {status.value}; `penstock info {job.name}` shows it")
@@ -188,7 +189,7 @@ def _attach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> No
     started = time.monotonic()
     with output.progress(f"starting {prepared.name}"):
         job = prepared.env.submit(prepared.name, savepoint_to=savepoint_to)
-    _say_dropped(job, output)
+    _say_start(job, output)
     try:
         _wait(job, output)
     except BaseException:
@@ -202,6 +203,7 @@ def _attach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> No
         "name": job.name,
         "status": job.status().value,
         "seconds": round(seconds, 3),
+        "restored_from": job.restored_from,
         "dropped_operators": list(job.dropped_operators),
         "late_rows": metrics.late_rows,
         "operators": [
@@ -218,7 +220,9 @@ def _attach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> No
     output.result(document, f"job {job.name} {job.status().value} after {duration_text(seconds)}")
 
 
-def _say_dropped(job: JobHandle, output: Output) -> None:
+def _say_start(job: JobHandle, output: Output) -> None:
+    if job.restored_from is not None:
+        output.say(f"goes on from {job.restored_from}")
     if job.dropped_operators:
         uids = ", ".join(map(repr, job.dropped_operators))
         output.say(f"dropped the state of operators that the program does not have: {uids}")

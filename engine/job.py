@@ -115,11 +115,14 @@ class JobHandle(ABC):
     Attributes:
         dropped_operators: uids of the operators whose state in the savepoint that the job began with was dropped, as
             the program does not have them.
+        restored_from: URL of the savepoint, or of the folder of the retained checkpoint, that the job began with; None:
+            it began without state.
     """
 
     def __init__(self, name: str, consumers: Mapping[int, ResultConsumer]) -> None:
         self.name = name
         self.dropped_operators: Sequence[str] = ()
+        self.restored_from: str | None = None
         self._consumers = consumers
 
     def __repr__(self) -> str:

@@ -494,9 +494,10 @@ class StreamEnvironment:
 
 
 def _noting(job: JobHandle, folder: JobFolder | None) -> JobHandle:
-    """The handle, which says what the job does without."""
+    """The handle, which says what the job began with, and what it does without."""
     if folder is not None and folder.start is not None:
         job.dropped_operators = tuple(folder.start.drop_operators)
+        job.restored_from = folder.start.location
     return job
 
 

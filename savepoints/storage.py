@@ -449,7 +449,8 @@ def _local_remedy(error: OSError) -> str:
 
 def _missing(url: str, path: str) -> CheckpointCorruptError:
     return CheckpointCorruptError(
-        f"{join_url(url, path)} is missing; restore it from a backup, or start from another checkpoint or savepoint"
+        f"{join_url(url, path)} is missing; restore it from a backup, or start from another checkpoint or savepoint "
+        "(a running job removes what its newest checkpoint does not need: read its folder again)"
     )
 
 

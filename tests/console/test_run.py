@@ -240,6 +240,8 @@ def test_a_flow_goes_on_from_a_savepoint(penstock: Penstock, folder: Path) -> No
     assert "dropped the state of operators that the program does not have: 'counts'" in shown.err
     told = penstock("run", "--local", "--json", "-n", "-s", savepoint, "second.py:other")
     assert told.document["dropped_operators"] == ["counts"]
+    assert told.document["restored_from"] in shown.err
+    assert Path(savepoint).name in told.document["restored_from"]
     assert penstock("run", "--local", "-s", "nowhere", "second.py:flow").code == 1
 
 
