@@ -18,10 +18,14 @@ from penstock.savepoints.content import Data, parts_of
 
 _BLOCK: Final = 1 << 20
 """Written at once past the page cache: what is copied into it for that stays in the processor's."""
-_LARGE: Final = 4 * _BLOCK
+_LARGE: Final = 1 << 18
 """From this length (bytes) on."""
+_ALIGNED: Final = 4096
+"""Past the page cache, whole units are written of this length (bytes), which that of a disk's own divides."""
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Only Linux has it."""
+_FREE_BLOCKS: Final[list[memoryview]] = []
+"""Blocks of earlier files: to touch fresh memory costs as much as to write from it. As many as were written at once."""
 
 
 def write_synced(file: str, data: Data) -> None:
@@ -73,38 +77,43 @@ def _make_folder(folder: str) -> None:
 
 def _write_new(file: str, data: Data) -> None:
     with open(file, "xb", buffering=0) as out:
-        rest = parts_of(data)
-        if _DIRECT and sum(part.nbytes for part in rest) >= _LARGE:
-            rest = _write_blocks(out, rest)
-        for part in rest:
-            _write_all(out, part)
+        parts = parts_of(data)
+        if not (_DIRECT and sum(part.nbytes for part in parts) >= _LARGE and _write_blocks(out, parts)):
+            for part in parts:
+                _write_all(out, part)
         os.fsync(out.fileno())
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> Sequence[memoryview]:
-    """Write whole blocks past the page cache; what is still to be written behind them."""
+def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> bool:
+    """Write the parts past the page cache; False: that did not work, and the file is as empty as before."""
     import fcntl
 
     flags = fcntl.fcntl(out, fcntl.F_GETFL)
+    view = _take_block()
     try:
         fcntl.fcntl(out, fcntl.F_SETFL, flags | _DIRECT)
-        # An error keeps what it could not write: the block is closed when nothing refers to it any more.
-        view = memoryview(mmap.mmap(-1, _BLOCK))
-        rest = 0
-        for rest in _fill(view, parts):
-            if rest == _BLOCK:
-                _write_all(out, view)
-        return [view[:rest]]
+        for filled in _fill(view, parts):
+            _write_all(out, view[: -(-filled // _ALIGNED) * _ALIGNED])
+        out.truncate(sum(part.nbytes for part in parts))
+        return True
     except OSError:
         # This file system cannot; or the disk is full, which the other way reports as what it is.
         out.seek(0)
         out.truncate()
-        return parts
+        return False
     finally:
         fcntl.fcntl(out, fcntl.F_SETFL, flags)
+        _FREE_BLOCKS.append(view)
+
+
+def _take_block() -> memoryview:
+    try:
+        return _FREE_BLOCKS.pop()
+    except IndexError:
+        return memoryview(mmap.mmap(-1, _BLOCK))
 
 
 def _fill(view: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
