@@ -19,6 +19,7 @@ from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
 from penstock.actors.deployment import deployments, places, slot_bundles
+from penstock.actors.process_end import Process, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
 from penstock.actors.standbys import Standbys
@@ -34,6 +35,8 @@ _STOP_SECONDS: Final = 5.0
 _RESET_SECONDS: Final = 10.0
 """How long a function of the user may keep a subtask of a failed attempt from ending before its process is killed."""
 _METRICS_SECONDS: Final = 2.0
+_EXPLAINED_SECONDS: Final = 5.0
+"""How long to wait for what Ray has to say of a process that has ended."""
 _START_SECONDS: Final = 5.0
 """How much longer to wait for each process that has to start."""
 _PINGS: Final = 5
@@ -58,12 +61,16 @@ class Failed:
     """A subtask has failed, or its process has died; `at`: when it was noticed, monotonic seconds.
 
     Without a place, it is the job that failed as a whole.
+
+    Args:
+        explained: the same error with what Ray knows of it, which comes later; None: `error` says all.
     """
 
     place: Place | None
     attempt: int
     error: PenstockError
     at: float
+    explained: asyncio.Task[PenstockError] | None = None
 
 
 Event: TypeAlias = Reported | Failed
@@ -79,14 +86,14 @@ class Execution:
 
     Attributes:
         graph: what runs; None before `provide`.
-        actors, processes: the actor of each subtask, and the id of its process on its node.
+        actors, processes: the actor of each subtask, and its process.
         attempts: of the subtasks that run, the number of their attempt.
     """
 
     def __init__(self, job_id: str, config: JobConfig, tell: Callable[[Event], None]) -> None:
         self.actors: dict[Place, Any] = {}
         self.attempts: dict[Place, int] = {}
-        self.processes: dict[Place, int] = {}
+        self.processes: dict[Place, Process] = {}
         self.graph: PhysicalGraph | None = None
         self._job_id = job_id
         self._config = config
@@ -219,11 +226,14 @@ class Execution:
 
     def discard(self, place: Place) -> None:
         """Kill the process of a subtask, whether it is dead, stuck or alive, and forget it."""
-        self._unwatch(place)
-        self.attempts.pop(place, None)
-        actor = self.actors.pop(place, None)
+        actor = self._forget(place)
         if actor is not None:
             ray.kill(actor)
+
+    def _forget(self, place: Place) -> Any | None:
+        self._unwatch(place)
+        self.attempts.pop(place, None)
+        return self.actors.pop(place, None)
 
     # Attempts
 
@@ -286,16 +296,13 @@ class Execution:
         first: PenstockError | None = None
         for place, answer in zip(calls, answers, strict=True):
             if isinstance(answer, RayActorError | asyncio.TimeoutError):
-                first = first or self._lost(place, answer)
+                first = first or _lost(self.name(place), answer)
                 self.discard(place)
             elif isinstance(answer, BaseException):
                 raise answer
         if first is not None:
             raise first
         return dict(zip(calls, answers, strict=True))
-
-    def _lost(self, place: Place, died: Exception) -> WorkerLostError:
-        return WorkerLostError(f"the process of {self.name(place)} died: {died}")
 
     def name(self, place: Place) -> str:
         """A subtask in words."""
@@ -306,11 +313,12 @@ class Execution:
 
     async def _watch(self, place: Place, attempt: int) -> None:
         """Tell what happens to a subtask until its attempt is over."""
-        actor = self.actors[place]
+        actor, process, name = self.actors[place], self.processes[place], self.name(place)
         beating = asyncio.ensure_future(self._heartbeat(place, attempt))
+        ended = asyncio.ensure_future(until_ended(process))
         seen = 0
         try:
-            while reports := await actor.watch.remote(attempt, seen):
+            while reports := await _unless(ended, actor.watch.remote(attempt, seen)):
                 seen += len(reports)
                 now = time.monotonic()
                 for report in reports:
@@ -319,15 +327,22 @@ class Execution:
                     else:
                         self._tell(Failed(place, attempt, report, now))
                         return
+        except _EndedError as end:
+            lost = _lost(name, f"process {process.pid} was killed, or has crashed")
+            explained = asyncio.ensure_future(_explained(end.call, actor, name, lost))
+            self._tell(Failed(place, attempt, lost, time.monotonic(), explained))
+            if self.actors.get(place) is actor:
+                self._forget(place)
         except RayActorError as died:
-            self._tell(Failed(place, attempt, self._lost(place, died), time.monotonic()))
+            self._tell(Failed(place, attempt, _lost(name, died), time.monotonic()))
             if self.actors.get(place) is actor:
                 self.discard(place)
         except RayError as error:
-            lost = WorkerLostError(f"{self.name(place)} can no longer be watched: {error}")
+            lost = WorkerLostError(f"{name} can no longer be watched: {error}")
             self._tell(Failed(place, attempt, lost, time.monotonic()))
         finally:
             beating.cancel()
+            ended.cancel()
 
     async def _heartbeat(self, place: Place, attempt: int) -> None:
         """Fail a subtask whose process lives and does not answer."""
@@ -408,6 +423,47 @@ class Execution:
         for place in list(self.actors):
             self.discard(place)
         self._slots.release()
+
+
+class _EndedError(Exception):
+    """A process has ended before it answered `call`, whose error will say more."""
+
+    def __init__(self, call: asyncio.Future[Any]) -> None:
+        super().__init__()
+        self.call = call
+
+
+async def _unless(ended: asyncio.Future[None], answer: Any) -> Any:
+    """The answer of a process.
+
+    Raises:
+        _EndedError: `ended` is done, and the answer is not there.
+    """
+    call = asyncio.ensure_future(_call(answer))
+    try:
+        await asyncio.wait({call, ended}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+    if not call.done():
+        raise _EndedError(call)
+    return call.result()
+
+
+async def _explained(call: asyncio.Future[Any], actor: Any, name: str, lost: PenstockError) -> PenstockError:
+    """What Ray says of the death of a process, soon after it; of an actor that nobody holds it would say only that."""
+    try:
+        await asyncio.wait_for(call, _EXPLAINED_SECONDS)
+    except RayActorError as died:
+        return _lost(name, died)
+    except (asyncio.TimeoutError, RayError):
+        pass
+    del actor
+    return lost
+
+
+def _lost(name: str, why: object) -> WorkerLostError:
+    return WorkerLostError(f"the process of {name} died: {why}")
 
 
 async def _call(answer: Any) -> Any:

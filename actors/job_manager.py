@@ -263,10 +263,12 @@ class JobManager:
         while True:
             delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
             if delay is None:
-                raise failed.error
+                raise failed.error if failed.explained is None else await failed.explained
             _LOG.warning("job %r failed and is restarted: %s", self._program.name, failed.error)
             # A failure that ends the job is no restart.
-            restart = restart or self._restarts.on_failure(str(failed.error), chosen, failed.at)
+            if restart is None:
+                restart = self._restarts.on_failure(str(failed.error), chosen, failed.at)
+                _explain(restart, failed)
             if self._status is not JobStatus.RESTARTING:
                 self._move(JobStatus.RESTARTING)
             await self._execution.cancel(chosen)
@@ -432,7 +434,7 @@ class JobManager:
             self._graph,
             self._deployed,
             self._finished,
-            self._execution.processes,
+            {place: process.pid for place, process in self._execution.processes.items()},
             self._execution.standby_pids,
             self._restarts,
             self._checkpoints,
@@ -527,6 +529,18 @@ class JobManager:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _explain(restart: Restart, failed: Failed) -> None:
+    """Have the record of a restart say all that is known of its cause, once it is."""
+    short = str(failed.error)
+
+    def amend(explained: asyncio.Task[PenstockError]) -> None:
+        if not explained.cancelled():
+            restart.cause = str(explained.result()) + restart.cause.removeprefix(short)
+
+    if failed.explained is not None:
+        failed.explained.add_done_callback(amend)
 
 
 def _refuse(waiting: asyncio.Future[Any], error: PenstockError) -> None:

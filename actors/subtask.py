@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.actors.capture_writer import Answer, Declined
+from penstock.actors.process_end import Process
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import Deployment, Report, RunningTask
 from penstock.engine.elements import Barrier
@@ -51,15 +52,15 @@ class SubtaskActor:
     async def ping(self) -> None:
         """Answers, as long as the process is not stuck."""
 
-    async def deploy(self, graph: PhysicalGraph, deployment: Deployment) -> int:
+    async def deploy(self, graph: PhysicalGraph, deployment: Deployment) -> Process:
         """Become a subtask of `graph`. What ran here is closed first; messages are accepted from now on.
 
         Returns:
-            the id of the process.
+            this process.
         """
         await self.reset()
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
-        return os.getpid()
+        return Process.own()
 
     async def reset(self) -> None:
         """Close what runs here, and take nothing of it any more; the process stays warm."""
