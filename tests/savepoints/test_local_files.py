@@ -7,6 +7,7 @@ import fcntl
 import io
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,17 @@ def test_a_full_disk_is_told(tmp_path: Path, failing: Callable[[int, bool], list
     with pytest.raises(CheckpointError, match=r"a cannot be written: No space left on device; the disk is full"):
         LocalBlobs(str(tmp_path)).put("a", _PIECES)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("length", [(1 << 18) - 1, 1 << 18, (1 << 20) - 1, 1 << 20, (3 << 20) + 4097])
+def test_files_of_any_length_are_as_they_were_given(tmp_path: Path, length: int) -> None:
+    data = os.urandom(length)
+    write_synced(str(tmp_path / "a"), Pieces((data[:7], data[7:4099], data[4099:])))
+    assert (tmp_path / "a").read_bytes() == data
+
+
+def test_files_that_are_written_at_the_same_time_do_not_share_a_block(tmp_path: Path) -> None:
+    contents = [os.urandom((1 << 20) + number) for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: write_synced(str(tmp_path / str(number)), contents[number]), range(24)))
+    assert [(tmp_path / str(number)).read_bytes() for number in range(24)] == contents

@@ -19,9 +19,10 @@ from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
 from penstock.engine.state.capture import Expiry, OperatorCapture, TableCapture
-from penstock.engine.state.snapshot import Redistribution
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.savepoints import compaction
 from penstock.savepoints.restore import load_task, plan_failover, plan_restore
+from penstock.savepoints.segments import decode_table, read_file
 from penstock.savepoints.writer import CheckpointWriter
 from tests.savepoints.subtasks import (
     ROOT,
@@ -67,7 +68,7 @@ class Subtask:
 
     def capture(self, is_whole: bool) -> OperatorCapture:
         changed, self.changed = self.changed, set()
-        expiry = Expiry("at", self.below)
+        expiry = Expiry("at", self.below) if self.below else None
         if is_whole or not self.has_base:
             self.has_base = True
             return keyed_capture(keyed_rows(self.entries), expiry=expiry) if self.entries else OperatorCapture()
@@ -230,6 +231,19 @@ def test_small_changes_write_little_and_recovery_reads_few_files() -> None:
     assert blobs.written - whole < rounds * whole * changed / keys * 3.5
     assert most <= 22
     assert restored_entries(storage, completed(chain.number, [handle])) == entries
+
+
+def test_rows_are_written_as_they_were_captured_and_put_in_order_by_who_restores_them() -> None:
+    storage, entries = Storage(), {key: (str(key), key) for key in range(40)}
+    rows = keyed_rows(entries)
+    written = writer(storage).write(capture_of(Barrier(1), keyed_capture(rows)))
+    (segment,) = written.operators[0].tables[STATE].segments
+    blobs = storage.open(ROOT)
+    groups = rows.column(KEY_GROUP).to_pylist()
+    assert groups != sorted(groups)
+    assert decode_table(read_file(blobs, segment.file), segment.file, ROOT) == rows
+    assert (segment.first_group, segment.last_group) == (min(groups), max(groups))
+    assert restored_entries(storage, completed(1, [written])) == entries
 
 
 def test_nothing_is_written_where_nothing_has_changed() -> None:
