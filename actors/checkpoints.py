@@ -41,7 +41,7 @@ from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobStatus
 from penstock.engine.local_manager import JobFolder
-from penstock.savepoints.paths import JobPaths, join_url, split_url
+from penstock.savepoints.restore import url_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class Checkpoints:
     @property
     def restored_url(self) -> str | None:
         """Where the savepoint or retained checkpoint is that the job began with."""
-        return None if self._folder.start is None else self._folder.start.location
+        return None if self._folder.start is None else url_of(self._folder.start)
 
     @property
     def savepoint_url(self) -> str | None:
@@ -170,8 +170,7 @@ class Checkpoints:
         if latest is None:
             return Restore(self._store, self._folder.start)
         plan = await asyncio.to_thread(self._store.plan, graph, latest)
-        folder, _ = split_url(JobPaths(self._folder.job_id).manifest(latest.checkpoint))
-        self.latest_url = join_url(plan.location, folder)
+        self.latest_url = url_of(plan)
         return Restore(self._store, plan, latest.checkpoint)
 
     # Attempts

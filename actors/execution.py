@@ -19,7 +19,7 @@ from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
 from penstock.actors.deployment import deployments, places, slot_bundles
-from penstock.actors.process_end import Process, until_ended
+from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
 from penstock.actors.standbys import Standbys
@@ -318,7 +318,7 @@ class Execution:
         ended = asyncio.ensure_future(until_ended(process))
         seen = 0
         try:
-            while reports := await _unless(ended, actor.watch.remote(attempt, seen)):
+            while reports := await unless_ended(ended, actor.watch.remote(attempt, seen)):
                 seen += len(reports)
                 now = time.monotonic()
                 for report in reports:
@@ -327,7 +327,7 @@ class Execution:
                     else:
                         self._tell(Failed(place, attempt, report, now))
                         return
-        except _EndedError as end:
+        except ProcessEndedError as end:
             lost = _lost(name, f"process {process.pid} was killed, or has crashed")
             explained = asyncio.ensure_future(_explained(end.call, actor, name, lost))
             self._tell(Failed(place, attempt, lost, time.monotonic(), explained))
@@ -425,41 +425,20 @@ class Execution:
         self._slots.release()
 
 
-class _EndedError(Exception):
-    """A process has ended before it answered `call`, whose error will say more."""
-
-    def __init__(self, call: asyncio.Future[Any]) -> None:
-        super().__init__()
-        self.call = call
-
-
-async def _unless(ended: asyncio.Future[None], answer: Any) -> Any:
-    """The answer of a process.
-
-    Raises:
-        _EndedError: `ended` is done, and the answer is not there.
-    """
-    call = asyncio.ensure_future(_call(answer))
-    try:
-        await asyncio.wait({call, ended}, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        call.cancel()
-        raise
-    if not call.done():
-        raise _EndedError(call)
-    return call.result()
-
-
 async def _explained(call: asyncio.Future[Any], actor: Any, name: str, lost: PenstockError) -> PenstockError:
-    """What Ray says of the death of a process, soon after it; of an actor that nobody holds it would say only that."""
+    """What becomes known soon after the end of a process: its last report, or what Ray says of its death.
+
+    `actor` is held until then: of one that nobody holds, Ray would say only that.
+    """
     try:
-        await asyncio.wait_for(call, _EXPLAINED_SECONDS)
+        reports = await asyncio.wait_for(call, _EXPLAINED_SECONDS)
     except RayActorError as died:
         return _lost(name, died)
     except (asyncio.TimeoutError, RayError):
-        pass
-    del actor
-    return lost
+        return lost
+    finally:
+        del actor
+    return next((report for report in reports if isinstance(report, PenstockError)), lost)
 
 
 def _lost(name: str, why: object) -> WorkerLostError:

@@ -258,6 +258,8 @@ class JobManager:
             PenstockError: the strategy, or the failure, does not.
         """
         chosen = self._region(failed.place)
+        if failed.explained is not None:
+            failed.explained.add_done_callback(self._log_cause)
         self._interrupt(failed.error)
         restart: Restart | None = None
         while True:
@@ -283,6 +285,10 @@ class JobManager:
             else:
                 self._note(restart)
                 return
+
+    def _log_cause(self, explained: asyncio.Task[PenstockError]) -> None:
+        if not explained.cancelled():
+            _LOG.warning("job %r: %s", self._program.name, explained.result())
 
     def _region(self, place: Place | None) -> Sequence[Place]:
         assert self._graph is not None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 
@@ -31,10 +33,18 @@ class Process:
         return cls(ray.get_runtime_context().get_node_id(), os.getpid())
 
 
+class ProcessEndedError(Exception):
+    """A process has ended before it answered `call`, which will say more: it fails, or it has an answer after all."""
+
+    def __init__(self, call: asyncio.Future[Any]) -> None:
+        super().__init__("the process has ended")
+        self.call = call
+
+
 async def until_ended(process: Process) -> None:
     """Return when a process of this node has ended; never where it is on another one, or the system cannot tell."""
     if process.node != Process.own().node:
-        await asyncio.Event().wait()
+        await _never()
     await until_pid_ended(process.pid)
 
 
@@ -49,11 +59,46 @@ async def until_pid_ended(pid: int) -> None:
     except ProcessLookupError:
         return
     except (AttributeError, OSError):
-        await asyncio.Event().wait()
+        await _never()
     ended = asyncio.Event()
-    loop.add_reader(handle, ended.set)
     try:
+        try:
+            loop.add_reader(handle, ended.set)
+        except (NotImplementedError, OSError):
+            await _never()
         await ended.wait()
     finally:
         loop.remove_reader(handle)
         os.close(handle)
+
+
+async def unless_ended(ended: asyncio.Future[None], answer: Awaitable[Any]) -> Any:
+    """The answer of a process.
+
+    Args:
+        ended: done when the process has ended.
+        answer: of a call to it.
+
+    Raises:
+        ProcessEndedError: it has ended, and the answer is not there.
+    """
+    call = asyncio.ensure_future(_awaited(answer))
+    try:
+        await asyncio.wait({call, ended}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        call.cancel()
+        # Of one that was done already, nobody else takes the error.
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
+    if call.done() or ended.exception() is not None:
+        # Where the notice itself has failed, the call still tells.
+        return await call
+    raise ProcessEndedError(call)
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()

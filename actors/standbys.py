@@ -14,6 +14,8 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayError
 
+from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
+
 _AGAIN_SECONDS: Final = 5.0
 
 
@@ -29,7 +31,7 @@ class Standbys:
         self._size = size
         self._create = create
         self._graph: Any = None
-        self._warm: dict[Any, int] = {}
+        self._warm: dict[Any, Process] = {}
         self._minding: set[asyncio.Task[None]] = set()
         self._warming = 0
         self._closed = False
@@ -56,13 +58,13 @@ class Standbys:
     @property
     def pids(self) -> Sequence[int]:
         """The ids of the processes that are ready, on their nodes."""
-        return list(self._warm.values())
+        return [process.pid for process in self._warm.values()]
 
     async def _mind(self) -> None:
         """Make one, and watch it as long as it lives."""
         actor = self._create()
         try:
-            pid = await actor.prepare.remote(self._graph)
+            process = await actor.prepare.remote(self._graph)
         except RayError:
             await asyncio.sleep(_AGAIN_SECONDS)
             self._warming -= 1
@@ -72,9 +74,13 @@ class Standbys:
             ray.kill(actor)
             raise
         self._warming -= 1
-        self._warm[actor] = pid
-        with contextlib.suppress(RayError):
-            await actor.wait.remote()
+        self._warm[actor] = process
+        ended = asyncio.ensure_future(until_ended(process))
+        try:
+            with contextlib.suppress(RayError, ProcessEndedError):
+                await unless_ended(ended, actor.wait.remote())
+        finally:
+            ended.cancel()
         if actor in self._warm:
             del self._warm[actor]
             self.fill(self._graph)

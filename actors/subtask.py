@@ -37,13 +37,13 @@ class SubtaskActor:
         # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
 
-    async def prepare(self, graph: PhysicalGraph) -> int:
+    async def prepare(self, graph: PhysicalGraph) -> Process:
         """Get warm: the job's modules are imported as `graph` arrives.
 
         Returns:
-            the id of the process.
+            this process.
         """
-        return os.getpid()
+        return Process.own()
 
     async def wait(self) -> None:
         """Never returns; errors when the process dies."""

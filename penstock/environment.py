@@ -45,7 +45,7 @@ from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.job_folders import FRESH, Start, job_folder
-from penstock.savepoints.restore import NonRestoredState
+from penstock.savepoints.restore import NonRestoredState, url_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -497,7 +497,7 @@ def _noting(job: JobHandle, folder: JobFolder | None) -> JobHandle:
     """The handle, which says what the job began with, and what it does without."""
     if folder is not None and folder.start is not None:
         job.dropped_operators = tuple(folder.start.drop_operators)
-        job.restored_from = folder.start.location
+        job.restored_from = url_of(folder.start)
     return job
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.state.capture import DELETED, Expiry, merge_rows
+from penstock.engine.state.capture import DELETED, Expiry, standing_rows
 from penstock.engine.state.changes import CHANGES_OF_BASE
 
 _FAN_IN: Final = 16
@@ -72,11 +72,11 @@ def merge_changes(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Ex
 
     Args:
         parts: changes, oldest first; one that lacks `DELETED` deletes nothing.
-        identity, expiry: as in `merge_rows`.
+        identity, expiry: as in `standing_rows`.
     """
     named = [_renamed(part, DELETED, _GONE) for part in parts]
     marked = [part if _GONE in part.column_names else part.append_column(_GONE, _none(part)) for part in named]
-    merged = _renamed(merge_rows(marked, identity), _GONE, DELETED)
+    merged = _renamed(standing_rows(marked, identity), _GONE, DELETED)
     if expiry is None or expiry.column not in merged.column_names:
         return merged
     alive = pc.fill_null(pc.greater_equal(merged.column(expiry.column), expiry.below), False)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.engine.checkpointing.handles import TableHandle
 from penstock.engine.errors import CheckpointError
-from penstock.engine.state.capture import Expiry, TableCapture, merge_rows
+from penstock.engine.state.capture import Expiry, TableCapture, standing_rows
 from penstock.engine.state.snapshot import Redistribution
 from penstock.savepoints.compaction import merge_changes
 
@@ -114,7 +114,7 @@ class TableHistory:
         stood = self._stood[base]
         if stood is None:
             assert merged.rows is not None, "changes have rows"
-            return Delta(self._table, merge_rows([merged.rows], self._table.identity, self._table.expiry))
+            return Delta(self._table, standing_rows([merged.rows], self._table.identity, self._table.expiry))
         died = stood.expiry if goes_back(stood.expiry, self._table.expiry) else None
         return Delta(replace(self._table, segments=stood.segments), merged.rows, died)
 
@@ -141,10 +141,7 @@ class TableHistory:
         parts = [one.rows for one in captured if one.rows is not None]
         if not parts:
             return Captured(checkpoint, None, False)
-        if len(parts) == 1 and self._table.expiry is None:
-            # Put in order of their key groups by whoever reads them: a checkpoint would pay for it each time.
-            return Captured(checkpoint, parts[0], is_changes)
-        merge = merge_changes if is_changes else merge_rows
+        merge = merge_changes if is_changes else standing_rows
         return Captured(checkpoint, merge(parts, self._table.identity, self._table.expiry), is_changes)
 
 

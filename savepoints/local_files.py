@@ -24,8 +24,9 @@ _ALIGNED: Final = 4096
 """Past the page cache, whole units are written of this length (bytes), which that of a disk's own divides."""
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Only Linux has it."""
+_KEPT_BLOCKS: Final = 8
 _FREE_BLOCKS: Final[list[memoryview]] = []
-"""Blocks of earlier files: to touch fresh memory costs as much as to write from it. As many as were written at once."""
+"""Blocks of earlier files, for the next one: to touch fresh memory costs as much as to write from it."""
 
 
 def write_synced(file: str, data: Data) -> None:
@@ -91,8 +92,11 @@ def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> bool:
     """Write the parts past the page cache; False: that did not work, and the file is as empty as before."""
     import fcntl
 
+    try:
+        view = _take_block()
+    except OSError:
+        return False
     flags = fcntl.fcntl(out, fcntl.F_GETFL)
-    view = _take_block()
     try:
         fcntl.fcntl(out, fcntl.F_SETFL, flags | _DIRECT)
         for filled in _fill(view, parts):
@@ -106,14 +110,16 @@ def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> bool:
         return False
     finally:
         fcntl.fcntl(out, fcntl.F_SETFL, flags)
-        _FREE_BLOCKS.append(view)
+        if len(_FREE_BLOCKS) < _KEPT_BLOCKS:
+            _FREE_BLOCKS.append(view)
 
 
 def _take_block() -> memoryview:
     try:
         return _FREE_BLOCKS.pop()
     except IndexError:
-        return memoryview(mmap.mmap(-1, _BLOCK))
+        # Private: a process that is forked has a block of its own, and not this one's.
+        return memoryview(mmap.mmap(-1, _BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def _fill(view: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:

@@ -25,7 +25,7 @@ from penstock.engine.checkpointing.handles import (
 from penstock.engine.checkpointing.restored import RestoredTask, share_in_flight
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.checkpointing.task_capture import in_flight_origin
-from penstock.engine.elements import Batch
+from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import RestoreError, nearest
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.state.capture import merge_rows
@@ -37,7 +37,7 @@ from penstock.engine.state.snapshot import (
     rows_of_groups,
     share,
 )
-from penstock.savepoints.paths import check_path
+from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
 from penstock.savepoints.routing import routed
 from penstock.savepoints.segments import decode_batches, decode_table, read_file
 from penstock.savepoints.storage import BlobStore, OpenBlobs
@@ -54,6 +54,14 @@ class NonRestoredState(enum.Enum):
     """The job does not start."""
     DROPPED = "dropped"
     """The job starts without it."""
+
+
+def url_of(plan: RestorePlan) -> str:
+    """Where what a plan restores lies: the folder of the savepoint, or of the checkpoint."""
+    if plan.checkpoint.kind is not SnapshotKind.CHECKPOINT:
+        return plan.location
+    manifest = JobPaths(plan.checkpoint.job_id).manifest(plan.checkpoint.checkpoint)
+    return join_url(plan.location, split_url(manifest)[0])
 
 
 def plan_failover(graph: PhysicalGraph, checkpoint: CompletedCheckpoint, location: str) -> RestorePlan:

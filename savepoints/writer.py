@@ -33,7 +33,7 @@ from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture, merge_rows
+from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture, merge_rows, standing_rows
 from penstock.engine.state.key_groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.compaction import first_to_merge, merge_changes
@@ -268,11 +268,11 @@ class CheckpointWriter:
         """The new rows behind those of all segments but the `kept` first ones."""
         parts = [self._read(segment) for segment in table.segments[kept:]]
         if died is not None:
-            parts = [merge_rows(parts, table.identity, died)]
+            parts = [standing_rows(parts, table.identity, died)]
         parts += [] if rows is None else [rows]
         if len(parts) == 1 and died is None:
             return parts[0]
-        merge = merge_changes if kept else merge_rows
+        merge = merge_changes if kept else standing_rows
         return merge(parts, table.identity, table.expiry)
 
     def _read(self, segment: SegmentHandle) -> pa.Table:

@@ -142,6 +142,12 @@ def _as_table(table: TableCapture) -> StateTable:
 
 
 def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
+    """As `standing_rows`, sorted by `KEY_GROUP` where there is one: as restores and savepoints need them."""
+    merged = standing_rows(parts, identity, expiry)
+    return merged if KEY_GROUP not in merged.column_names else by_group(merged)
+
+
+def standing_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
     """The rows that stand after all parts, oldest first: of those with the same identity the last, unless deleted.
 
     Args:
@@ -150,7 +156,7 @@ def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expir
         expiry: rows to leave out.
 
     Returns:
-        rows without `DELETED`, sorted by `KEY_GROUP` where there is one; otherwise in the order of their last change.
+        rows without `DELETED`, in the order of their last change.
     """
     deletes = any(DELETED in part.column_names for part in parts)
     if deletes:
@@ -162,7 +168,7 @@ def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expir
         merged = merged.filter(pc.invert(merged.column(DELETED))).drop_columns(DELETED)
     if expiry is not None and expiry.column in merged.column_names:
         merged = merged.filter(pc.greater_equal(merged.column(expiry.column), expiry.below))
-    return merged if KEY_GROUP not in merged.column_names else by_group(merged)
+    return merged
 
 
 def _none_deleted(part: pa.Table) -> pa.Table:

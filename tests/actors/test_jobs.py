@@ -100,7 +100,8 @@ def test_a_killed_worker_ends_the_job_at_once() -> None:
 
     env = StreamEnvironment(parallelism=1)
     numbers(env, 1000).map(die).collect()
-    with pytest.raises(JobFailedError, match="died") as caught:
+    # Not only that it has ended, but what Ray knows of it.
+    with pytest.raises(JobFailedError, match="The actor died") as caught:
         env.execute("killed")
     assert isinstance(caught.value.__cause__, WorkerLostError)
 

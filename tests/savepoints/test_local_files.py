@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
+import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -96,15 +97,54 @@ def test_a_full_disk_is_told(tmp_path: Path, failing: Callable[[int, bool], list
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Which of the large files that are written from now on go past the page cache; skipped where none can."""
+    written: list[bool] = []
+
+    def write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> bool:
+        written.append(original(out, parts))
+        return written[-1]
+
+    original = local_files._write_blocks
+    monkeypatch.setattr(local_files, "_write_blocks", write_blocks)
+    write_synced(str(tmp_path / "probe"), _PIECES)
+    if written != [True]:
+        pytest.skip("this file system has no direct writes")
+    written.clear()
+    return written
+
+
 @pytest.mark.parametrize("length", [(1 << 18) - 1, 1 << 18, (1 << 20) - 1, 1 << 20, (3 << 20) + 4097])
-def test_files_of_any_length_are_as_they_were_given(tmp_path: Path, length: int) -> None:
+def test_files_of_any_length_are_as_they_were_given(tmp_path: Path, direct: list[bool], length: int) -> None:
+    # Behind a longer one, which has left its bytes in the block.
     data = os.urandom(length)
     write_synced(str(tmp_path / "a"), Pieces((data[:7], data[7:4099], data[4099:])))
     assert (tmp_path / "a").read_bytes() == data
+    assert direct == ([] if length < 1 << 18 else [True])
 
 
-def test_files_that_are_written_at_the_same_time_do_not_share_a_block(tmp_path: Path) -> None:
+def test_files_that_are_written_at_the_same_time_do_not_share_a_block(tmp_path: Path, direct: list[bool]) -> None:
     contents = [os.urandom((1 << 20) + number) for number in range(24)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: write_synced(str(tmp_path / str(number)), contents[number]), range(24)))
     assert [(tmp_path / str(number)).read_bytes() for number in range(24)] == contents
+    assert direct == [True] * 24
+
+
+def test_processes_that_are_forked_do_not_share_a_block(tmp_path: Path, direct: list[bool]) -> None:
+    fork = multiprocessing.get_context("fork")
+    workers = [fork.Process(target=_write_many, args=(str(tmp_path), letter)) for letter in "ab"]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    for letter in "ab":
+        for number in range(20):
+            assert set((tmp_path / f"{letter}{number}").read_bytes()) == {ord(letter)}
+
+
+def _write_many(folder: str, letter: str) -> None:
+    for number in range(20):
+        write_synced(f"{folder}/{letter}{number}", Pieces((letter.encode() * (1 << 20),)))

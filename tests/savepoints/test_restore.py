@@ -17,6 +17,7 @@ from penstock.engine.checkpointing.handles import (
     TableHandle,
 )
 from penstock.engine.checkpointing.restored import RestoredTask
+from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError
@@ -25,7 +26,7 @@ from penstock.engine.state.capture import OperatorCapture, complete_table
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, by_group, rows_of_groups
 from penstock.savepoints import restore
 from penstock.savepoints.content import sha256_of
-from penstock.savepoints.restore import NonRestoredState, load_task, plan_failover, plan_restore
+from penstock.savepoints.restore import NonRestoredState, load_task, plan_failover, plan_restore, url_of
 from penstock.savepoints.segments import write_file
 from tests.savepoints.subtasks import (
     GROUPS,
@@ -52,6 +53,14 @@ def _subtask(
     state = {STATE: TableHandle(Redistribution.KEYED, (), ())}
     operators = tuple(OperatorHandle(uid, f"the {uid}", state) for uid in uids)
     return SubtaskHandle(number, subtask, parallelism, operators, finished=finished)
+
+
+def test_what_a_job_begins_with_is_told_by_the_folder_that_one_can_start_from_again() -> None:
+    def told(kind: SnapshotKind) -> str:
+        return url_of(RestorePlan(ROOT, completed(3, [], kind), failover=False))
+
+    assert told(SnapshotKind.CHECKPOINT) == f"{ROOT}/chk-00000003"
+    assert told(SnapshotKind.SAVEPOINT) == told(SnapshotKind.SUSPEND) == ROOT
 
 
 def _load(

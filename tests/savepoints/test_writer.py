@@ -246,6 +246,16 @@ def test_rows_are_written_as_they_were_captured_and_put_in_order_by_who_restores
     assert restored_entries(storage, completed(1, [written])) == entries
 
 
+def test_changes_behind_a_capture_without_the_state_are_all_there_is_of_it() -> None:
+    storage = Storage()
+    checkpoints = writer(storage)
+    checkpoints.write(capture_of(Barrier(1), OperatorCapture()))
+    written = checkpoints.write(capture_of(Barrier(2), keyed_capture(keyed_rows({1: ("a", 1)}, [2, 3]), True)))
+    (segment,) = written.operators[0].tables[STATE].segments
+    assert segment.rows == 1
+    assert restored_entries(storage, completed(2, [written])) == {1: ("a", 1)}
+
+
 def test_nothing_is_written_where_nothing_has_changed() -> None:
     storage = Storage()
     chain, blobs = Chain(storage), storage.open(ROOT)
