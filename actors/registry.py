@@ -205,8 +205,17 @@ def named_jobs() -> dict[str, JobControl]:
 
 
 def list_jobs() -> Sequence[dict[str, Any]]:
-    """What `info` says of each job of the cluster, in the order in which they were started."""
-    return sorted(_infos(named_jobs()).values(), key=lambda info: str(info["started_ms"]))
+    """What `info` says of each job of the cluster: by name those that have not ended, then the others, the last first.
+
+    So their order is the same the next time, unless one has ended.
+    """
+    return sorted(_infos(named_jobs()).values(), key=place_in_list)
+
+
+def place_in_list(info: Mapping[str, Any]) -> tuple[bool, int, str]:
+    """By what `list_jobs` sorts."""
+    ended = JobStatus(info["status"]).ended
+    return ended, -info["since_ms"] if ended else 0, str(info["name"])
 
 
 def _infos(jobs: Mapping[str, JobControl]) -> dict[str, dict[str, Any]]:
@@ -238,6 +247,5 @@ def find_job(name_or_id: str) -> JobControl:
         raise JobError(f"several jobs are called {name_or_id!r}; name one by its id: {', '.join(found.values())}")
     # One that does not answer is being restarted.
     running = sorted(name for name in jobs if name not in infos or not JobStatus(infos[name]["status"]).ended)
-    known = [*running, *(str(infos[name]["id"]) for name in running if name in infos)]
     there = f"running: {', '.join(running)}" if running else "no job is running on this cluster"
-    raise JobError(f"no job {name_or_id!r}{nearest(name_or_id, known)}; {there}")
+    raise JobError(f"no job {name_or_id!r}{nearest(name_or_id, running)}; {there}")

@@ -14,8 +14,12 @@ from rich.text import Text
 
 from penstock.console.output import bytes_text, time_text
 from penstock.engine.failover import attempt_text
+from penstock.engine.job import JobStatus
 
 _SHOWN_RECORDS: Final = 10
+_MANY_RESTARTS: Final = 3
+"""From so many on, people want to know how to end it."""
+RESTARTS_HINT: Final = "restart-strategy.type, such as -Drestart-strategy.type=fixed-delay, says when a job gives up"
 
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
@@ -59,6 +63,8 @@ def job_view(info: Mapping[str, Any], whole: Callable[[str], str]) -> Renderable
     for restart in info.get("restart_history", [])[-_SHOWN_RECORDS:]:
         when = f"{restart['kind']} {time_text(restart['at_ms'])} UTC ({_outcome(restart)})"
         parts.append(_line(f"{when}: {whole(restart['cause'])}"))
+    if info["restarts"] >= _MANY_RESTARTS and not JobStatus(info["status"]).ended:
+        parts.append(_line(f"{info['restarts']} restarts so far; {RESTARTS_HINT}"))
     return Group(*parts)
 
 

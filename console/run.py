@@ -18,12 +18,13 @@ from penstock.configuration import Configuration, configured, conflicts, raise_p
 from penstock.configuration_keys import Settings
 from penstock.console.cluster import connect_if_usable, connect_to_running, hosts, is_connected, storage_problems
 from penstock.console.flows import Flow, build, load_flow, send_by_value
+from penstock.console.job_views import RESTARTS_HINT
 from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
 from penstock.console.output import Output, duration_text
 from penstock.console.sources import DEFINED, gather
 from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
 from penstock.engine.graph.checkpointable import check_checkpointable
-from penstock.engine.job import JobHandle
+from penstock.engine.job import JobHandle, JobStatus
 from penstock.environment import StreamEnvironment
 from penstock.job_folders import DEFAULT_FOLDER
 from penstock.savepoints.storage import check_writable, open_blobs
@@ -182,7 +183,10 @@ def _detach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> No
         "restored_from": job.restored_from,
         "dropped_operators": list(job.dropped_operators),
     }
-    output.result(document, f"job {job.name} ({job.job_id}) is {status.value}; `penstock info {job.name}` shows it")
+    text = f"job {job.name} ({job.job_id}) is {status.value}; `penstock info {job.name}` shows it"
+    if status is JobStatus.RESTARTING:
+        text += f"; `penstock cancel {job.name}` ends it; {RESTARTS_HINT}"
+    output.result(document, text)
 
 
 def _attach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> None:

@@ -453,8 +453,9 @@ class StreamEnvironment:
             check_batch_start(graph, start, detached)
             job = start_batch_job(graph, program.consumers, self._spark, self._address, target)
         else:
-            _warn_of_sinks_that_wait(graph)
             job = self._start(graph, job_program, program, start, detached)
+            # Of a job that could not be started, only the error counts.
+            _warn_of_sinks_that_wait(graph)
         program.job = job
         if program is self._program:
             self._program = Program(self._submit)
@@ -507,8 +508,9 @@ def _warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:
     waiting = [sink.describe() for sink in graph.sinks if isinstance(sink, TransactionalSink)]
     if endless and waiting and not graph.config.checkpoints.enabled:
         _LOG.warning(
-            "job %r has an input without end and takes no checkpoints: %s may keep its rows for one for ever; give the "
-            "environment checkpoints=checkpoints('10s', 'folder')",
+            "job %r has an input without end and takes no checkpoints: %s may keep its rows for one for ever; "
+            "begin it with -Dexecution.checkpointing.interval=10s, or in Python with checkpoints=checkpoints('10s', "
+            "'folder')",
             graph.name,
             ", ".join(waiting),
         )

@@ -471,3 +471,22 @@ def test_a_sink_that_waits_for_checkpoints_that_never_come_is_told_of(
         env.from_source(DataGenSource({"n": Sequence()}, rows=rows)).sink_to(FileSink(str(tmp_path / "out"), "json"))
         env.submit("quiet").cancel()
     assert "job 'quiet' has an input without end and takes no checkpoints: files(" in caplog.text
+    assert "begin it with -Dexecution.checkpointing.interval=10s, or in Python with checkpoints=" in caplog.text
+
+
+class FullFolder(FileSink):
+    """Files that cannot be written, as shows when the job begins."""
+
+    def prepare(self) -> None:
+        raise ConfigurationError("the disk is full")
+
+
+def test_of_a_job_that_cannot_be_started_only_the_error_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = StreamEnvironment(runtime="local")
+    endless = env.from_source(DataGenSource({"n": Sequence()}, rows=None))
+    endless.sink_to(FullFolder(str(tmp_path), "json"))
+    with pytest.raises(ConfigurationError, match="the disk is full"):
+        env.submit("quiet")
+    assert "may keep its rows" not in caplog.text

@@ -320,7 +320,19 @@ class JobProgram:
         return PhysicalGraph(self.name, self.config, tasks, self.run)
 
     def rescaled(self, parallelism: int) -> JobProgram:
-        """The same program at another parallelism, but for operators that set their own."""
+        """The same program at another parallelism, but for operators that set their own.
+
+        Raises:
+            ConfigurationError: a job that has begun never gets so many subtasks.
+        """
+        most = self.config.max_parallelism
+        # What is no number at all, `physical` refuses.
+        if isinstance(parallelism, int) and parallelism > most:
+            raise ConfigurationError(
+                f"job {self.name!r} cannot be rescaled to {parallelism}: it began with max_parallelism {most}, which "
+                f"stays for as long as its state is kept; rescale it to {most} at most, or begin a new "
+                "job, without that state, with a larger max_parallelism (-Dpipeline.max-parallelism=N)"
+            )
         chosen = Parallelism(parallelism, None, self.parallelism.system)
         return replace(self, parallelism=chosen)
 

@@ -29,6 +29,7 @@ def info(**more: Any) -> dict[str, Any]:
         "since_ms": 0,
         "attempt": 1_000_002,
         "tasks": [],
+        "restarts": 1,
         "restart_history": [restart],
         "checkpoints": None,
         **more,
@@ -60,6 +61,13 @@ def test_a_restart_that_has_not_come_to_its_end_says_so() -> None:
     assert "UTC (it has not come to a new attempt): the process" in shown(info(restart_history=[begun]))
     first = {**begun, "attempt": 1_000_002, "restore_ms": 1.0}
     assert "(attempt 2, from the beginning)" in shown(info(restart_history=[first]))
+
+
+def test_a_job_that_fails_again_and_again_shows_what_makes_it_give_up() -> None:
+    hint = "7 restarts so far; restart-strategy.type, such as -Drestart-strategy.type=fixed-delay, says when"
+    assert hint in shown(info(restarts=7, status="restarting"))
+    assert "so far" not in shown(info(restarts=2))
+    assert "so far" not in shown(info(restarts=7, status="cancelled"))
 
 
 def test_short_times_are_in_milliseconds() -> None:

@@ -153,9 +153,10 @@ def test_a_job_is_started_when_its_state_is_there_and_not_before(jobs: Penstock,
 def test_a_start_that_is_tried_again_says_so_and_why(jobs: Penstock, folder: Path) -> None:
     storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
     again = ["-Drestart-strategy.type=fixed-delay", "-Drestart-strategy.fixed-delay.attempts=1000"]
-    started = jobs("run", "-d", "-p", "1", "--json", storage, *again, "numbers_flow.py:broken")
+    started = jobs("run", "-d", "-p", "1", storage, *again, "numbers_flow.py:broken")
     assert started.code == 0, started.err
-    assert started.document["status"] == "restarting"
+    assert ") is restarting; `penstock info numbers_flow.broken` shows it; `penstock cancel" in started.out
+    assert "; restart-strategy.type, such as -D" in started.out
     assert "job numbers_flow.broken failed at its start, which is tried again: " in started.err
     assert "no such model" in started.err
     assert "Traceback" not in started.err

@@ -273,3 +273,12 @@ def test_a_job_keeps_the_splits_that_it_was_planned_with() -> None:
 
     assert splits(program) == splits(program.rescaled(3)) == {"0/3", "1/3", "2/3"}
     assert source.asked == 1
+
+
+def test_a_rescale_over_the_most_says_what_can_be_done_with_a_job_that_runs() -> None:
+    env = local_environment(2)
+    env.from_collection([1]).rebalance().sink_to(RecordingSink())
+    program = env.program("orders")
+    assert program.rescaled(128).physical().tasks[-1].parallelism == 128
+    with pytest.raises(ConfigurationError, match=r"'orders' cannot be rescaled to 129: .* it to 128 at most, or"):
+        program.rescaled(129)

@@ -1,0 +1,46 @@
+"""How jobs of a cluster are listed, and what is said where none has the name."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.actors.registry import find_job, list_jobs
+from penstock.engine.errors import JobError
+
+
+def jobs_are(monkeypatch: pytest.MonkeyPatch, *infos: dict[str, Any]) -> None:
+    jobs = {info["name"]: SimpleNamespace(info=lambda info=info: info) for info in infos}
+    monkeypatch.setattr("penstock.actors.registry.named_jobs", lambda: jobs)
+
+
+def job(name: str, status: str, since_ms: int) -> dict[str, Any]:
+    return {"name": name, "id": f"{name}-cd2a6a97", "status": status, "since_ms": since_ms}
+
+
+def test_jobs_that_have_not_ended_come_first_by_name_and_the_others_the_last_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs_are(
+        monkeypatch,
+        job("a", "cancelled", 5),
+        job("d", "running", 9),
+        job("b", "failed", 7),
+        job("c", "restarting", 8),
+        job("e", "running", 1),
+    )
+    assert [info["name"] for info in list_jobs()] == ["c", "d", "e", "b", "a"]
+
+
+def test_who_mistypes_a_name_is_told_of_one_that_is_near_and_runs_and_never_of_an_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs_are(monkeypatch, job("orders", "running", 1), job("border", "finished", 2))
+    with pytest.raises(JobError, match=r"no job 'order' \(did you mean 'orders'\?\); running: orders$"):
+        find_job("order")
+    with pytest.raises(JobError, match=r"no job 'cd2a6a97'; running: orders$"):
+        find_job("cd2a6a97")
+    with pytest.raises(JobError, match=r"no job 'x-cd2a6a97'; running: orders$"):
+        find_job("x-cd2a6a97")
