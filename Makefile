@@ -30,8 +30,8 @@ demo: $(STAMP) ## run the flight delays example
 demo-chaos: $(STAMP) ## run it twice, the second time while its processes are killed
 	@$(BIN)/python examples/flight_delays.py --chaos $(ARGS)
 
-# Those that need the cluster wait most of the time: one process runs them, and another one the rest. Ray gives its workers
-# little of a busy machine (they are at nice 15), so that all are at 19: else jobs starve beside the other process.
+# How the two processes share the tests: tests/conftest.py. Ray gives its workers little of a busy machine (they are at
+# nice 15), so that all are at 19: else jobs starve beside the other process.
 test: $(STAMP) ## run the tests
 	@scripts/install-services
 	@nice -n 19 $(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)

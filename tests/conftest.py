@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import fcntl
 import logging
 import os
 import signal
@@ -20,43 +21,63 @@ _Service = TypeVar("_Service", Kafka, Postgres, Redis, S3)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Folders whose files one process runs, by the name of that share; the first that fits counts.
+_SHARES = {"tests/actors/spark/": "spark", "tests/actors/": "cluster", "tests/chaos/": "cluster"}
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several processes (`make test`), one runs all files that need the cluster, which wait most of the time.
+    """With two processes (`make test`), each begins with a large share of the tests, on a Ray cluster of its own.
 
-    By files, since the process that shares out has nothing but names; `--dist loadgroup` does not know pytest 9.2.
+    One is what kills processes of jobs (`cluster`): two of these tests at once would take each other's time, so all are
+    in one process. The other is what runs on Spark (`spark`), which takes long to start. Both are collected first, and
+    so begun first: the one begun last would run alone in the end. All other files go to the process that is free, also
+    those that run a few jobs on Ray.
+
+    By folders, since the process that shares out has nothing but names; `--dist loadgroup` does not know pytest 9.2.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneCluster(LoadScopeScheduling):
+    class Shares(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
-            return "cluster" if _needs_cluster(config.rootpath / file) else file
+            return next((share for folder, share in _SHARES.items() if file.startswith(folder)), file)
 
-    return OneCluster(config, log)
-
-
-@functools.cache
-def _needs_cluster(file: Path) -> bool:
-    return "pytest.mark.ray" in file.read_text("utf-8")
+    return Shares(config, log)
 
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """A Ray cluster on this machine, shared by all tests that run jobs on it."""
+    """A Ray cluster on this machine, shared by all tests of this process that run jobs on it."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=8,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=1024**3,
-    )
+    with _alone():
+        ray.init(
+            address="local",
+            num_cpus=8,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=1024**3,
+        )
     yield
     ray.shutdown()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """No other process of these tests starts its cluster now.
+
+    The first cluster of a user makes the token of all: of two at once, one would keep a token that the other has
+    written over, and its processes would refuse each other.
+    """
+    folder = os.open(Path(__file__).parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,6 @@ from penstock.testing.services import Kafka
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.connectors.kafka.written import values
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

@@ -18,7 +18,6 @@ from penstock.savepoints.spark_frames import frame_of_table
 from tests.actors.spark.conftest import OPTIONS, Environment, on_spark
 from tests.actors.spark.simulated import run_to_savepoint
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 AT = datetime(2026, 3, 1, 12, 30, 0, 250_000, tzinfo=timezone.utc)
 

@@ -18,7 +18,6 @@ from penstock.engine.errors import JobFailedError
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.actors.spark.test_jobs import Lines, await_gate, fail_at_900, rows_of_files, run_once
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 HISTORY, LIVE, KEYS = 1_000_000, 100_000, 500

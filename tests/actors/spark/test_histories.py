@@ -7,7 +7,6 @@ import pytest
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.golden import test_commits
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = [*on_spark, test_commits.pytestmark]
 
 

@@ -35,7 +35,6 @@ from penstock.engine.errors import (
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.actors.spark.leftovers import nothing_left
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 

@@ -23,7 +23,6 @@ from penstock.actors.spark.native.prefixes import native_prefixes
 from penstock.engine.errors import JobFailedError
 from tests.actors.spark.conftest import Environment, on_spark
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 SCHEMA = pa.schema(

@@ -21,7 +21,6 @@ from penstock.engine.functions import (
 )
 from tests.actors.spark.conftest import Environment, on_spark
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 Results = Mapping[str, CollectResult]

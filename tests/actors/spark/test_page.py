@@ -9,7 +9,6 @@ import pytest
 
 from tests.actors.spark.conftest import Environment, on_spark
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 

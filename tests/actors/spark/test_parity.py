@@ -9,7 +9,6 @@ import pytest
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.parity.runs import Mode, mismatches
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 # Those that have nearly all verbs in few stages: a subtask on Ray, and a stage on Spark, takes a second.

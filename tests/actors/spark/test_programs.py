@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.property.programs import Program, programs
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 

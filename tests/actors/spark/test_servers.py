@@ -20,7 +20,6 @@ from tests.connectors.kafka.topics import produce
 from tests.connectors.kafka.written import open_transactions, records
 from tests.connectors.postgres.tables import Database
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 ROWS, KEYS, HOUR = 600, 7, 3_600_000
 READ = JsonFormat({"k": "string", "at": "int64"})

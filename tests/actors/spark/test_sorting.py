@@ -14,7 +14,6 @@ from tests.actors.spark.conftest import Environment, on_spark
 from tests.actors.spark.test_native import KEY, SCHEMA, natively, some_table
 from tests.engine.test_ordering import rank, sorted_rows
 
-# pytest.mark.ray: of the files that one process runs.
 pytestmark = on_spark
 
 NATIVE = [name for name in SCHEMA.names if name != "u"]
