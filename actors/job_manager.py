@@ -266,7 +266,11 @@ class JobManager:
             delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
             if delay is None:
                 raise failed.error if failed.explained is None else await failed.explained
-            _LOG.warning("job %r failed and is restarted: %s", self._program.name, failed.error)
+            _LOG.warning(
+                "job %r failed and is restarted (restart-strategy.type sets how often): %s",
+                self._program.name,
+                failed.error,
+            )
             # A failure that ends the job is no restart.
             if restart is None:
                 restart = self._restarts.on_failure(str(failed.error), chosen, failed.at)

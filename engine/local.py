@@ -77,7 +77,7 @@ class LocalJob(JobHandle):
         error = self._manager.error
         if self._manager.status is JobStatus.RESTARTING and error is not None and error is not self._told:
             self._told = error
-            _LOG.warning("job %r failed and is restarted: %s", self.name, error)
+            _LOG.warning("job %r failed and is restarted (restart-strategy.type sets how often): %s", self.name, error)
 
     def _take_rows(self) -> list[tuple[int, Batch]]:
         """The rows that are final now; those of an attempt that failed may not be."""

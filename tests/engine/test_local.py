@@ -358,5 +358,5 @@ def test_a_failure_that_is_got_over_is_told_with_its_cause(tmp_path: Path, caplo
         assert list(rows) == [{"x": 1}]
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
-    assert "is restarted" in told[0]
+    assert "is restarted (restart-strategy.type sets how often): " in told[0]
     assert "ValueError: no such carrier" in told[0]
