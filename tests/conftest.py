@@ -69,8 +69,8 @@ def ray_cluster() -> Iterator[None]:
 def _alone() -> Iterator[None]:
     """No other process of these tests starts its cluster now.
 
-    The first cluster of a user makes the token of all: of two at once, one would keep a token that the other has
-    written over, and its processes would refuse each other.
+    The first cluster of a user makes the token of all: of two at once, one may keep a token that the other has written
+    over, and then does not come up.
     """
     folder = os.open(Path(__file__).parent, os.O_RDONLY)
     try:
