@@ -47,18 +47,18 @@ def check_sort_keys(schema: pa.Schema, keys: Sequence[SortKey], where: str) -> N
 
     Raises:
         MissingColumnError: there is no such column.
-        ColumnTypeError: its values have no order; or a column is a view, of which Arrow can take no single rows, or
-            has a name as internal columns of saved rows do.
+        ColumnTypeError: its values have no order; or Arrow can take no single rows of a column, as of views and of
+            lists of them, or the column has a name as internal columns of saved rows do.
     """
     for field in schema:
         if field.name.startswith(INTERNAL):
             raise ColumnTypeError(
                 f"{where}: the name {field.name!r} begins with {INTERNAL!r}, as only internal columns may; rename it"
             )
-        if pa.types.is_string_view(field.type) or pa.types.is_binary_view(field.type):
+        if not _can_be_taken(field.type):
             raise ColumnTypeError(
                 f"{where}: column {field.name!r} is {field.type}, whose rows Arrow cannot put in another order; cast "
-                "it to text or bytes before"
+                "it to a type of plain texts or bytes before, without views or run-end encoding"
             )
     for key in keys:
         if key.column not in schema.names:
@@ -69,6 +69,15 @@ def check_sort_keys(schema: pa.Schema, keys: Sequence[SortKey], where: str) -> N
                 f"{where}: column {key.column!r} is {kind}, whose values have no order; sort by numbers, texts, bytes, "
                 "booleans or times, such as one that with_columns(...) makes of it"
             )
+
+
+def _can_be_taken(kind: pa.DataType) -> bool:
+    try:
+        # The obvious question: types of views have several spellings, and may stand anywhere inside of others.
+        pa.nulls(1, kind).take(pa.array([0]))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def _has_order(kind: pa.DataType) -> bool:

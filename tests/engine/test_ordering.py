@@ -116,10 +116,35 @@ def test_columns_without_order_are_refused() -> None:
             check_sort_keys(schema, [SortKey("n"), SortKey(name)], "sort")
     with pytest.raises(MissingColumnError, match=r"sort: no column 'm'; the stream has n, l, d"):
         check_sort_keys(schema, [SortKey("m")], "sort")
-    with pytest.raises(ColumnTypeError, match=r"sort: column 'v' is string_view, whose rows .* cast"):
-        check_sort_keys(schema.append(pa.field("v", pa.string_view())), [SortKey("n")], "sort")
     with pytest.raises(ColumnTypeError, match=r"sort: the name '__deleted' begins with '__', .* rename it"):
         check_sort_keys(schema.append(pa.field("__deleted", pa.bool_())), [SortKey("n")], "sort")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string_view(),
+        pa.list_(pa.string_view()),
+        pa.list_(pa.binary_view(), 2),
+        pa.struct({"x": pa.large_list(pa.string_view())}),
+        pa.map_(pa.string(), pa.binary_view()),
+        pa.run_end_encoded(pa.int32(), pa.int64()),
+    ],
+    ids=str,
+)
+def test_columns_whose_rows_cannot_be_put_in_order_are_refused_wherever_views_are(kind: pa.DataType) -> None:
+    schema = pa.schema({"n": pa.int64(), "v": kind})
+    with pytest.raises(ColumnTypeError, match=r"sort: column 'v' is .*, whose rows Arrow cannot .* cast"):
+        check_sort_keys(schema, [SortKey("n")], "sort")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_view(pa.int64()), pa.struct({"x": pa.list_(pa.string())}), pa.map_(pa.string(), pa.int64()), pa.uuid()],
+    ids=str,
+)
+def test_columns_of_other_nested_types_can_be_put_in_order(kind: pa.DataType) -> None:
+    check_sort_keys(pa.schema({"n": pa.int64(), "v": kind}), [SortKey("n")], "sort")
 
 
 def test_without_rows_there_is_nothing_to_order() -> None:
