@@ -12,14 +12,15 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock import DataStream
-from tests.parity.rows import Row, Rows
+from tests.parity.rows import Rows, places, texts
 from tests.parity.windows import (
     AGGREGATES,
     added,
-    aggregated,
     aggregates,
+    as_one,
     by_key,
     global_stream,
+    group_rows,
     random_keys,
     random_windows,
     window_rows,
@@ -39,18 +40,26 @@ class End:
         build: takes the stream and a new folder.
         model: what comes out, of a list of rows.
         keys: in streaming mode only the last row of each of these keys counts; None: all rows do.
+        order: rows must come in the order of these columns; those that are equal in them, and all rows if there are
+            none, come in any.
     """
 
     text: str
     build: Callable[[DataStream, Path], Read]
     model: Callable[[Rows], Rows]
     keys: tuple[str, ...] | None = None
+    order: tuple[str, ...] = ()
 
     def final(self, rows: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Of the rows of a streaming job those that batch mode gives."""
         if self.keys is None:
             return rows
         return {tuple(row[key] for key in self.keys): row for row in rows}.values()
+
+    def texts(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+        """What is compared of these rows."""
+        given = list(rows)
+        return [*texts(given), *(places(given, self.order) if self.order else [])]
 
 
 def collected(text: str, verb: Callable[[DataStream], DataStream], model: Callable[[Rows], Rows], **more: Any) -> End:
@@ -70,14 +79,15 @@ def rows(random: Random, kind: str) -> End:
 
     def build(stream: DataStream, folder: Path) -> Read:
         stream.sink_to(ps.FileSink(str(folder), "parquet"))
-        return lambda: [
-            row
-            for file in folder.rglob("*.parquet")
-            if not file.name.startswith(".")
-            for row in pq.read_table(file).to_pylist()
-        ]
+        return lambda: read_files(folder)
 
     return End("files", build, lambda rows: rows)
+
+
+def read_files(folder: Path) -> Rows:
+    """The rows of a sink's files, in the order of their names."""
+    files = (file for file in sorted(folder.rglob("*.parquet")) if not file.name.startswith("."))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def _some(random: Random) -> Sequence[str]:
@@ -101,18 +111,11 @@ def reduced_windows(random: Random, kind: str) -> End:
 
     def model(rows: Rows) -> Rows:
         divided = (window for of_key in by_key(rows, keys).values() for window in windows.divide(of_key))
-        return [_reduced(members) for *_, members in divided]
+        return [as_one(members) for *_, members in divided]
 
     return collected(
         f"{windows.text} by {keys}, reduced", lambda stream: windowed(stream, keys, windows).reduce(added), model
     )
-
-
-def _reduced(rows: Rows) -> Row:
-    first, *others = rows
-    for row in others:
-        first = added(first, row)
-    return first
 
 
 def running(random: Random, kind: str) -> End:
@@ -121,14 +124,9 @@ def running(random: Random, kind: str) -> End:
     return collected(
         f"running by {keys}: {', '.join(names)}",
         lambda stream: stream.key_by(*keys).aggregate(**aggregates(names)),
-        lambda rows: _by_group(rows, keys, names),
+        lambda rows: group_rows(rows, keys, names),
         keys=keys,
     )
-
-
-def _by_group(rows: Rows, keys: Sequence[str], names: Sequence[str]) -> Rows:
-    groups = by_key(rows, keys).items()
-    return [{**dict(zip(keys, group, strict=True)), **aggregated(names, members)} for group, members in groups]
 
 
 def reduced(random: Random, kind: str) -> End:
@@ -138,7 +136,7 @@ def reduced(random: Random, kind: str) -> End:
     return collected(
         f"reduce by {keys}",
         lambda stream: stream.key_by(*keys).reduce(added),
-        lambda rows: [_reduced(of) for of in by_key(rows, keys).values()],
+        lambda rows: [as_one(of) for of in by_key(rows, keys).values()],
         keys=keys,
     )
 
@@ -149,13 +147,13 @@ def everything(random: Random, kind: str) -> End:
     return collected(
         f"global window by {keys}: {', '.join(names)}",
         lambda stream: global_stream(stream.key_by(*keys), names),
-        lambda rows: _by_group(rows, keys, names),
+        lambda rows: group_rows(rows, keys, names),
     )
 
 
 def counted(random: Random, kind: str) -> End:
     """Windows of so many rows. Which these are depends on how they come, so nothing but their number is looked at."""
-    keys, size = random_keys(random, kind), random.randint(1, 5)
+    keys, size = random.choice([(), random_keys(random, kind), random_keys(random, kind)]), random.randint(1, 5)
     slide = random.choice([None, None, random.randint(1, size)])
 
     def model(rows: Rows) -> Rows:
@@ -166,8 +164,8 @@ def counted(random: Random, kind: str) -> End:
             for number in range(1, len(members) // step + 1)
         ]
 
-    return collected(
-        f"count window {size} by {slide}, by {keys}",
-        lambda stream: stream.key_by(*keys).count_window(size, slide).aggregate(n=ps.count()),
-        model,
-    )
+    def verb(stream: DataStream) -> DataStream:
+        divided = stream.key_by(*keys).count_window(size, slide) if keys else stream.count_window_all(size, slide)
+        return divided.aggregate(n=ps.count())
+
+    return collected(f"count window {size} by {slide}, by {keys}", verb, model)

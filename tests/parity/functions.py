@@ -7,13 +7,14 @@ from random import Random
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import penstock as ps
 from penstock import DataStream
 from penstock.engine.schemas import parse_schema
 from tests.parity.rows import Row, Rows, schema_of, texts
 from tests.parity.verbs import Verb
-from tests.parity.windows import by_key, random_keys, summed
+from tests.parity.windows import added, as_one, by_key, random_keys, summed
 
 END: Final = 10**12
 FACTORS: Final = ps.MapStateDescriptor("factors", "int64", key_type="string")
@@ -113,6 +114,67 @@ def _by_end(rows: Rows, size: int) -> dict[int, Rows]:
     for row in rows:
         found.setdefault(row["t"] - row["t"] % size + size, []).append(row)
     return found
+
+
+class Batches(ps.KeyedProcessFunction):
+    """Rows marked a batch at a time."""
+
+    def process_batch(self, batch: Any, ctx: Any) -> pa.RecordBatch:
+        place = batch.data.schema.get_field_index("j")
+        return batch.data.set_column(place, batch.data.schema.field(place), pc.add(batch.data.column(place), 1))
+
+
+def batches(random: Random, kind: str) -> Verb:
+    """A keyed function of batches, which gives a row for each row."""
+    keys = random_keys(random, kind)
+    return Verb(
+        f"process_batch by {keys}",
+        lambda s: [s.key_by(*keys).process(Batches(), returns=schema_of(kind))],
+        lambda rows: [[{**row, "j": row["j"] + 1} for row in rows]],
+    )
+
+
+class Counted(ps.AggregateFunction):
+    """How many values there are."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+
+class Kept(ps.KeyedProcessFunction):
+    """What the rows of each key come to, when event time is complete."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def open(self, context: Any) -> None:
+        whole = ps.ReducingStateDescriptor("whole", _struct(self.kind), function=added)
+        self.whole = context.get_reducing_state(whole)
+        self.count = context.get_aggregating_state(ps.AggregatingStateDescriptor("count", "int64", function=Counted()))
+
+    def process_element(self, row: Row, ctx: Any) -> None:
+        self.whole.add(row)
+        self.count.add(row)
+        ctx.timer_service.register_event_time_timer(END)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield {**self.whole.get(), "j": self.count.get(), "t": timestamp}
+
+
+def kept(random: Random, kind: str) -> Verb:
+    """A function with state that takes rows in as they come."""
+    keys = random_keys(random, kind)
+    return Verb(
+        f"kept by {keys}",
+        lambda s: [s.key_by(*keys).process(Kept(kind), returns=schema_of(kind))],
+        lambda rows: [[{**as_one(of), "j": len(of), "t": END} for of in by_key(rows, keys).values()]],
+    )
 
 
 class Balance(ps.KeyedCoProcessFunction):

@@ -16,27 +16,34 @@ from typing import Any, Final, Literal
 import pyarrow.parquet as pq
 
 from penstock import DataStream, StreamEnvironment, WatermarkStrategy
-from tests.parity import ends, functions, joins, verbs, windows
+from tests.parity import bounded, ends, functions, joins, verbs, windows
 from tests.parity.ends import End, Read
-from tests.parity.rows import KINDS, Rows, disorder, random_rows, schema_of, table_of, texts
+from tests.parity.rows import KINDS, Rows, disorder, random_rows, schema_of, table_of
 from tests.parity.verbs import Verb
 
 _MOST_ROWS: Final = 300
 _VERBS: Final[Mapping[Callable[[Random, str], Verb], int]] = {
-    verbs.row_wise: 10,
+    verbs.row_wise: 14,
     verbs.split: 2,
     verbs.union: 2,
+    verbs.connected: 1,
+    verbs.ruled: 1,
     windows.window_aggregate: 4,
     windows.windows_of_windows: 2,
     windows.window_function: 2,
+    windows.window_fold: 1,
     functions.ranked: 2,
     functions.buckets: 2,
+    functions.batches: 1,
+    functions.kept: 1,
     functions.balance: 1,
     functions.multiplied: 1,
     joins.window_join: 3,
     joins.interval_join: 2,
     joins.temporal_join: 1,
     joins.co_group: 1,
+    bounded.grouped: 2,
+    bounded.numbered: 1,
 }
 _ENDS: Final[Mapping[Callable[[Random, str], End], int]] = {
     ends.rows: 4,
@@ -46,11 +53,14 @@ _ENDS: Final[Mapping[Callable[[Random, str], End], int]] = {
     ends.reduced: 1,
     ends.everything: 1,
     ends.counted: 1,
+    bounded.groups: 2,
+    bounded.in_order: 2,
 }
 
 Part = Literal["all", "history", "live"]
 _OF_SPARK: Final = re.compile(
     r"(patient )?(tumbling|sliding)|filter [vfk]|filter not|with_columns j, v|window_join inner in tumbling|running"
+    r"|group_by|sort|place in sort"
 )
 _NOT_OF_SPARK: Final = re.compile(r"session|cumulative|list|since|until|reduced")
 
@@ -110,7 +120,7 @@ class Program:
         sources: its sources, which are the first streams.
         steps: its verbs, each of which adds streams.
         ends: its ends, with the numbers of the streams that they read.
-        expected: what each end gives, as sorted texts.
+        expected: what each end gives, as `End.texts`.
     """
 
     seed: int
@@ -144,7 +154,7 @@ class Program:
             has_updates: whether running results came again and again, as they do in streaming mode.
         """
         pairs = zip(self.ends, results, strict=True)
-        return [texts(end.final(rows) if has_updates else rows) for (end, _), rows in pairs]
+        return [end.texts(end.final(rows) if has_updates else rows) for (end, _), rows in pairs]
 
 
 class _Maker:
@@ -169,7 +179,7 @@ class _Maker:
         for number in sorted({*self._unread, *more}):
             end = self._chosen(_ENDS)
             self._program.ends.append((end, number))
-            self._program.expected.append(texts(end.model(self._streams[number])))
+            self._program.expected.append(end.texts(end.model(self._streams[number])))
         return self._program
 
     def _add_source(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -85,6 +85,14 @@ def milliseconds(value: Any) -> int:
 def texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The rows as sorted texts. Lists are sorted, since who collects values does not say in which order."""
     return sorted(", ".join(f"{name}={_text(name, row[name])}" for name in sorted(row)) for row in rows)
+
+
+def places(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
+    """What each row has in these columns, in the order of the rows."""
+    return [
+        f"place {number:03}: {', '.join(f'{name}={_text(name, row[name])}' for name in columns)}"
+        for number, row in enumerate(rows)
+    ]
 
 
 def _text(name: str, value: Any) -> str:

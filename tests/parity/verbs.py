@@ -71,6 +71,71 @@ def union(random: Random, kind: str) -> Verb:
     return Verb("union", lambda one, other: [one.union(other)], lambda one, other: [one + other], inputs=2)
 
 
+class Both(ps.CoProcessFunction):
+    """Rows of two streams, those of the second marked."""
+
+    def process_element1(self, row: Row, ctx: Any) -> Any:
+        yield {**row, "t": ctx.timestamp}
+
+    def process_element2(self, row: Row, ctx: Any) -> Any:
+        yield _marked(row)
+
+
+def _marked(row: Row) -> Row:
+    return {**row, "j": row["j"] + 1}
+
+
+def connected(random: Random, kind: str) -> Verb:
+    """Two streams, without keys, for functions of the rows of each."""
+    schema, verb = schema_of(kind), random.choice(["map", "flat_map", "process"])
+
+    def build(one: DataStream, other: DataStream) -> Sequence[DataStream]:
+        both = one.connect(other)
+        if verb == "map":
+            return [both.map(_swapped, _marked, returns=schema)]
+        if verb == "flat_map":
+            return [both.flat_map(_copies, lambda row: [_marked(row)], returns=schema)]
+        return [both.process(Both(), returns=schema)]
+
+    firsts: dict[str, Callable[[Row], Rows]] = {"map": lambda row: [_swapped(row)], "flat_map": _copies}
+    first = firsts.get(verb, lambda row: [row])
+    return Verb(
+        f"connect, {verb}",
+        build,
+        lambda one, other: [[out for row in one for out in first(row)] + [_marked(row) for row in other]],
+        inputs=2,
+    )
+
+
+RULES: Final = ps.MapStateDescriptor("rules", "int64", key_type="string")
+
+
+class Ruled(ps.BroadcastProcessFunction):
+    """Rows of both streams, in one subtask; those of the broadcast one are also kept, and marked."""
+
+    def process_element(self, row: Row, ctx: Any) -> Any:
+        yield {**row, "t": ctx.timestamp}
+
+    def process_broadcast_element(self, row: Row, ctx: Any) -> Any:
+        ctx.get_broadcast_state(RULES).put(row["k"], row["j"])
+        yield _marked(row)
+
+
+def ruled(random: Random, kind: str) -> Verb:
+    """A function of a stream without keys and a broadcast one."""
+
+    def build(stream: DataStream, rules: DataStream) -> Sequence[DataStream]:
+        both = stream.connect(rules.broadcast(RULES))
+        return [both.process(Ruled(), returns=schema_of(kind)).set_parallelism(1)]
+
+    return Verb(
+        "broadcast without keys",
+        build,
+        lambda rows, rules: [rows + [_marked(rule) for rule in rules]],
+        inputs=2,
+    )
+
+
 def _double(batch: Any) -> dict[str, Any]:
     columns = {name: batch.column(name) for name in batch.schema.names}
     return {**columns, "j": [2 * j for j in batch.column("j").to_pylist()]}
@@ -102,6 +167,7 @@ def _or(one: bool | None, other: bool | None) -> bool | None:
 
 _NAMES: Final = ps.ArrowTable(pa.table({"key": ["a", "b", ""], "bonus": [10, None, -1]}), keys="key")
 _BONUS: Final = {"a": 10, "b": None, "": -1}
+_DICT: Final = ps.DictTable({key: {"bonus": bonus} for key, bonus in _BONUS.items()}, keys="key")
 
 
 def row_wise(random: Random, kind: str) -> Verb:
@@ -133,6 +199,11 @@ def row_wise(random: Random, kind: str) -> Verb:
         by_row("flat_map", lambda s: s.flat_map(_copies, returns=schema), _copies),
         by_row("map_batches", lambda s: s.map_batches(_double, returns=schema), lambda r: [{**r, "j": 2 * r["j"]}]),
         by_row("map_async", lambda s: s.map_async(_later, returns=schema), lambda r: [_swapped(r)]),
+        by_row("map_async unordered", lambda s: s.map_async(Later(), returns=schema, order="unordered", capacity=2),
+               lambda r: [_swapped(r), _marked(r)]),
+        by_row("lookup_join inner", lambda s: s.lookup_join(_DICT, on={"k": "key"}, how="inner").select(
+                   "k", "j", v="bonus", f="f", x="x", t="t"),
+               lambda r: [{**r, "v": _BONUS[r["k"]]}] if r["k"] in _BONUS else []),
         by_row("lookup_join",
                lambda s: s.lookup_join(_NAMES, on={"k": "key"}, how="left").select(
                    "k", "j", v=ps.coalesce(col("bonus"), col("v")), f="f", x="x", t="t"),
@@ -144,6 +215,10 @@ def row_wise(random: Random, kind: str) -> Verb:
         by_row("global", lambda s: s.global_(), lambda r: [r]),
         by_row("broadcast to 2", lambda s: s.broadcast().filter(col("j") < 10**9).set_parallelism(2),
                lambda r: [r, r]),
+        by_row("forward in 2",
+               lambda s: s.filter(col("j") < 10**9).set_parallelism(2).forward().map(dict, schema).set_parallelism(2),
+               lambda r: [r]),
+        by_row("no chaining", lambda s: s.filter(col("j") < 10**9).disable_chaining(), lambda r: [r]),
         by_row("new chain", lambda s: s.filter(col("j") < 10**9).start_new_chain(), lambda r: [r]),
     ]  # fmt: skip
     return random.choice(verbs)
@@ -157,3 +232,10 @@ def _swapped(row: Row) -> Row:
 
 async def _later(row: Row) -> Row:
     return _swapped(row)
+
+
+class Later(ps.AsyncFunction):
+    """Two rows for each."""
+
+    async def process(self, row: Row) -> list[Row]:
+        return [_swapped(row), _marked(row)]

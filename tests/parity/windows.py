@@ -7,10 +7,13 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import pyarrow as pa
 
 import penstock as ps
 from penstock import DataStream, KeyedStream, WindowedStream, col
+from penstock.engine.schemas import parse_schema
 from tests.parity.rows import KEYS, Row, Rows, milliseconds, schema_of
 from tests.parity.verbs import Verb
 
@@ -19,14 +22,24 @@ Values = Sequence[Any]
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of event time: how Penstock spells them, and which bounds a row's time is in."""
+    """Windows of event time: how Penstock spells them, and which bounds a row's time is in.
+
+    Args:
+        text: for people.
+        make: the assigner.
+        bounds: of all windows that a time is in; None for sessions.
+        gap: that ends a session (ms).
+        joinable: whether joins take them.
+        more: how they behave beside that, which no result shows: late rows, of which there are none, are waited for;
+            or there is a trigger.
+    """
 
     text: str
     make: Callable[[], Any]
     bounds: Callable[[int], Iterator[tuple[int, int]]] | None = None
     gap: int = 0
     joinable: bool = True
-    patient: bool = False
+    more: Literal["", "patient ", "purging "] = ""
 
     def divide(self, rows: Rows) -> Iterator[tuple[int, int, Rows]]:
         """Start, end and rows of each window that has some; the rows are those of one key."""
@@ -71,8 +84,19 @@ def _cumulative(longest: int, step: int) -> Callable[[int], Iterator[tuple[int, 
     return bounds
 
 
+class Own(ps.WindowAssigner):
+    """Tumbling windows as somebody else would write them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def assign_windows(self, row: Row, timestamp: int | None, context: Any) -> list[ps.TimeWindow]:
+        assert timestamp is not None
+        return [ps.TimeWindow(timestamp - timestamp % self.size, timestamp - timestamp % self.size + self.size)]
+
+
 def _windows(random: Random) -> Windows:
-    match random.choice(["tumbling", "tumbling", "sliding", "session", "cumulative", "dynamic"]):
+    match random.choice(["tumbling", "tumbling", "sliding", "session", "cumulative", "dynamic", "own"]):
         case "tumbling":
             size, offset = random.choice([(1, 0), (100, 30), (100, -7), (1000, 0)])
             return Windows(
@@ -93,6 +117,9 @@ def _windows(random: Random) -> Windows:
         case "dynamic":
             gap = random.choice([30, 250])
             return Windows(f"dynamic session {gap}ms", lambda: ps.session(lambda row: gap), gap=gap, joinable=False)
+        case "own":
+            size = random.choice([70, 800])
+            return Windows(f"own {size}ms", lambda: Own(size), _sliding(size, size, 0), joinable=False)
         case _:
             longest, step = random.choice([(1000, 250), (300, 100)])
             return Windows(
@@ -107,8 +134,9 @@ def random_windows(random: Random, joinable: bool = False) -> Windows:
     """Windows of event time; `joinable`: of a kind that joins take."""
     while True:
         windows = _windows(random)
-        if not joinable and random.random() < 0.2:
-            windows = replace(windows, patient=True, text=f"patient {windows.text}")
+        if not joinable and random.random() < 0.3:
+            more: Any = random.choice(["patient ", "purging "])
+            windows = replace(windows, more=more, text=more + windows.text)
         if windows.joinable or not joinable:
             return windows
 
@@ -181,6 +209,18 @@ def aggregated(names: Sequence[str], rows: Rows) -> Row:
     return {name: AGGREGATES[name][2]([row[AGGREGATES[name][1]] for row in rows]) for name in names}
 
 
+def group_rows(rows: Rows, keys: Sequence[str], names: Sequence[str], **more: Callable[[Values], Any]) -> Rows:
+    """One row a key: the aggregates of these names, and others of columns by the same name."""
+    return [
+        {
+            **dict(zip(keys, group, strict=True)),
+            **aggregated(names, members),
+            **{name: made([row[name] for row in members]) for name, made in more.items()},
+        }
+        for group, members in by_key(rows, keys).items()
+    ]
+
+
 def window_rows(windows: Windows, keys: Sequence[str], names: Sequence[str], rows: Rows) -> Rows:
     """What windows with aggregates give."""
     return [
@@ -193,7 +233,14 @@ def window_rows(windows: Windows, keys: Sequence[str], names: Sequence[str], row
 def windowed(stream: DataStream, keys: Sequence[str], windows: Windows) -> WindowedStream:
     """The stream in windows, by key or (without keys) all in one."""
     made = stream.key_by(*keys).window(windows.make()) if keys else stream.window_all(windows.make())
-    return made.allowed_lateness("1s") if windows.patient else made
+    match windows.more:
+        case "patient ":
+            return made.allowed_lateness("1s")
+        case "purging ":
+            # As windows fire anyhow, but not on whole batches.
+            return made.trigger(ps.PurgingTrigger(ps.EventTimeTrigger()))
+        case _:
+            return made
 
 
 def normal_row(row: Row) -> Row:
@@ -293,18 +340,80 @@ def added(one: Row, other: Row) -> Row:
     return {**summed([one, other]), "t": max(one["t"], other["t"])}
 
 
+def as_one(rows: Rows) -> Row:
+    """Rows two by two as one; of a single row that row as it is."""
+    first, *others = rows
+    for row in others:
+        first = added(first, row)
+    return first
+
+
 def window_function(random: Random, kind: str) -> Verb:
     """A function over all rows of each window, or a reduction."""
     windows, keys = random_windows(random), random_keys(random, kind)
+    span = random.choice([None, None, 60, 300])
 
     def build(stream: DataStream) -> Sequence[DataStream]:
-        return [windowed(stream, keys, windows).process(Report(), returns=schema_of(kind))]
+        made = windowed(stream, keys, windows)
+        some = made if span is None else made.evictor(ps.TimeEvictor(f"{span}ms"))
+        return [some.process(Report(), returns=schema_of(kind))]
 
     def model(rows: Rows) -> Sequence[Rows]:
         divided = (window for of_key in by_key(rows, keys).values() for window in windows.divide(of_key))
-        return [[{**summed(members), "t": end - 1} for _, end, members in divided]]
+        return [[{**summed(_latest(members, span)), "t": end - 1} for _, end, members in divided]]
 
-    return Verb(f"function over {windows.text} by {keys}", build, model)
+    evicted = "" if span is None else f"the last {span}ms of "
+    return Verb(f"function over {evicted}{windows.text} by {keys}", build, model)
+
+
+def _latest(rows: Rows, span: int | None) -> Rows:
+    """The rows of the last so many milliseconds of those."""
+    latest = max(row["t"] for row in rows)
+    return [row for row in rows if span is None or row["t"] > latest - span]
+
+
+class Folded(ps.AggregateFunction):
+    """All rows of a window, kept as its accumulator."""
+
+    def create_accumulator(self) -> Rows:
+        return []
+
+    def add(self, value: Row, accumulator: Rows) -> Rows:
+        return [*accumulator, value]
+
+    def get_result(self, accumulator: Rows) -> Row:
+        return summed(accumulator)
+
+    def merge(self, one: Rows, other: Rows) -> Rows:
+        return [*one, *other]
+
+
+class Ended(ps.ProcessWindowFunction):
+    """The one row that a window has been made into, at the window's end."""
+
+    def process(self, key: Any, context: Any, elements: list[Row]) -> Any:
+        (row,) = elements
+        yield {**row, "t": context.window.end - 1}
+
+
+def window_fold(random: Random, kind: str) -> Verb:
+    """Windows whose rows are made one as they come, by an `AggregateFunction` or by `reduce`, and then a function."""
+    windows, keys, verb = random_windows(random), random_keys(random, kind), random.choice(["aggregate", "reduce"])
+    schema = schema_of(kind)
+
+    def build(stream: DataStream) -> Sequence[DataStream]:
+        made = windowed(stream, keys, windows)
+        if verb == "reduce":
+            return [made.reduce(added, process=Ended(), returns=schema)]
+        kept = pa.list_(pa.struct(list(parse_schema(schema, "accumulator"))))
+        return [made.aggregate(Folded(), accumulator=kept, process=Ended(), returns=schema)]
+
+    def model(rows: Rows) -> Sequence[Rows]:
+        divided = (window for of_key in by_key(rows, keys).values() for window in windows.divide(of_key))
+        made = as_one if verb == "reduce" else summed
+        return [[{**made(members), "t": end - 1} for _, end, members in divided]]
+
+    return Verb(f"own {verb} over {windows.text} by {keys}", build, model)
 
 
 def global_stream(keyed: KeyedStream, names: Sequence[str]) -> DataStream:

@@ -11,9 +11,9 @@ from tests.parity.runs import Mode, mismatches
 
 pytestmark = on_spark
 
-# Those that have nearly all verbs in few stages: a subtask on Ray, and a stage on Spark, takes a second.
-ON_RAY = (62, 82)
-ON_SPARK = (71, 82, 62, 50, 9, 4)
+# Those that have many kinds of verbs in few stages: a subtask on Ray, and a stage on Spark, takes a second.
+ON_RAY = (67, 114)
+ON_SPARK = (67, 80, 82, 108, 75, 169)
 
 
 @pytest.mark.parametrize(("mode", "seeds"), [("ray", ON_RAY), ("spark", ON_SPARK)])
