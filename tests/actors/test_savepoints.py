@@ -14,6 +14,7 @@ from penstock.engine.errors import CheckpointError
 from penstock.recovery import checkpoints
 from penstock.savepoints.store import find_checkpoint
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
+from tests.engine.api.test_bounded_savepoints import assert_in_mid_input, assert_whole, build, run_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
@@ -50,6 +51,21 @@ def test_a_drained_job_ends_as_if_its_input_had(tmp_path: Path) -> None:
     assert job.status() is JobStatus.FINISHED
     rows = list(updates)
     assert_exact(rows, sum(max(row["n"] for row in rows if row["k"] == key) for key in range(KEYS)))
+
+
+def test_bounded_results_wait_in_a_savepoint_and_come_once_from_the_job_that_goes_on(tmp_path: Path) -> None:
+    env = environment(tmp_path, 1, checkpoints=checkpoints(storage=str(tmp_path), savepoints=str(tmp_path)))
+    totals, order, seen = build(env, 20_000, rate=2000)
+    job = env.submit("bounded")
+    _reading = run_for(200, seen)
+    url = job.stop()
+    assert job.status() is JobStatus.FINISHED
+    assert [totals.take().num_rows, order.take().num_rows] == [0, 0]
+    assert_in_mid_input(url, 20_000)
+    env = environment(tmp_path, 2)
+    totals, order, _ = build(env, 20_000)
+    env.execute("bounded, to the end", savepoint=url)
+    assert_whole(totals, order, 20_000)
 
 
 def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
