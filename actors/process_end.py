@@ -29,8 +29,10 @@ class Process:
 
     @classmethod
     def own(cls) -> Process:
-        """The one that asks."""
-        return cls(ray.get_runtime_context().get_node_id(), os.getpid())
+        """The one that asks; on a node without a name where it belongs to no cluster."""
+        # The context would start a cluster, or join one that somebody else has on this machine.
+        node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+        return cls(node, os.getpid())
 
 
 class ProcessEndedError(Exception):

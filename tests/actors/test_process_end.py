@@ -46,6 +46,14 @@ def test_whoever_stops_waiting_leaves_no_handle() -> None:
     asyncio.run(stopped())
 
 
+def test_who_asks_for_its_process_joins_no_cluster() -> None:
+    script = (
+        "import ray; from penstock.actors.process_end import Process; print(Process.own().pid, ray.is_initialized())"
+    )
+    asked = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert asked.stdout.split()[1] == "False"
+
+
 @linux
 def test_where_the_loop_cannot_watch_a_handle_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     async def asked() -> bool:
