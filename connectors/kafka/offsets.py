@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PLAN_SECONDS: Final = 30.0
 _REQUEST_SECONDS: Final = 8.0
-_ENDING_SECONDS: Final = 2.0
+_ENDING_SECONDS: Final = 10.0
 """How long transactions that have been committed may take to be seen: who commits is told before readers see it."""
 _LOOK_SECONDS: Final = 0.05
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -58,7 +58,7 @@ class KafkaOffsets:
     def latest(cls) -> KafkaOffsets:
         """Behind the newest record; before the first open transaction where committed records are read.
 
-        As an end it waits, up to two seconds, for transactions that are just being committed.
+        As an end it waits, up to ten seconds, for transactions that are just being committed.
         """
         return cls("latest")
 

@@ -17,7 +17,7 @@ from penstock.connectors.records import JsonFormat
 from penstock.testing.services import Kafka, Postgres
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.connectors.kafka.topics import produce
-from tests.connectors.kafka.written import open_transactions, records
+from tests.connectors.kafka.written import records, transactions_end
 from tests.connectors.postgres.tables import Database
 
 pytestmark = on_spark
@@ -62,7 +62,7 @@ def test_from_kafka_to_kafka_each_row_once_though_tasks_fail(spark: Environment,
     expected = Counter((f"key-{n % KEYS}", hour_of(n)) for n in range(ROWS))
     found = [json.loads(record.value) for record in records(servers, outgoing)]
     assert sorted((row["k"], row["n"]) for row in found) == sorted((key, n) for (key, _), n in expected.items())
-    assert open_transactions(servers, outgoing) == 0
+    assert transactions_end(servers, outgoing)
 
 
 def test_from_table_to_table_with_a_lookup(spark: Environment, postgres: Postgres) -> None:

@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.connectors.kafka import KafkaSink, KafkaSource
 from penstock.testing.services.kafka import Kafka
-from tests.connectors.kafka.written import RAW, open_transactions, values
+from tests.connectors.kafka.written import RAW, transactions_end, values
 
 ROWS = 4_000
 QUICK = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
@@ -39,4 +39,4 @@ def test_a_job_goes_on_with_the_brokers_that_are_left(tmp_path: Path) -> None:
         kafka.brokers[0].kill()
         job.wait()
         assert sorted(map(int, values(servers, "out"))) == list(range(ROWS))
-        assert not open_transactions(servers, "out")
+        assert transactions_end(servers, "out")

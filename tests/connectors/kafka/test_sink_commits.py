@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaProducer
 
 from penstock.connectors.kafka import KafkaSink
 from penstock.testing.services.kafka import Kafka
-from tests.connectors.kafka.written import RAW, context, open_transactions, prepared, rows, values
+from tests.connectors.kafka.written import RAW, context, open_transactions, prepared, rows, transactions_end, values
 
 NewTopic = Callable[..., str]
 STEPS = ["begin_transaction", "send_batch", "send_and_wait", "commit_transaction"]
@@ -40,7 +40,7 @@ def _sink(kafka: Kafka, topic: str, **arguments: Any) -> KafkaSink:
 def _check(kafka: Kafka, topic: str, *expected: Any) -> None:
     """Each row once and in order, and readers are not held back."""
     assert values(kafka.bootstrap_servers, topic) == [str(value) for value in expected]
-    assert not open_transactions(kafka.bootstrap_servers, topic)
+    assert transactions_end(kafka.bootstrap_servers, topic)
 
 
 def test_rows_are_seen_when_their_checkpoint_is_committed(kafka: Kafka, topic: str) -> None:
@@ -111,7 +111,7 @@ def test_several_writers_and_checkpoints_in_one_commit(kafka: Kafka, topic: str)
     sink.commit(committables[::-1], context("job/many"))
     sink.commit(committables, context("job/many", 0, 2))
     assert sorted(map(int, values(kafka.bootstrap_servers, topic))) == [0, 1, 2, 10, 11, 12]
-    assert not open_transactions(kafka.bootstrap_servers, topic)
+    assert transactions_end(kafka.bootstrap_servers, topic)
 
 
 def test_without_checkpoints_each_attempt_writes_its_rows(kafka: Kafka, topic: str) -> None:
@@ -173,7 +173,7 @@ def test_a_crash_at_any_step_is_made_good_by_another_process(
     Fault(monkeypatch, step, moment, 1, RuntimeError("injected"))
     with pytest.raises(RuntimeError, match="injected"):
         _sink(kafka, topic).commit(committables, where)
-    assert not open_transactions(kafka.bootstrap_servers, topic)
+    assert transactions_end(kafka.bootstrap_servers, topic)
     _sink(kafka, topic).commit(committables, where)
     _check(kafka, topic, 1, 2, 3)
 
@@ -201,7 +201,11 @@ def test_a_process_that_is_killed_around_the_commit(kafka: Kafka, topic: str, tm
     given.write_bytes(pickle.dumps((_sink(kafka, topic), committables, where)))
     killed = subprocess.run([sys.executable, "-c", KILLED, moment, "commit_transaction", given], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert open_transactions(kafka.bootstrap_servers, topic) == (moment == "before")
+    assert (
+        open_transactions(kafka.bootstrap_servers, topic)
+        if moment == "before"
+        else transactions_end(kafka.bootstrap_servers, topic)
+    )
     _sink(kafka, topic).commit(committables, where)
     _check(kafka, topic, *range(100))
 

@@ -14,7 +14,7 @@ from penstock.connectors.records import JsonFormat
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.topics import produce
-from tests.connectors.kafka.written import open_transactions, records
+from tests.connectors.kafka.written import records, transactions_end
 
 NewTopic = Callable[..., str]
 ROWS, KEYS = 300, 7
@@ -64,6 +64,6 @@ def test_counts_from_kafka_to_kafka(kafka: Kafka, new_topic: NewTopic, tmp_path:
         counts.setdefault(row["k"], []).append(row["n"])
     expected = {f"key-{key}": list(range(1, len(range(key, ROWS, KEYS)) + 1)) for key in range(KEYS)}
     assert counts == expected
-    assert not open_transactions(servers, outgoing)
+    assert transactions_end(servers, outgoing)
     # No thread of the sink's outlives the job.
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("kafka-")]

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.connectors.kafka import KafkaSink
 from penstock.testing.services.kafka import Kafka
-from tests.connectors.kafka.written import RAW, context, open_transactions, rows, values
+from tests.connectors.kafka.written import RAW, context, rows, transactions_end, values
 
 
 def test_an_outage_delays_rows_and_loses_none() -> None:
@@ -32,4 +32,4 @@ def test_an_outage_delays_rows_and_loses_none() -> None:
         sink.commit(waiting.prepare(2), waits)
         waiting.close()
         assert values(own.bootstrap_servers, "t") == ["1", "2", "3", "4", "5"]
-        assert not open_transactions(own.bootstrap_servers, "t")
+        assert transactions_end(own.bootstrap_servers, "t")

@@ -19,7 +19,8 @@ from penstock.engine.elements import Batch
 
 RAW = RawFormat("v", "string")
 CLOCK = SystemClock()
-_ENDING_SECONDS: Final = 1.0
+_ENDING_SECONDS: Final = 30.0
+"""How long a busy broker may take to end a transaction whose commit it has confirmed."""
 
 
 def context(identity: str = "", subtask: int = 0, parallelism: int = 1) -> ConnectorContext:
@@ -67,12 +68,17 @@ async def _settled_ends(
 ) -> dict[TopicPartition, int]:
     """Where the consumer's topics end, once transactions that have just been committed are seen.
 
-    Who commits is told before readers see it. A transaction that stays open is not waited for much longer.
+    Who commits is told before readers see it: on a busy machine seconds before.
+
+    Raises:
+        TimeoutError: a transaction stays open.
     """
     async with AIOKafkaConsumer(bootstrap_servers=servers) as uncommitted:
         newest = await uncommitted.end_offsets(partitions)
     give_up = time.monotonic() + _ENDING_SECONDS
-    while (ends := await consumer.end_offsets(partitions)) != newest and time.monotonic() < give_up:
+    while (ends := await consumer.end_offsets(partitions)) != newest:
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"a transaction stays open: {ends} of {newest}")
         await asyncio.sleep(0.02)
     return dict(ends)
 
@@ -101,3 +107,12 @@ def open_transactions(servers: str, topic: str) -> int:
 
     stable, newest = asyncio.run(ends("read_committed")), asyncio.run(ends("read_uncommitted"))
     return sum(stable[one] < newest[one] for one in newest)
+
+
+def transactions_end(servers: str, topic: str) -> bool:
+    """Whether no transaction stays open that holds back readers of committed records."""
+    give_up = time.monotonic() + _ENDING_SECONDS
+    while open_transactions(servers, topic):
+        if time.monotonic() > give_up:
+            return False
+    return True
