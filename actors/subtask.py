@@ -8,6 +8,7 @@ The job manager creates it empty (or keeps it warm as a standby), deploys a subt
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Sequence
 from typing import Final
@@ -20,6 +21,7 @@ from penstock.actors.process_end import Process
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import Deployment, Report, RunningTask
 from penstock.engine.elements import Barrier
+from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.outputs import Message
@@ -33,6 +35,7 @@ class SubtaskActor:
 
     def __init__(self) -> None:
         self._running: RunningTask | None = None
+        self._used = False
         keep_memory()
         # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
@@ -59,6 +62,11 @@ class SubtaskActor:
             this process.
         """
         await self.reset()
+        if self._used:
+            # The state that ran here refers to itself: without this it would stay beside the one that is restored.
+            gc.collect()
+            free_memory()
+        self._used = True
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
         return Process.own()
 

@@ -30,7 +30,7 @@ from penstock.engine.partials import accumulators_of, rows_of
 from penstock.engine.state.capture import DELETED, CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
 from penstock.engine.state.key_index import KeyIndex, Slots
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups
 
 _STATE: Final = "accumulators"
 _REMEDY: Final = "aggregate as before, or start without this operator's state"
@@ -153,8 +153,8 @@ class KeyedAccumulators:
         data = snapshot.tables[_STATE].data.drop_columns(KEY_GROUP)
         self._check_names(data.column_names)
         self._saved = data.schema
-        if data.num_rows:
-            self._merge(data)
+        for part in parts_of(data):
+            self._merge(part)
         self._changed.begin()
 
     def _check_names(self, saved: list[str]) -> None:

@@ -51,7 +51,7 @@ from penstock.engine.state.descriptors import (
 from penstock.engine.state.heap import HeapBackend
 from penstock.engine.state.key_index import KeyIndex, Slots
 from penstock.engine.state.slots import SlotColumn
-from penstock.engine.state.snapshot import Redistribution, StateTable
+from penstock.engine.state.snapshot import Redistribution, StateTable, parts_of
 from penstock.engine.state.state_tables import START, VALUE, StateTables, ValueCodec
 
 
@@ -415,9 +415,10 @@ class ColumnarBackend(KeyedStateBackend):
 
     def _load(self, state: ColumnarValueState, data: pa.Table) -> None:
         names = [*self._keys, self._heap.tables.column_name(VALUE)]
-        for batch in data.select(names).to_batches():
-            slots = self._places.index.lookup(batch.columns[:-1])
-            state.column.set(slots, batch.column(len(self._keys)))
+        for part in parts_of(data.select(names)):
+            for batch in part.to_batches():
+                slots = self._places.index.lookup(batch.columns[:-1])
+                state.column.set(slots, batch.column(len(self._keys)))
 
     def close(self) -> None:
         self._heap.close()

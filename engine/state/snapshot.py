@@ -9,7 +9,7 @@ Source of the ways of redistribution: Flink's documentation, "Working with State
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ KEY_GROUP: Final = "__key_group"
 """The first column of a keyed table: int32; ascending, but in rows of checkpoints."""
 _MANY_ROWS: Final = 100_000
 """From here on it is worth while to load numba for the sort."""
+_PART_ROWS: Final = 131_072
 _WORDS: Final = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
@@ -54,6 +55,12 @@ class StateTable:
 
     redistribution: Redistribution
     data: pa.Table
+
+
+def parts_of(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows of a table, in parts: what is made of each on its way into memory stays small, and in the caches."""
+    for begin in range(0, table.num_rows, _PART_ROWS):
+        yield table.slice(begin, _PART_ROWS)
 
 
 @dataclass(frozen=True, slots=True)

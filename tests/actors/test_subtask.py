@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -117,6 +120,38 @@ def test_a_subtask_whose_rows_nobody_fetches_can_be_stopped() -> None:
         return await actor.watch(1, 1)
 
     assert with_actor(graph_of(), use) == []
+
+
+class Remembers(ProcessFunction):
+    """State of a size that should not be there twice."""
+
+    alive: ClassVar[weakref.WeakSet[Remembers]] = weakref.WeakSet()
+
+    def open(self, context: RuntimeContext) -> None:
+        self.alive.add(self)
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        yield row
+
+
+def test_what_an_attempt_kept_is_gone_before_the_next_one_is_restored() -> None:
+    graph = graph_of(lambda stream: stream.process(Remembers))
+
+    async def use(actor: SubtaskActor) -> list[int]:
+        kept = []
+        for attempt in (2, 3):
+            await actor.start(attempt - 1)
+            kept.append(len(Remembers.alive))
+            await actor.reset()
+            await actor.deploy(graph, dataclasses.replace(FIRST_TASK, attempt=attempt))
+            kept.append(len(Remembers.alive))
+        return kept
+
+    gc.disable()
+    try:
+        assert with_actor(graph, use) == [1, 0, 1, 0]
+    finally:
+        gc.enable()
 
 
 def test_a_process_can_be_deployed_again_and_what_belongs_to_the_attempt_before_is_dropped() -> None:

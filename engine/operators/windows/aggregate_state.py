@@ -17,12 +17,10 @@ from penstock.engine.operators.base import OperatorContext
 from penstock.engine.partials import rows_of
 from penstock.engine.state.capture import DELETED, Expiry, TableCapture
 from penstock.engine.state.segments import concat_tables
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups
 
 WINDOW_STATE: Final = "window_aggregate"
 """The name of the operators' state in snapshots."""
-
-_LOAD_ROWS: Final = 131_072
 
 
 def kept_table(
@@ -71,12 +69,6 @@ def restored_parts(snapshot: OperatorSnapshot) -> Iterator[pa.Table]:
     """The rows that a snapshot holds, in parts of a middling size."""
     if WINDOW_STATE in snapshot.tables:
         yield from parts_of(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
-
-
-def parts_of(table: pa.Table) -> Iterator[pa.Table]:
-    """The rows of a table, in parts of a middling size."""
-    for begin in range(0, table.num_rows, _LOAD_ROWS):
-        yield table.slice(begin, _LOAD_ROWS)
 
 
 def put_aside(late: Batch, tag: str | None, context: OperatorContext) -> None:

@@ -23,17 +23,16 @@ import pyarrow as pa
 
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.operators.cells.captured_sessions import CapturedSessions
 from penstock.engine.operators.cells.counted_keys import CountedKeys, beside
-from penstock.engine.operators.cells.free_memory import free_memory
 from penstock.engine.operators.cells.session_cells import Placed, SessionCells
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,
     changed_table,
     kept_table,
-    parts_of,
     put_aside,
     restored_parts,
 )
@@ -41,7 +40,7 @@ from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.operators.windows.window_aggregate import window_batch
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
 from penstock.engine.state.segments import concat_tables
-from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.windows.assigners import SessionWindows
 
 _START: Final = "__start"

@@ -26,23 +26,22 @@ import pyarrow as pa
 from penstock.engine.accumulators import Groups
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, table_to_record_batch
+from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.cells.counted_keys import beside
-from penstock.engine.operators.cells.free_memory import free_memory
 from penstock.engine.operators.cells.slice_cells import SliceCells
 from penstock.engine.operators.cells.slice_tree import SliceTree
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,
     changed_table,
     kept_table,
-    parts_of,
     put_aside,
     restored_parts,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.partials import accumulators_of, rows_of
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
-from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.windows.assigners import SlicedWindows
 
 WINDOW_START: Final = "window_start"

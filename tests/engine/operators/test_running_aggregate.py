@@ -95,7 +95,11 @@ def test_keys_of_several_columns_are_kept_apart() -> None:
     assert [row["rows"] for row in running.out.rows] == [1, 1, 1, 2, 2, 2]
 
 
-def test_a_restored_operator_goes_on_where_the_other_stopped() -> None:
+@pytest.mark.parametrize("rows_at_once", [2, 1_000])
+def test_a_restored_operator_goes_on_where_the_other_stopped(
+    monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
+    monkeypatch.setattr("penstock.engine.state.snapshot._PART_ROWS", rows_at_once)
     aggregates = {"rows": count(), "total": agg.sum("n"), "average": mean("n"), "all": collect_list("n")}
     running = Running(**aggregates)
     running.rows(("a", 1), ("b", None), ("c", 5))

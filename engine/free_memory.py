@@ -1,7 +1,8 @@
 """Gives memory that is free inside this process back to the operating system.
 
-Window operators call it when they have let go of most of their state, so that a burst of keys does not stay in the size
-of the process; allocators keep such memory otherwise, for later use.
+Window operators call it when they have let go of most of their state, and subtasks' processes before they restore
+another attempt, so that what is gone does not stay in the size of the process; allocators keep such memory otherwise,
+for later use.
 """
 
 from __future__ import annotations
