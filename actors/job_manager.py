@@ -136,14 +136,20 @@ class JobManager:
 
     async def _work(self) -> JobStatus:
         """Run the job to its end; how it ended."""
+        began = time.monotonic()
         self._move(JobStatus.DEPLOYING)
         await asyncio.to_thread(self._execution.remove_old)
         if (ended := await self._prepare()) is not None:
             return ended
+        is_first = self._attempt <= ATTEMPTS
+        takeover = None if is_first else self._restarts.on_takeover(self._all_places, began)
         try:
             await self._begin(self._all_places)
         except Exception as error:
             await self._recover(Failed(None, 0, self._as_error(error), time.monotonic()))
+        else:
+            if takeover is not None:
+                self._note(takeover)
         while True:
             match await self._happenings.get():
                 case Reported() as reported if self._is_current(reported.place, reported.attempt):

@@ -33,6 +33,8 @@ class RestartKind(enum.Enum):
 
     FAILURE = "failure"
     """Something failed."""
+    TAKEOVER = "takeover"
+    """The job manager had died: another one took the job over."""
     RESCALE = "rescale"
     """Somebody has asked for another parallelism."""
 
@@ -83,7 +85,7 @@ class RestartLog:
     """The restarts of a job.
 
     Args:
-        failures: how many it had to get over.
+        failures: how many it had to get over, without deaths of job managers.
         kept: the newest restarts under this manager, also those that were asked for.
         before: those under managers before it, as JSON has them; their monotonic times mean nothing any more.
     """
@@ -116,6 +118,10 @@ class RestartLog:
         """A restart begins behind a failure, noticed at `detected`, monotonic seconds."""
         self.failures += 1
         return self._begin(RestartKind.FAILURE, cause, places, detected)
+
+    def on_takeover(self, places: Sequence[Place], began: float) -> Restart:
+        """The job goes on under another manager, which began at that time, monotonic seconds."""
+        return self._begin(RestartKind.TAKEOVER, "the process of the job manager died", places, began)
 
     def on_rescale(self, parallelism: int, places: Sequence[Place], asked: float) -> Restart:
         """A rescale begins, `asked` for at that time, monotonic seconds."""

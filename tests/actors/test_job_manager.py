@@ -45,9 +45,12 @@ def test_a_new_job_manager_tells_what_the_one_before_has_seen(tmp_path: Path) ->
     kill(before["manager_pid"])
     after = until(job, lambda now: now["manager_pid"] != before["manager_pid"] and now["status"] == "running")
     assert after["restarts"] == 1
-    (restart,) = after["restart_history"]
+    restart, takeover = after["restart_history"]
     assert (restart["kind"], "died" in restart["cause"], restart["detected_monotonic"]) == ("failure", True, None)
     assert restart["restore_ms"] == before["restart_history"][0]["restore_ms"]
+    assert (takeover["kind"], takeover["cause"]) == ("takeover", "the process of the job manager died")
+    assert takeover["checkpoint"] >= before["checkpoints"]["completed"]
+    assert takeover["restore_ms"] > 0
     assert after["checkpoints"]["completed"] >= before["checkpoints"]["completed"]
     known = {one["checkpoint"]: one["bytes_written"] for one in before["checkpoints"]["history"]}
     told = [one for one in after["checkpoints"]["history"] if one["checkpoint"] in known]
