@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
     "grep", "keyed", "window", "wide", "ysb", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
-    "end_to_end", "batch_window", "hash_join", "terasort", "coordinator",
+    "ysb_kafka", "end_to_end", "batch_window", "hash_join", "terasort", "coordinator",
 )  # fmt: skip
 
 COMPARED: Final = (
