@@ -31,7 +31,6 @@ from penstock.connectors.records import JsonFormat, RawFormat
 from penstock.connectors.redis import RedisSink
 from penstock.testing.services import Kafka, Redis
 from perf.harness import (
-    SAMPLE_SECONDS,
     BenchmarkError,
     Options,
     Reading,
@@ -39,7 +38,6 @@ from perf.harness import (
     Sample,
     Sampler,
     reading,
-    shut_down,
 )
 from perf.ysb import EVENT, START_MS, Log, expected
 
@@ -48,9 +46,10 @@ _VARIANT: Final = "100 campaigns"
 _LOG: Final = Log(campaigns=100, rows=131_072, milliseconds=1_000)
 _TOPIC: Final = "ad-events"
 _PARTITIONS: Final = 4
-_EVENTS_PER_SECOND: Final = 1_000_000
+_EVENTS_PER_SECOND: Final = 2_000_000
 """More than are read: the topic must last for the measurement."""
 _PREFIX: Final = "ysb:"
+_SAMPLE_SECONDS: Final = 0.5
 _TIME: Final = '"event_time": '
 _POWERS: Final = 10 ** np.arange(len(str(START_MS)))[::-1]
 
@@ -149,7 +148,6 @@ def _measure(options: Options, servers: str, rows: int, right: Counts) -> Readin
             job.wait()
         finally:
             job.cancel()
-            shut_down()
         if (found := stored(server)) != right:
             raise BenchmarkError(f"{_NAME}: Redis holds {len(found)} windows of {len(right)}, or wrong views")
     if len(samples) < 2:
@@ -161,7 +159,7 @@ def _follow(job: JobHandle, options: Options, rows: int) -> Sequence[Sample]:
     """Samples behind the warm-up, as long as there are more events."""
     sampler, samples = Sampler(job, _NAME), list[Sample]()
     began: float | None = None
-    while job.pump(SAMPLE_SECONDS / 2):
+    while job.pump(_SAMPLE_SECONDS):
         sample = sampler.sample()
         if sample.rows == rows:
             break
