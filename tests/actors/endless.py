@@ -9,7 +9,7 @@ from penstock import DataGenSource, Sequence, StreamEnvironment, col, count
 
 
 def main(address: str) -> None:
-    env = StreamEnvironment(parallelism=2, address=address)
+    env = StreamEnvironment(parallelism=1, address=address)
     stream = env.from_source(DataGenSource({"n": Sequence()}, rate=1000))
     stream.key_by("n").aggregate(rows=count()).filter(col("n") == 0).print()
     env.execute("endless")

@@ -17,14 +17,16 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")
 
 
 def test_each_subtask_is_killed_in_turn_and_no_row_is_lost_or_counted_twice(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path), "killed in turn", rows=12_000, rate=600)
+    hurry = tmp_path / "hurry"
+    job, updates = submit(environment(tmp_path, standbys=1), "killed in turn", rows=30_000, rate=600, hurry=hurry)
     for place in range(4):
         info = until_checkpoint(job)
         kill(subtask_pids(info)[place])
         info = until(job, lambda info, wanted=place + 1: info["restarts"] >= wanted and info["status"] == "running")
+    hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED
-    assert_exact(updates, 12_000)
+    assert_exact(updates, 30_000)
     assert "died" in info["restart_history"][0]["cause"]
     assert all(restart["restore_ms"] < 30_000 for restart in info["restart_history"])
     # A job that has finished keeps no checkpoints.
@@ -40,7 +42,7 @@ def test_a_function_that_fails_once_is_run_again(tmp_path: Path) -> None:
             raise OSError("the service is away")
         return n
 
-    job, updates = submit(environment(tmp_path / "checkpoints"), "fails once", rows=3000, each=fail_once)
+    job, updates = submit(environment(tmp_path / "checkpoints", 1), "fails once", rows=3000, each=fail_once)
     job.wait()
     assert_exact(updates, 3000)
     assert marker.exists()
@@ -50,7 +52,7 @@ def test_a_job_that_fails_more_often_than_its_restart_strategy_allows_ends_with_
     def fail(n: int) -> int:
         return n // (n - 300)
 
-    env = environment(tmp_path, restart=fixed_delay(attempts=2, delay="10ms"))
+    env = environment(tmp_path, 1, restart=fixed_delay(attempts=2, delay="10ms"))
     job, _ = submit(env, "fails always", each=fail)
     with pytest.raises(JobFailedError, match="ZeroDivisionError") as caught:
         job.wait()
@@ -60,12 +62,13 @@ def test_a_job_that_fails_more_often_than_its_restart_strategy_allows_ends_with_
 def test_a_process_that_is_stuck_is_replaced(tmp_path: Path) -> None:
     env = environment(tmp_path)
     env._config = _with_heartbeat(env._config, 2000)
-    job, updates = submit(env, "stuck", rows=8000, rate=800)
+    job, updates = submit(env, "stuck", rows=30_000, rate=800, hurry=tmp_path / "hurry")
     os.kill(subtask_pids(until_checkpoint(job))[2], signal.SIGSTOP)
     info = until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
     assert "has not answered" in info["restart_history"][0]["cause"]
+    (tmp_path / "hurry").touch()
     job.wait()
-    assert_exact(updates, 8000)
+    assert_exact(updates, 30_000)
 
 
 def _with_heartbeat(config, milliseconds):  # type: ignore[no-untyped-def]

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow.csv as csv
 import pytest
 
-from penstock import DataGenSource, FileSink, JobStatus, Sequence, StreamEnvironment
+from penstock import FileSink, JobStatus, StreamEnvironment
 from penstock.actors.client import RayJob
 from penstock.actors.registry import JobControl, find_job
-from tests.actors.keyed_job import environment, kill, subtask_pids, until, until_checkpoint
+from tests.actors.keyed_job import Paced, environment, kill, subtask_pids, until, until_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-def _to_files(env: StreamEnvironment, folder: Path, rows: int, rate: float) -> StreamEnvironment:
-    """Writes the rows 0 to `rows` into files, through a shuffle."""
-    source = env.from_source(DataGenSource({"n": Sequence()}, rows=rows, rate=rate), "rows").uid("rows")
+def _to_files(env: StreamEnvironment, folder: Path, numbers: Paced) -> StreamEnvironment:
+    """Writes the numbers into files, through a shuffle."""
+    source = env.from_source(numbers, "rows").uid("rows")
     source.rebalance().sink_to(FileSink(str(folder), "csv")).uid("files")
     return env
 
@@ -32,19 +32,21 @@ def _numbers(folder: Path) -> list[int]:
 
 def test_files_hold_every_row_once_though_processes_are_killed(tmp_path: Path) -> None:
     env = environment(tmp_path / "checkpoints")
-    job = _to_files(env, tmp_path / "files", rows=6000, rate=500).submit("files")
+    numbers = Paced(20_000, 500, tmp_path / "hurry")
+    job = _to_files(env, tmp_path / "files", numbers).submit("files")
     assert isinstance(job, RayJob)
     for number, place in enumerate((0, 3), 1):
         kill(subtask_pids(until_checkpoint(job))[place])
         until(job, lambda info, wanted=number: info["restarts"] >= wanted and info["status"] == "running")
+    numbers.hurry.touch()
     job.wait()
-    assert _numbers(tmp_path / "files") == list(range(6000))
+    assert _numbers(tmp_path / "files") == list(range(20_000))
 
 
 def test_a_detached_job_is_stopped_by_name_and_goes_on_at_another_parallelism(tmp_path: Path) -> None:
-    rows = 6000
-    env = environment(tmp_path / "checkpoints", 1, standbys=0)
-    _to_files(env, tmp_path / "files", rows, rate=500).submit("detached files", detached=True)
+    rows, numbers = 20_000, Paced(20_000, 500, tmp_path / "hurry")
+    env = environment(tmp_path / "checkpoints", 1)
+    _to_files(env, tmp_path / "files", numbers).submit("detached files", detached=True)
     control = find_job("detached files")
     _until(control, lambda info: info["checkpoints"] is not None and info["checkpoints"]["completed"] >= 2)
     savepoint = control.stop(f"file://{tmp_path}/savepoints")
@@ -53,7 +55,8 @@ def test_a_detached_job_is_stopped_by_name_and_goes_on_at_another_parallelism(tm
     before = _numbers(tmp_path / "files")
     assert 0 < len(before) < rows
     assert len(set(before)) == len(before)
-    again = _to_files(environment(tmp_path / "checkpoints", 2, standbys=0), tmp_path / "files", rows, rate=2000)
+    numbers.hurry.touch()
+    again = _to_files(environment(tmp_path / "checkpoints", 2), tmp_path / "files", numbers)
     again.submit("detached files", savepoint=savepoint).wait()
     assert _numbers(tmp_path / "files") == list(range(rows))
 

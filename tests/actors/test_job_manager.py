@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")
 
 
 def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path), "manager killed", rows=8000, rate=800)
+    hurry = tmp_path / "hurry"
+    job, updates = submit(environment(tmp_path), "manager killed", rows=30_000, rate=800, hurry=hurry)
     info = until_checkpoint(job)
     kill(info["manager_pid"])
     deadline = time.monotonic() + 30
@@ -32,9 +33,10 @@ def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoin
         job.pump(0.05)
     after = until(job, lambda now: now["manager_pid"] != info["manager_pid"] and now["status"] == "running")
     assert after["attempt"] > info["attempt"]
+    hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED
-    assert_exact(updates, 8000)
+    assert_exact(updates, 30_000)
 
 
 def test_a_new_job_manager_tells_what_the_one_before_has_seen(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_manager_that_is_restarted_does_not_ask_the_server_of_a_source_again(t
 
 
 def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: Path) -> None:
-    job, _ = submit(environment(tmp_path), "cancelled while it restarts", rows=100_000)
+    job, _ = submit(environment(tmp_path, 1), "cancelled while it restarts", rows=100_000)
     info = until_checkpoint(job)
     kill(info["manager_pid"])
     job.cancel()

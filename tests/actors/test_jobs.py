@@ -46,7 +46,7 @@ def test_a_failing_function_ends_the_job_with_its_place_its_row_and_its_tracebac
     def divide(row: dict[str, int]) -> dict[str, float]:
         return {"x": 1 / (row["n"] - 500)}
 
-    env = StreamEnvironment(parallelism=2)
+    env = StreamEnvironment(parallelism=1)
     numbers(env, 1000).map(divide).name("divider").collect()
     with pytest.raises(JobFailedError, match=r"(?s)'divider', subtask \d.*'n': 500.*return \{\"x\": 1") as caught:
         env.execute("fails")

@@ -13,17 +13,28 @@ import pytest
 import penstock as ps
 from penstock import DataGenSource, JobStatus, Sequence, StreamEnvironment, col
 from penstock.actors.client import RayJob
+from penstock.engine.connectors import Source
 from penstock.engine.errors import FencedError, JobFailedError, WorkerLostError
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
-from tests.actors.keyed_job import KEYS, assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
+from tests.actors.keyed_job import (
+    KEYS,
+    Paced,
+    assert_exact,
+    environment,
+    kill,
+    submit,
+    subtask_pids,
+    until,
+    until_checkpoint,
+)
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-def _counts(env: StreamEnvironment, uid: str, rows: int, rate: float) -> ps.DataStream:
-    """Counts the rows 0 to `rows` by n modulo KEYS."""
-    numbers = env.from_source(DataGenSource({"n": Sequence()}, rows=rows, rate=rate)).uid(f"{uid} source")
+def _counts(env: StreamEnvironment, uid: str, source: Source) -> ps.DataStream:
+    """Counts the numbers of the source modulo KEYS."""
+    numbers = env.from_source(source).uid(f"{uid} source")
     keyed = numbers.select(k=col("n") % KEYS).uid(f"{uid} key").key_by("k")
     return keyed.aggregate(n=ps.count()).uid(f"{uid} count")
 
@@ -35,7 +46,8 @@ def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path
 
     unaligned = checkpoints("300ms", str(tmp_path), mode="unaligned")
     env = environment(tmp_path, checkpoints=unaligned, channel_credits=2)
-    updates = _counts(env, "slow", rows=8000, rate=1000).map(slowly).uid("slowly").collect()
+    numbers = DataGenSource({"n": Sequence()}, rows=8000, rate=1000)
+    updates = _counts(env, "slow", numbers).map(slowly).uid("slowly").collect()
     job = env.submit("slow end")
     assert isinstance(job, RayJob)
     for number, place in enumerate((2, 1), 1):
@@ -47,7 +59,8 @@ def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path
 
 def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp_path: Path) -> None:
     env = environment(tmp_path, parallelism=1)
-    one, other = (_counts(env, uid, rows=4000, rate=400).collect() for uid in ("one", "other"))
+    hurry = tmp_path / "hurry"
+    one, other = (_counts(env, uid, Paced(10_000, 400, hurry)).collect() for uid in ("one", "other"))
     job = env.submit("two regions")
     assert isinstance(job, RayJob)
     before = until_checkpoint(job)
@@ -57,13 +70,16 @@ def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp
     restarted = [task["name"] for task, was, now in zip(before["tasks"], *attempts, strict=True) if now > was]
     assert len(restarted) == 2, (attempts, restarted)
     assert after["restart_history"][0]["subtasks"] == 2
+    hurry.touch()
     job.wait()
-    assert_exact(one, 4000)
-    assert_exact(other, 4000)
+    assert_exact(one, 10_000)
+    assert_exact(other, 10_000)
 
 
 def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_standby(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path, parallelism=1), "standby", rows=8000, rate=400)
+    hurry = tmp_path / "hurry"
+    env = environment(tmp_path, parallelism=1, standbys=1)
+    job, updates = submit(env, "standby", rows=20_000, rate=400, hurry=hurry)
     until_checkpoint(job)
     (standby,) = until(job, lambda info: len(info["standby_pids"]) == 1)["standby_pids"]
     kill(subtask_pids(until_checkpoint(job))[0])
@@ -73,8 +89,9 @@ def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_st
     until(job, lambda info: "The actor died" in info["restart_history"][0]["cause"])
     info = until(job, lambda info: len(info["standby_pids"]) == 1)
     assert info["standby_pids"] != [standby]
+    hurry.touch()
     job.wait()
-    assert_exact(updates, 8000)
+    assert_exact(updates, 20_000)
 
 
 def test_a_manager_that_was_replaced_stops_and_ends_its_processes(tmp_path: Path) -> None:

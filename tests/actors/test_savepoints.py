@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock import DataGenSource, JobStatus, Sequence
+from penstock import JobStatus
 from penstock.actors.client import RayJob
 from penstock.engine.errors import CheckpointError
 from penstock.recovery import checkpoints
 from penstock.savepoints.store import find_checkpoint
-from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
+from tests.actors.keyed_job import KEYS, Paced, assert_exact, environment, submit, until, until_checkpoint
 from tests.engine.api.test_bounded_savepoints import assert_in_mid_input, assert_whole, build, run_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
@@ -69,18 +69,20 @@ def test_bounded_results_wait_in_a_savepoint_and_come_once_from_the_job_that_goe
 
 
 def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
-    job, updates = submit(environment(tmp_path), "rescaled", rows=24_000, rate=800)
+    hurry = tmp_path / "hurry"
+    job, updates = submit(environment(tmp_path), "rescaled", rows=40_000, rate=800, hurry=hurry)
     for parallelism in (3, 1):
         until_checkpoint(job)
         assert job.rescale(parallelism) < 20
         info = until(job, lambda info: info["status"] == "running")
         assert info["parallelism"] == parallelism
+    hurry.touch()
     job.wait()
-    assert_exact(updates, 24_000)
+    assert_exact(updates, 40_000)
 
 
 def test_without_storage_there_is_no_savepoint(tmp_path: Path) -> None:
-    job, _ = submit(environment(tmp_path, checkpoints=None), "no storage", rows=100_000)
+    job, _ = submit(environment(tmp_path, 1, checkpoints=None), "no storage", rows=100_000)
     with pytest.raises(CheckpointError, match="no checkpoint storage"):
         job.savepoint(f"file://{tmp_path}")
     job.cancel()
@@ -92,7 +94,7 @@ def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has
             return batch
 
     env = environment(tmp_path, 1)
-    numbers = env.from_source(DataGenSource({"n": Sequence()}, rows=6000, rate=800))
+    numbers = env.from_source(Paced(20_000, 800, tmp_path / "hurry"))
     keyed = numbers.with_columns(k=ps.col("n") % KEYS).map_batches(Same, num_cpus=0.1).key_by("k")
     # The second slot reserves more than before once the function runs there too.
     updates = keyed.aggregate(n=ps.count()).set_parallelism(2).collect()
@@ -103,5 +105,6 @@ def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has
     info = until(job, lambda info: info["status"] == "running")
     assert [(restart["kind"], restart["cause"]) for restart in info["restart_history"]] == [("rescale", "rescale to 2")]
     assert info["restarts"] == 0
+    (tmp_path / "hurry").touch()
     job.wait()
-    assert_exact(updates, 6000)
+    assert_exact(updates, 20_000)

@@ -136,7 +136,7 @@ def test_a_job_manager_that_was_replaced_while_it_was_away_gives_up_and_leaves_t
         return create_manager(name, job_id, content, restarts, detached)
 
     monkeypatch.setattr("penstock.actors.client.create_manager", remembering)
-    env = environment(tmp_path / "checkpoints", parallelism=1, slot_timeout="2s", standbys=0)
+    env = environment(tmp_path / "checkpoints", parallelism=1, slot_timeout="2s")
     rows = env.from_source(DataGenSource({"n": Sequence()}, rate=500))
     rows.key_by("n").aggregate(rows=count()).sink_to(FileSink(tmp_path / "rows", "csv"))
     zombie = env.submit("zombie")
