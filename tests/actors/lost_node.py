@@ -1,13 +1,18 @@
-"""A cluster of several nodes and a job on one of them, which is lost; prints OK. Run by `test_nodes.py`.
+"""A cluster of several nodes and jobs on some of them, which are lost. Run by `test_nodes.py`.
 
-It has a process of its own because Ray knows one cluster a process, and the other tests share theirs. The job manager
-stays on the head, the only node that is there when the job is submitted; the subtasks come to the next one.
+Reads lines, each with a case and a folder for it. Says for each that it went well, or why not, and that it is over.
+
+It has a process of its own because Ray knows one cluster a process, and the other tests share theirs. All cases have
+the same head, which has no slots; no other node is there when a case begins. The job manager stays on the head, the
+subtasks come to the next node.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +22,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 import penstock as ps
-from penstock import DataGenSource, JobStatus, Sequence
+from penstock import CollectResult, DataGenSource, JobStatus, Sequence
+from penstock.actors.client import RayJob
 from penstock.engine.errors import ClusterError, JobFailedError
 from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
@@ -30,40 +36,44 @@ _HEALTH: dict[str, Any] = {
 }
 """A raylet that is dead is noticed after 2 s instead of 13, and one that is only slow is given time."""
 _MEMORY = 100 * 1024**2
+_ROWS = 20_000
+OK, OVER = "OK\n", "OVER\n"
 _CROWD = 400_000
 
 
 def survived(cluster: Cluster, folder: Path) -> None:
     """The only node with the subtasks and the standby is killed while another has room."""
-    job, updates = submit(environment(folder, address=cluster.address), "lost node", rows=4000, rate=200)
+    job, updates, hurry = _started(cluster, folder, "lost node", standbys=1)
     lost = _add(cluster)
     until_checkpoint(job)
     _add(cluster)
     cluster.remove_node(lost, allow_graceful=False)
     info = until(job, lambda info: info["restarts"] >= 1 and info["status"] == "running")
+    hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED
-    assert_exact(updates, 4000)
+    assert_exact(updates, _ROWS)
     assert info["restart_history"][-1]["checkpoint"] > 0, info
 
 
 def survived_twice(cluster: Cluster, folder: Path) -> None:
     """Two nodes, each with one slot of the job, are killed at once while others have room."""
-    job, updates = submit(environment(folder, address=cluster.address), "two lost nodes", rows=4000, rate=200)
+    job, updates, hurry = _started(cluster, folder, "two lost nodes")
     lost = [_add(cluster, cpus=1) for _ in range(2)]
     until_checkpoint(job)
     _add(cluster)
     for node in lost:
         cluster.remove_node(node, allow_graceful=False)
     until(job, lambda info: info["restarts"] >= 1 and info["status"] == "running")
+    hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED
-    assert_exact(updates, 4000)
+    assert_exact(updates, _ROWS)
 
 
 def killed_by_chaos(cluster: Cluster, folder: Path) -> None:
     """The chaos harness kills the only node with room, and another comes."""
-    job, updates = submit(environment(folder, address=cluster.address), "chaos", rows=2000, rate=200)
+    job, updates, hurry = _started(cluster, folder, "chaos")
     _add(cluster)
     schedule = ChaosSchedule([ScheduledFault(AfterCheckpoints(1), KillNode())])
 
@@ -74,8 +84,9 @@ def killed_by_chaos(cluster: Cluster, folder: Path) -> None:
     run = ChaosHarness(job, schedule, cluster, observe=replace_node).run()
     assert not run.violations, run
     assert [(record.target[:5], record.outcome) for record in run.fired] == [("node ", "recovered")], run
+    hurry.touch()
     job.wait()
-    assert_exact(updates, 2000)
+    assert_exact(updates, _ROWS)
 
 
 def crowded(cluster: Cluster, folder: Path) -> None:
@@ -96,7 +107,7 @@ def _widened(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def given_up(cluster: Cluster, folder: Path) -> None:
     """The only node with room is killed: the job waits for another, and then says why it ends."""
-    env = environment(folder, address=cluster.address, slot_timeout="15s", standbys=0)
+    env = environment(folder, address=cluster.address, slot_timeout="15s")
     job, _ = submit(env, "no node left", rows=100_000, rate=200)
     lost = _add(cluster)
     until_checkpoint(job)
@@ -104,7 +115,14 @@ def given_up(cluster: Cluster, folder: Path) -> None:
     with pytest.raises(JobFailedError) as failed:
         job.wait(timeout=60)
     assert isinstance(failed.value.__cause__, ClusterError), repr(failed.value.__cause__)
-    print(failed.value.__cause__)  # noqa: T201 - read by the test
+    assert "no room for 2 slots" in str(failed.value.__cause__)
+
+
+def _started(cluster: Cluster, folder: Path, name: str, standbys: int = 0) -> tuple[RayJob, CollectResult, Path]:
+    """A job, what it gives, and the file that makes its source hurry."""
+    hurry = folder / "hurry"
+    env = environment(folder, standbys=standbys, address=cluster.address)
+    return *submit(env, name, rows=_ROWS, rate=200, hurry=hurry), hurry
 
 
 def _add(cluster: Cluster, cpus: int = 2) -> Any:
@@ -120,19 +138,41 @@ CASES: Mapping[str, Callable[[Cluster, Path], None]] = {
 }
 
 
-def main(case: str, folder: str) -> None:
+def main() -> None:
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _MEMORY, "_system_config": _HEALTH}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, log_to_driver=False)
     try:
-        CASES[case](cluster, Path(folder))
-        print("OK")  # noqa: T201 - read by the test
+        for line in sys.stdin:
+            case, folder = line.split(maxsplit=1)
+            try:
+                CASES[case](cluster, Path(folder.strip()))
+                _say(OK)
+            except BaseException:
+                traceback.print_exc(file=sys.stdout)
+            _remove(cluster, cluster.worker_nodes)
+            _await_loss()
+            _say(OVER)
     finally:
         ray.shutdown()
-        for node in [*cluster.worker_nodes, cluster.head_node]:
-            # A graceful end takes half a minute.
-            cluster.remove_node(node, allow_graceful=False)
+        _remove(cluster, [cluster.head_node])
+
+
+def _remove(cluster: Cluster, nodes: Iterable[Any]) -> None:
+    for node in list(nodes):
+        # A graceful end takes half a minute.
+        cluster.remove_node(node, allow_graceful=False)
+
+
+def _await_loss() -> None:
+    """Return when Ray knows that there is only the head: it would put the next job manager on a node that is gone."""
+    while sum(node["Alive"] for node in ray.nodes()) > 1:
+        time.sleep(0.1)
+
+
+def _say(text: str) -> None:
+    print(text, end="", flush=True)  # noqa: T201 - read by the test
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
