@@ -19,6 +19,9 @@ _Service = TypeVar("_Service", Kafka, Postgres, Redis, S3)
 
 # A shell that runs the tests in the background makes them, and the programs that they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# What runs in Java here (Spark, Kafka) lives for minutes: to compile it well, and to collect its garbage by many
+# threads, costs more than that saves.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 # Folders whose files one process runs, by the name of that share; the first that fits counts.
