@@ -55,13 +55,13 @@ def assert_equal_rows(
 
 def test_flight_delays(spark: Environment, load: Callable[[str], ModuleType], tmp_path: Path) -> None:
     example = load("flight_delays")
-    path = example.replay_file(example.load_departures().head(40_000), tmp_path)
+    path = example.replay_file(example.load_departures().head(10_000), tmp_path)
     assert_equal_rows(spark, lambda env: example.build(env, path), [["carrier", "window_start"]] * 2)
 
 
 def test_advertising(spark: Environment, load: Callable[[str], ModuleType]) -> None:
     example = load("advertising")
-    source = example.events(60_000)
+    source = example.events(20_000)
     assert_equal_rows(spark, lambda env: [example.build(env, source)], [["campaign", "window_start"]])
 
 
