@@ -17,7 +17,7 @@ from penstock import DataGenSource, FileSink, JobStatus, Sequence, StreamEnviron
 from penstock.actors.registry import find_job, list_jobs
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
 from penstock.engine.errors import ConfigurationError, JobError
-from tests.actors.keyed_job import assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
+from tests.actors.keyed_job import Paced, assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
@@ -88,18 +88,18 @@ class WithServer(Source):
 
 
 def test_a_manager_that_is_restarted_does_not_ask_the_server_of_a_source_again(tmp_path: Path) -> None:
-    away = tmp_path / "away"
+    away, hurry = tmp_path / "away", tmp_path / "hurry"
     env = environment(tmp_path / "checkpoints", 1)
-    env.from_source(WithServer(DataGenSource({"n": Sequence()}, rows=3000, rate=800), away)).sink_to(
-        FileSink(tmp_path / "rows", "csv")
-    )
+    env.from_source(WithServer(Paced(10_000, 800, hurry), away)).sink_to(FileSink(tmp_path / "rows", "csv"))
     job = env.submit("server away")
     info = until_checkpoint(job)
     away.touch()
     kill(info["manager_pid"])
+    until(job, lambda now: now["manager_pid"] != info["manager_pid"] and now["status"] == "running")
+    hurry.touch()
     job.wait()
     rows = [n for path in (tmp_path / "rows").glob("part-*.csv") for n in csv.read_csv(path)["n"].to_pylist()]
-    assert sorted(rows) == list(range(3000))
+    assert sorted(rows) == list(range(10_000))
 
 
 def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock import DataGenSource, JobStatus, Sequence, StreamEnvironment, col
+from penstock import JobStatus, StreamEnvironment, col
 from penstock.actors.client import RayJob
 from penstock.engine.connectors import Source
 from penstock.engine.errors import FencedError, JobFailedError, WorkerLostError
@@ -40,21 +40,24 @@ def _counts(env: StreamEnvironment, uid: str, source: Source) -> ps.DataStream:
 
 
 def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path) -> None:
+    hurry = tmp_path / "hurry"
+
     def slowly(row: dict[str, Any]) -> dict[str, Any]:
-        threading.Event().wait(0.01)
+        if not hurry.exists():
+            threading.Event().wait(0.01)
         return row
 
     unaligned = checkpoints("300ms", str(tmp_path), mode="unaligned")
     env = environment(tmp_path, checkpoints=unaligned, channel_credits=2)
-    numbers = DataGenSource({"n": Sequence()}, rows=8000, rate=1000)
-    updates = _counts(env, "slow", numbers).map(slowly).uid("slowly").collect()
+    updates = _counts(env, "slow", Paced(20_000, 1000, hurry)).map(slowly).uid("slowly").collect()
     job = env.submit("slow end")
     assert isinstance(job, RayJob)
     for number, place in enumerate((2, 1), 1):
         kill(subtask_pids(until_checkpoint(job))[place])
         until(job, lambda info, wanted=number: info["restarts"] >= wanted and info["status"] == "running")
+    hurry.touch()
     job.wait()
-    assert_exact(updates, 8000)
+    assert_exact(updates, 20_000)
 
 
 def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp_path: Path) -> None:
@@ -112,9 +115,11 @@ def test_a_job_without_checkpoints_is_lost_with_its_manager_unless_it_asks_for_r
 ) -> None:
     storage = checkpoints(storage=str(tmp_path))
     env = environment(tmp_path, parallelism=1, checkpoints=storage, restart=restart)
-    job, updates = submit(env, "no checkpoints", rows=2000, rate=400)
+    hurry = tmp_path / "hurry"
+    job, updates = submit(env, "no checkpoints", rows=10_000, rate=400, hurry=hurry)
     info = until(job, lambda info: info["status"] == "running")
     kill(info["manager_pid"])
+    hurry.touch()
     if restart is None:
         with pytest.raises(JobFailedError, match="job manager's process died") as failed:
             job.wait(timeout=60)
@@ -122,4 +127,4 @@ def test_a_job_without_checkpoints_is_lost_with_its_manager_unless_it_asks_for_r
     else:
         job.wait()
         assert job.status() is JobStatus.FINISHED
-        assert max(row["n"] for row in updates) == 2000 // KEYS
+        assert max(row["n"] for row in updates) == 10_000 // KEYS
