@@ -94,7 +94,7 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
 
     stopped = jobs("stop", "numbers_flow", "--json").document["savepoint"]
     wait_for(jobs, "numbers_flow", "finished")
-    assert jobs("run", "-d", "-s", stopped, "numbers_flow.py:flow").code == 0
+    assert jobs("run", "-d", "-p", "1", "-s", stopped, "numbers_flow.py:flow").code == 0
     wait_for(jobs, "numbers_flow", "running")
     drained = jobs("stop", "--drain", "--savepoint-path", "last", "numbers_flow")
     assert drained.code == 0, drained.err
@@ -107,9 +107,9 @@ def test_a_detached_job_outlives_the_command_and_can_be_cancelled(jobs: Penstock
     address = ray.get_runtime_context().gcs_address
     code = "from penstock.console.main import main; main()"
     storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
-    command = [sys.executable, "-c", code, "run", "-d", "-Dpipeline.name=alone", storage, "--address", address]
+    run = ["run", "-d", "-p", "1", "-Dpipeline.name=alone", storage, "--address", address]
     done = subprocess.run(
-        [*command, "numbers_flow.py:flow"],
+        [sys.executable, "-c", code, *run, "numbers_flow.py:flow"],
         cwd=folder,
         env={**os.environ, "HOME": HOME},
         capture_output=True,
@@ -182,7 +182,9 @@ def test_a_stopped_job_says_where_its_savepoint_is(jobs: Penstock, folder: Path)
     assert "attempt 1\n" in shown
 
 
-def test_a_rescale_that_waits_for_room_says_so_in_numbers(jobs: Penstock, folder: Path) -> None:
+def test_a_rescale_that_waits_for_room_says_so_and_one_to_what_is_there_changes_nothing(
+    jobs: Penstock, folder: Path
+) -> None:
     storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
     started = jobs("run", "-d", "-p", "1", "-Dslot.request.timeout=4s", storage, "numbers_flow.py:flow")
     assert started.code == 0, started.err
@@ -201,15 +203,12 @@ def test_a_rescale_that_waits_for_room_says_so_in_numbers(jobs: Penstock, folder
     assert not any(name in done.err for name in ("bundle_", "node:", "accelerator_type:"))
     info = jobs("info", "numbers_flow", "--json").document
     assert (info["parallelism"], info["restarts"], info["waiting_for"]) == (1, 0, None)
+    before = info["restart_history"], info["checkpoints"]["completed"]
 
-
-def test_a_rescale_to_what_is_there_changes_nothing(jobs: Penstock, folder: Path) -> None:
-    storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
-    assert jobs("run", "-d", "-p", "1", storage, "numbers_flow.py:flow").code == 0
     done = jobs("rescale", "numbers_flow", "-p", "1")
     assert done.out == "nothing was changed: at parallelism 1 job numbers_flow is as it is already\n"
     info = jobs("info", "numbers_flow", "--json").document
-    assert (info["restart_history"], info["checkpoints"]["completed"]) == ([], 0)
+    assert (info["restart_history"], info["checkpoints"]["completed"]) == before
     done = jobs("rescale", "numbers_flow", "-p", "2", "--json")
     assert (done.document["changed"], done.document["seconds"] > 0) == (True, True)
 
