@@ -225,10 +225,15 @@ def _begin_again_after_the_end(patch: Patch) -> None:
 
 
 MUTANTS = (
-    Mutant("an acknowledgement that comes twice counts once", _count_acknowledgements, rates=FaultRates(repeat=0.3)),
+    Mutant(
+        "an acknowledgement that comes twice counts once",
+        _count_acknowledgements,
+        rates=FaultRates(repeat=0.3),
+        first_seed=20,
+    ),
     Mutant("the manifest is written when all have acknowledged", _store_at_first),
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
-    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES),
+    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=45),
     Mutant("manifests that come late do not count", _count_late_manifests, rates=ZOMBIES, first_seed=410),
     Mutant("channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken),
@@ -237,7 +242,12 @@ MUTANTS = (
     Mutant("what is prepared is in the checkpoint", _leave_committables_out),
     Mutant("nothing is committed before the manifest is there", _commit_at_the_barrier),
     Mutant("who is restored commits again", _commit_nothing_at_restore),
-    Mutant("what was not uploaded is uploaded with the next checkpoint", _forget_failed_uploads, rates=STORAGE),
+    Mutant(
+        "what was not uploaded is uploaded with the next checkpoint",
+        _forget_failed_uploads,
+        rates=STORAGE,
+        first_seed=45,
+    ),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
     Mutant("who had finished has finished", _forget_who_had_finished),
     Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
