@@ -60,10 +60,10 @@ def test_a_job_that_fails_more_often_than_its_restart_strategy_allows_ends_with_
 
 
 def test_a_process_that_is_stuck_is_replaced(tmp_path: Path) -> None:
-    env = environment(tmp_path)
+    env = environment(tmp_path, 1)
     env._config = _with_heartbeat(env._config, 2000)
     job, updates = submit(env, "stuck", rows=30_000, rate=800, hurry=tmp_path / "hurry")
-    os.kill(subtask_pids(until_checkpoint(job))[2], signal.SIGSTOP)
+    os.kill(subtask_pids(until_checkpoint(job))[1], signal.SIGSTOP)
     info = until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
     assert "has not answered" in info["restart_history"][0]["cause"]
     (tmp_path / "hurry").touch()

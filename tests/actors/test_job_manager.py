@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")
 
 def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
-    job, updates = submit(environment(tmp_path), "manager killed", rows=30_000, rate=800, hurry=hurry)
+    job, updates = submit(environment(tmp_path, 1), "manager killed", rows=30_000, rate=800, hurry=hurry)
     info = until_checkpoint(job)
     kill(info["manager_pid"])
     deadline = time.monotonic() + 30

@@ -44,9 +44,9 @@ def test_blobs_are_kept_listed_created_once_and_removed(blobs: RayBlobs) -> None
 @pytest.mark.usefixtures("ray_cluster", "no_leak", "blobs")
 def test_a_job_recovers_from_the_object_store(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
-    env = environment("unused", checkpoints=checkpoints("200ms", "ray://tests/jobs"))
+    env = environment("unused", 1, checkpoints=checkpoints("200ms", "ray://tests/jobs"))
     job, updates = submit(env, "in the object store", rows=20_000, rate=800, hurry=hurry)
-    kill(subtask_pids(until_checkpoint(job))[2])
+    kill(subtask_pids(until_checkpoint(job))[1])
     until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
     hurry.touch()
     job.wait()

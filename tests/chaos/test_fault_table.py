@@ -44,9 +44,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cl
 EVENTS, SESSIONS = SubtaskChoice("events", 0), SubtaskChoice("sessions", 1)
 
 
-def shaken(folder: Path, *faults: ScheduledFault) -> ChaosRun:
+def shaken(folder: Path, *faults: ScheduledFault, parallelism: int = 2) -> ChaosRun:
     """The run of the sequence job with these faults; nothing may be wrong with its output."""
-    run = run_chaos_job(JOBS["sequence"], ChaosSchedule(faults), chaos_environment(str(folder)), "5s")
+    env = chaos_environment(str(folder), parallelism)
+    run = run_chaos_job(JOBS["sequence"], ChaosSchedule(faults), env, "5s")
     assert not run.violations
     assert run.status == "finished"
     return run
@@ -70,6 +71,7 @@ def test_the_job_manager_is_killed_again_and_again(tmp_path: Path) -> None:
         *(ScheduledFault(AfterCheckpoints(completed), KillManager()) for completed in (1, 3)),
         # With its manager, everything of the job dies and begins anew.
         ScheduledFault(AfterFault(0.1), KillSubtask()),
+        parallelism=1,
     )
     assert [record.outcome for record in run.faults[:2]] == [RECOVERED, RECOVERED]
     assert run.managers == 3
@@ -85,7 +87,7 @@ def test_a_stuck_subtask_is_replaced_and_does_no_harm_when_it_goes_on(tmp_path: 
 
 
 def test_a_stuck_job_manager_that_goes_on_has_lost_nothing(tmp_path: Path) -> None:
-    run = shaken(tmp_path, ScheduledFault(AfterCheckpoints(1), PauseManager(2.0)))
+    run = shaken(tmp_path, ScheduledFault(AfterCheckpoints(1), PauseManager(2.0)), parallelism=1)
     assert run.faults[0].outcome == HARMLESS
     assert run.managers == 1
 
@@ -95,6 +97,7 @@ def test_a_standby_that_dies_is_replaced(tmp_path: Path) -> None:
         tmp_path,
         ScheduledFault(AfterCheckpoints(2), KillStandby()),
         ScheduledFault(AfterFault(0.2), KillSubtask((EVENTS,))),
+        parallelism=1,
     )
     # A loaded machine may have no standby warm so early.
     assert run.faults[0].outcome in (DONE, NOT_FIRED)

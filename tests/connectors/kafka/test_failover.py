@@ -11,7 +11,7 @@ from penstock.connectors.kafka import KafkaSink, KafkaSource
 from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.written import RAW, transactions_end, values
 
-ROWS = 4_000
+ROWS = 2_000
 QUICK = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 """The others notice after so long that one is gone."""
 
