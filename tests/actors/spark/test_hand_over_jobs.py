@@ -1,4 +1,4 @@
-"""Many events of history on Spark, the rest live from its savepoint: the result of one streaming job over all."""
+"""A million events of history on Spark, the rest live from its savepoint: the result of one streaming job over all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.actors.spark.test_jobs import Lines, await_gate, fail_at_900, rows_of
 
 pytestmark = on_spark
 
-HISTORY, LIVE, KEYS = 200_000, 20_000, 100
+HISTORY, LIVE, KEYS = 1_000_000, 100_000, 500
 DISORDER_MS = 5_000
 Row = dict[str, Any]
 
@@ -81,7 +81,7 @@ def events() -> pa.Table:
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[Path]]:
     """History in two files, and the rest in one."""
     folder, table = tmp_path_factory.mktemp("events"), events()
-    parts = {"1": (0, 120_000), "2": (120_000, HISTORY - 120_000), "3": (HISTORY, LIVE)}
+    parts = {"1": (0, 600_000), "2": (600_000, HISTORY - 600_000), "3": (HISTORY, LIVE)}
     for name, (begin, length) in parts.items():
         pq.write_table(table.slice(begin, length), folder / f"{name}.parquet")
     one, two, three = (folder / f"{name}.parquet" for name in parts)
@@ -97,7 +97,7 @@ def last_of_each(table: pa.Table) -> pa.Table:
     return in_order(table.group_by("key").aggregate([("n", "max"), ("total", "max"), ("most", "max")]))
 
 
-def test_many_events_of_history_and_the_rest_live_give_what_one_stream_gives(
+def test_a_million_events_of_history_and_the_rest_live_give_what_one_stream_gives(
     spark: Environment, files: tuple[list[Path], list[Path]], tmp_path: Path
 ) -> None:
     history, live = files
