@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 
 from penstock.actors.spark.native.aggregates import NativeAggregate, native_aggregate
+from penstock.actors.spark.native.ranges import route_by_range
 from penstock.actors.spark.native.relations import (
     Computed,
     Filtered,
@@ -25,6 +26,7 @@ from penstock.actors.spark.native.relations import (
     Timed,
     Totals,
     Windowed,
+    read_one_by_one,
     spark_type,
 )
 from penstock.engine.aggregation import GroupedAggregation
@@ -179,14 +181,22 @@ def _joined(left: DataFrame, right: DataFrame, joined: Joined) -> DataFrame:
 
 
 def _sorted(rows: DataFrame, wanted: Sorted) -> DataFrame:
-    # As orderBy, but for the number of partitions, which others have a wish for, too.
+    names = [f"c{wanted.schema.get_field_index(key.column)}" for key in wanted.keys]
     order = [
-        (column.desc() if key.descending else column.asc())
-        for key in wanted.keys
-        for column in [col(f"c{wanted.schema.get_field_index(key.column)}")]
+        col(name).desc() if key.descending else col(name).asc() for key, name in zip(wanted.keys, names, strict=True)
     ]
     columns = rows.select(*columns_of(wanted.schema))
-    return columns.repartitionByRange(wanted.partitions, *order).sortWithinPartitions(*order)
+    files, route = read_one_by_one(wanted.of), None
+    if files is not None:
+        kinds = [wanted.schema.field(key.column).type for key in wanted.keys]
+        of_keys = list(zip(names, kinds, strict=True))
+        route = route_by_range(columns, files, of_keys, wanted.keys, wanted.partitions)
+    if route is None:
+        # As orderBy, but for the number of partitions, which others have a wish for, too.
+        parts = columns.repartitionByRange(wanted.partitions, *order)
+    else:
+        parts = columns.repartition(wanted.partitions, route)
+    return parts.sortWithinPartitions(*order)
 
 
 def _keys(schema: pa.Schema, aggregation: GroupedAggregation) -> list[str]:

@@ -152,6 +152,17 @@ def is_sorted(relation: Relation) -> bool:
             return False
 
 
+def read_one_by_one(relation: Relation) -> ParquetRead | None:
+    """The files whose rows become those of the relation one by one; None where rows are brought together between."""
+    match relation:
+        case ParquetRead():
+            return relation
+        case Timed() | Filtered() | Computed():
+            return read_one_by_one(relation.of)
+        case _:
+            return None
+
+
 def spark_type(kind: pa.DataType) -> str | None:
     """The type that Spark keeps values of an Arrow type in: timestamps as whole numbers of their unit; None for none.
 

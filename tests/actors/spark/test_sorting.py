@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -115,3 +117,27 @@ def test_no_rows_and_one_value_are_sorted_too(spark: Environment, tmp_path: Path
     assert natively(env) == 2
     env.execute("few", mode="batch")
     assert [[row["n"] for row in result] for result in results] == [[], [7] * 100]
+
+
+def test_ranges_come_of_a_sample_of_the_keys(spark: Environment, tmp_path: Path) -> None:
+    draw = random.Random(7)
+    few = [None, math.nan, -0.0, 0.0, 1.5, -math.inf]
+    many = 20_000
+    table = pa.table({"x": [draw.choice(few) for _ in range(many)], "n": range(many)})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    env = spark()
+    rows = env.from_source(FileSource.of(tmp_path / "rows.parquet"))
+    # Of the second, too few rows are left in the sample, and Spark itself finds ranges.
+    for name, of, names, descending in (
+        ("all", rows, ("x", "n"), (True, False)),
+        ("some", rows.filter(col("n") < 20), ("n",), (False,)),
+    ):
+        ordered = of.sort(*names, descending=descending).set_parallelism(3)
+        ordered.sink_to(FileSink(tmp_path / name, "parquet")).set_parallelism(3)
+    assert natively(env) == 2
+    env.execute("ranges", mode="batch")
+    parts = parts_in_order(tmp_path / "all")
+    check_order(pa.concat_tables(parts), table, ("x", "n"), (True, False))
+    assert len(parts) == 3
+    assert all(0.25 * many < len(part) < 0.42 * many for part in parts)
+    check_order(pa.concat_tables(parts_in_order(tmp_path / "some")), table.slice(0, 20), ("n",), (False,))
