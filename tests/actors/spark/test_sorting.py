@@ -126,13 +126,13 @@ def test_ranges_come_of_a_sample_of_the_keys(spark: Environment, tmp_path: Path)
     table = pa.table({"x": [draw.choice(few) for _ in range(many)], "n": range(many)})
     pq.write_table(table, tmp_path / "rows.parquet")
     env = spark()
-    rows = env.from_source(FileSource.of(tmp_path / "rows.parquet"))
+    every, read = (env.from_source(FileSource.of(tmp_path / "rows.parquet")) for _ in range(2))
     # Of the second, too few rows are left in the sample, and Spark itself finds ranges.
-    for name, of, names, descending in (
-        ("all", rows, ("x", "n"), (True, False)),
-        ("some", rows.filter(col("n") < 20), ("n",), (False,)),
+    for name, rows, names, descending in (
+        ("all", every, ("x", "n"), (True, False)),
+        ("some", read.filter(col("n") < 20), ("n",), (False,)),
     ):
-        ordered = of.sort(*names, descending=descending).set_parallelism(3)
+        ordered = rows.sort(*names, descending=descending).set_parallelism(3)
         ordered.sink_to(FileSink(tmp_path / name, "parquet")).set_parallelism(3)
     assert natively(env) == 2
     env.execute("ranges", mode="batch")
