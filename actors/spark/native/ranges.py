@@ -103,4 +103,5 @@ def about_rows(paths: Sequence[str]) -> int:
     largest = max(sizes, key=sizes.__getitem__, default=None)
     if largest is None or not sizes[largest]:
         return 0
-    return pq.read_metadata(largest).num_rows * sum(sizes.values()) // sizes[largest]
+    rows: int = pq.read_metadata(largest).num_rows
+    return rows * sum(sizes.values()) // sizes[largest]
