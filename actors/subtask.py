@@ -39,6 +39,8 @@ class SubtaskActor:
         keep_memory()
         # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
+        # A tenth of a second of each process's start goes into looking for garbage in what has just been imported.
+        gc.freeze()
 
     async def prepare(self, graph: PhysicalGraph) -> Process:
         """Get warm: the job's modules are imported as `graph` arrives.
