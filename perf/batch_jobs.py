@@ -1,7 +1,8 @@
-"""How a program of batch mode is measured: whole jobs from files to files, in turns with the same program in PySpark.
+"""How a program of batch mode is measured: whole jobs from files to files, in turns with the same program elsewhere.
 
-Both run on the same executors, started once, and each runs some times uncounted. A job is timed from the first call of
-its program to its return, when all files are there. What both wrote is read and compared before a time counts.
+PySpark's runs on the same executors as ours, Flink's (`--peer flink`) on a cluster of its own. All are started once,
+and each program runs some times uncounted. A job is timed from the first call of its program to its return, when all
+files are there. What both wrote is read and compared before a time counts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +22,8 @@ import pyarrow.dataset as ds
 
 from penstock import SparkOptions, StreamEnvironment, stop_spark
 from perf.harness import BenchmarkError, ComparedResult, Options, Reading
+from perf.peers import batch
+from perf.peers.engines import Engine, PeerError, flink_batch
 from perf.processes import ProcessTree
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ class BatchQuestion(ABC):
     """What is asked of both.
 
     Args:
-        name, variant: as in the tables.
+        name, variant: as in the tables; a peer's program has the same name.
         row_bytes: about how large a row of the input is, before it is stored.
     """
 
@@ -57,7 +62,7 @@ class BatchQuestion(ABC):
         """Run what somebody who knows Spark would write; it writes a folder of Parquet files."""
 
     @abstractmethod
-    def check(self, given: Path, ours: Path, plain: Path) -> None:
+    def check(self, given: Path, ours: Path, theirs: Path) -> None:
         """Compare what both have written.
 
         Raises:
@@ -65,40 +70,85 @@ class BatchQuestion(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """What ours is measured beside.
+
+    Args:
+        name: with its version.
+        run: runs a question from folder to folder.
+        process: the root of its processes; None: they are ours.
+    """
+
+    name: str
+    run: Callable[[BatchQuestion, Path, Path], None]
+    process: int | None = None
+
+
 def in_turns(questions: Sequence[BatchQuestion], options: Options, wanted: str) -> Iterator[ComparedResult]:
     """Measure the questions whose variant contains `wanted`."""
     chosen = [question for question in questions if wanted in question.variant]
+    spark = SparkOptions(executors=1, cores=options.parallelism, memory=_MEMORY)
+    beside = _plain_spark(spark, options) if options.peer is None else _peer(options.peer, options)
     try:
-        for question in chosen:
-            yield _measured(question, options)
+        with beside as other:
+            for question in chosen:
+                yield _measured(question, options, spark, other)
     finally:
         stop_spark()
 
 
-def _measured(question: BatchQuestion, options: Options) -> ComparedResult:
+@contextmanager
+def _plain_spark(spark: SparkOptions, options: Options) -> Iterator[_Other]:
     from pyspark import __version__
 
+    def run(question: BatchQuestion, given: Path, output: Path) -> None:
+        question.plain(_plain_session(spark, options.parallelism), given, output)
+
+    yield _Other(f"pyspark {__version__}", run)
+
+
+@contextmanager
+def _peer(peer: Engine, options: Options) -> Iterator[_Other]:
+    if not peer.batch_settings:
+        raise BenchmarkError(f"{peer.name} has no programs that run from files to files: --peer flink has")
+    try:
+        with batch.started(flink_batch(options.parallelism)) as process:
+
+            def run(question: BatchQuestion, given: Path, output: Path) -> None:
+                process.run(question.name, given, output)
+
+            yield _Other(f"{peer.name} {peer.version()}", run, process.pid)
+    except PeerError as error:
+        raise BenchmarkError(str(error)) from error
+
+
+def _measured(question: BatchQuestion, options: Options, spark: SparkOptions, other: _Other) -> ComparedResult:
     rows = options.megabytes * _MEGABYTE // question.row_bytes
     with tempfile.TemporaryDirectory(prefix="penstock-batch-") as name:
-        runs = _Runs(question, options, Path(name))
         given = Path(name) / "input"
         given.mkdir()
         question.prepare(given, rows)
+        runs = _Runs(question, options, spark, other, Path(name))
         for _ in range(_WARM_UPS):
             runs.ours()
-            runs.plain()
-        question.check(given, runs.written("ours"), runs.written("plain"))
-        pairs = [(_reading(runs.ours, rows), _reading(runs.plain, rows)) for _ in range(options.repetitions)]
-        question.check(given, runs.written("ours"), runs.written("plain"))
-    return ComparedResult.of_pairs(question.name, question.variant, f"pyspark {__version__}", pairs)
+            runs.theirs()
+        question.check(given, runs.written("ours"), runs.written("theirs"))
+        pairs = [
+            (_reading(runs.ours, rows), _reading(runs.theirs, rows, other.process)) for _ in range(options.repetitions)
+        ]
+        question.check(given, runs.written("ours"), runs.written("theirs"))
+    return ComparedResult.of_pairs(question.name, question.variant, other.name, pairs)
 
 
 class _Runs:
     """The two programs, each time into a new folder."""
 
-    def __init__(self, question: BatchQuestion, options: Options, folder: Path) -> None:
-        self._question, self._options, self._folder = question, options, folder
-        self._spark = SparkOptions(executors=1, cores=options.parallelism, memory=_MEMORY)
+    def __init__(
+        self, question: BatchQuestion, options: Options, spark: SparkOptions, other: _Other, folder: Path
+    ) -> None:
+        self._question, self._options, self._spark, self._other = question, options, spark, other
+        self._folder = folder
         self._last: dict[str, Path] = {}
 
     def written(self, who: str) -> Path:
@@ -112,36 +162,37 @@ class _Runs:
         self._question.ours(env, self._folder / "input", self._new("ours"))
         env.execute(self._question.name, mode="batch")
 
-    def plain(self) -> None:
-        self._question.plain(self._plain_session(), self._folder / "input", self._new("plain"))
+    def theirs(self) -> None:
+        self._other.run(self._question, self._folder / "input", self._new("theirs"))
 
     def _new(self, who: str) -> Path:
         self._last[who] = Path(tempfile.mkdtemp(dir=self._folder, prefix=f"{who}-")) / "output"
         return self._last[who]
 
-    def _plain_session(self) -> SparkSession:
-        """A session on the same executors with Spark's own settings, and as many partitions as there are cores."""
-        from penstock.actors.spark.session import spark_session
 
-        session = spark_session(self._spark, None, 60.0, lambda text: None).newSession()
-        for key in ("adaptive.enabled", "codegen.wholeStage", "codegen.factoryMode"):
-            session.conf.unset(f"spark.sql.{key}")
-        settings = {
-            "adaptive.enabled": "true",
-            "codegen.wholeStage": "true",
-            "codegen.factoryMode": "FALLBACK",
-            "execution.arrow.maxRecordsPerBatch": "10000",
-            "inMemoryColumnarStorage.batchSize": "10000",
-            "shuffle.partitions": str(self._options.parallelism),
-            "parquet.compression.codec": "zstd",
-        }
-        for key, value in settings.items():
-            session.conf.set(f"spark.sql.{key}", value)
-        return session
+def _plain_session(spark: SparkOptions, parallelism: int) -> SparkSession:
+    """A session on the same executors with Spark's own settings, and as many partitions as there are cores."""
+    from penstock.actors.spark.session import spark_session
+
+    session = spark_session(spark, None, 60.0, lambda text: None).newSession()
+    for key in ("adaptive.enabled", "codegen.wholeStage", "codegen.factoryMode"):
+        session.conf.unset(f"spark.sql.{key}")
+    settings = {
+        "adaptive.enabled": "true",
+        "codegen.wholeStage": "true",
+        "codegen.factoryMode": "FALLBACK",
+        "execution.arrow.maxRecordsPerBatch": "10000",
+        "inMemoryColumnarStorage.batchSize": "10000",
+        "shuffle.partitions": str(parallelism),
+        "parquet.compression.codec": "zstd",
+    }
+    for key, value in settings.items():
+        session.conf.set(f"spark.sql.{key}", value)
+    return session
 
 
-def _reading(run: Callable[[], None], rows: int) -> Reading:
-    tree, ended = ProcessTree(), threading.Event()
+def _reading(run: Callable[[], None], rows: int, process: int | None = None) -> Reading:
+    tree, ended = ProcessTree(process), threading.Event()
 
     def look() -> None:
         # Processes that come and go in between would not be seen.
@@ -167,11 +218,11 @@ def read_sorted(folder: Path, by: Sequence[str], columns: Sequence[str]) -> pa.T
     return table.sort_by([(name, "ascending") for name in by])
 
 
-def check_same(name: str, ours: pa.Table, plain: pa.Table) -> None:
+def check_same(name: str, ours: pa.Table, theirs: pa.Table) -> None:
     """Compare rows that are in order.
 
     Raises:
         BenchmarkError: they differ.
     """
-    if not ours.cast(plain.schema).equals(plain) or not plain.num_rows:
-        raise BenchmarkError(f"{name}: {ours.num_rows} rows, and plain Spark's {plain.num_rows} are others")
+    if not ours.cast(theirs.schema).equals(theirs) or not theirs.num_rows:
+        raise BenchmarkError(f"{name}: our {ours.num_rows} rows and their {theirs.num_rows} are not the same")

@@ -1,4 +1,4 @@
-"""Question 10, windows: tumbling windows of 10 s over a folder of Parquet files, beside the same in PySpark.
+"""Question 10, windows: tumbling windows of 10 s over a folder of Parquet files, beside PySpark or Flink.
 
 10,000 keys, 100,000 rows a second of event time, out of order by up to 4 s; count, sum, min and max. Run by
 `perf/run.py batch_window`.
@@ -79,9 +79,9 @@ class Tumbling(BatchQuestion):
         )
         rows.select("key", *bounds, "n", "total", "low", "high").write.parquet(str(output))
 
-    def check(self, given: Path, ours: Path, plain: Path) -> None:
+    def check(self, given: Path, ours: Path, theirs: Path) -> None:
         order = ("key", "window_start")
-        check_same(self.name, *(_in_ms(read_sorted(folder, order, _COLUMNS)) for folder in (ours, plain)))
+        check_same(self.name, *(_in_ms(read_sorted(folder, order, _COLUMNS)) for folder in (ours, theirs)))
 
 
 def _in_ms(rows: pa.Table) -> pa.Table:

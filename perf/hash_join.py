@@ -1,7 +1,7 @@
-"""Question 10, joins: facts of 100 B in Parquet files with a table a thousandth of their size, beside PySpark.
+"""Question 10, joins: facts of 100 B in Parquet files with a table a thousandth of their size, beside PySpark or Flink.
 
 Two ways to write it: the table in the memory of each subtask (`lookup_join`), and both sides by key within one window
-(`window_join`). PySpark chooses a broadcast join by itself. Run by `perf/run.py hash_join`.
+(`window_join`). PySpark and Flink choose a broadcast join by themselves. Run by `perf/run.py hash_join`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Join(BatchQuestion):
         joined = session.read.parquet(str(given / "facts")).join(items, "item")
         joined.select(*_COLUMNS).write.parquet(str(output))
 
-    def check(self, given: Path, ours: Path, plain: Path) -> None:
-        check_same(self.name, *(_plainly(read_sorted(folder, ("number",), _COLUMNS)) for folder in (ours, plain)))
+    def check(self, given: Path, ours: Path, theirs: Path) -> None:
+        check_same(self.name, *(_plainly(read_sorted(folder, ("number",), _COLUMNS)) for folder in (ours, theirs)))
 
 
 class Lookup(_Join):

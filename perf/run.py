@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+BATCH: Final = ("batch_window", "hash_join", "terasort")
+"""Whole jobs from files to files."""
+
 PROGRAMS: Final = (
     "grep", "keyed", "window", "wide", "ysb", "process", "latency", "startup", "checkpoint", "recovery", "rescale",
-    "ysb_kafka", "end_to_end", "batch_window", "hash_join", "terasort", "coordinator",
+    "ysb_kafka", "end_to_end", *BATCH, "coordinator",
 )  # fmt: skip
 
 COMPARED: Final = (
-    "grep", "keyed", "window", "wide", "ysb", "process", "latency", "checkpoint", "recovery", "startup",
+    "grep", "keyed", "window", "wide", "ysb", "process", "latency", "checkpoint", "recovery", "startup", *BATCH,
 )  # fmt: skip
 """Those of which a peer has a program."""
 
@@ -55,10 +58,9 @@ def main(arguments: Sequence[str] | None = None, results_to: TextIO | None = Non
     alone = [name for name in given.names if name not in COMPARED]
     if given.peer is not None and alone:
         parser.error(f"{', '.join(alone)} cannot be measured beside a peer, only {', '.join(COMPARED)} can")
-    here = {**machine(), **({} if given.peer is None else {"peer_settings": list(given.peer.settings)})}
     console, notes = Console(file=results_to), Console(stderr=True)
     for name in given.names:
-        results = []
+        results, here = [], {**machine(), **_peer_settings(name, given.peer)}
         try:
             for result in _results(name, given):
                 results.append(result)
@@ -152,6 +154,12 @@ def _options_of(given: argparse.Namespace) -> dict[str, Any]:
 def _results(name: str, given: argparse.Namespace) -> Iterator[Result]:
     results: Iterator[Result] = importlib.import_module(f"perf.{name}").run(_options(given), given.variant)
     return results
+
+
+def _peer_settings(name: str, peer: Engine | None) -> dict[str, Any]:
+    if peer is None:
+        return {}
+    return {"peer_settings": list(peer.batch_settings if name in BATCH else peer.settings)}
 
 
 def _table(name: str, results: Sequence[Result]) -> Any:

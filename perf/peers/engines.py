@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from perf.peers.install import ENVIRONMENTS
+from perf.peers.jars import jars_of
 
 HERE: Final = Path(__file__).resolve().parent
-_JAVA_SOURCES: Final = HERE / "java" / "bench"
+_JAVA: Final = HERE / "java"
 _PROGRAMS: Final = HERE / "programs"
 _OPENED: Final = ("lang", "util", "time", "nio")
 """Packages of the JDK, below java, that Flink's serializers look into."""
@@ -33,6 +34,14 @@ _MINI_BATCHES: Final = {
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "1s",
     "table.exec.mini-batch.size": "131072",
+}
+_BATCH_JVM: Final = ("-Xmx2g", "-XX:+UseParallelGC")
+"""As much as an executor of Spark's has; managed memory and the network's come on top."""
+_BATCH: Final = {
+    "pipeline.object-reuse": "true",
+    "taskmanager.memory.managed.size": "1g",
+    # As many subtasks as ours, however small the input is.
+    "execution.batch.adaptive.auto-parallelism.enabled": "false",
 }
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
@@ -57,6 +66,7 @@ class Engine:
         warm_up: seconds from its first rows on that are not counted.
         seconds: the least that a measurement of it takes.
         settings: what was set for it, for whoever reads its figures.
+        batch_settings: the same for whole jobs from files to files; empty where it has no such programs.
     """
 
     name: str
@@ -67,6 +77,7 @@ class Engine:
     warm_up: float
     seconds: float = 0.0
     settings: Sequence[str] = ()
+    batch_settings: Sequence[str] = ()
 
     def version(self) -> str:
         """The version that is installed.
@@ -97,34 +108,58 @@ def engine(name: str) -> Engine:
 
 
 def classpath() -> str:
-    """Flink's jars and our programs, which are compiled where these very sources have not been.
+    """Flink's jars and our programs.
 
     Raises:
         PeerError: Flink is not installed, or there is no Java compiler.
     """
+    return _compiled("bench")
+
+
+def flink_batch(parallelism: int) -> Sequence[str]:
+    """What runs whole jobs from files to files: see `java/batch/Main.java`.
+
+    Raises:
+        PeerError: as for `classpath`, or the jars that read Parquet are missing.
+    """
+    jars = [ENVIRONMENTS / "flink" / "jars" / jar.file for jar in jars_of("flink")]
+    missing = [jar.name for jar in jars if not jar.exists()]
+    if missing:
+        raise PeerError(f"flink has no {', '.join(missing)}, which it needs for Parquet: make bench-peers ARGS=flink")
+    program = ["batch.Main", str(parallelism), *_pairs(_BATCH)]
+    return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("batch", jars), *program]
+
+
+def _compiled(package: str, more: Sequence[Path] = ()) -> str:
+    """Flink's jars, more of them, and the classes of a package, compiled where these very sources have not been."""
     jars = _packages("flink") / "pyflink" / "lib"
     if not jars.is_dir():
         raise PeerError("flink is not installed in .venv-peers/flink: make bench-peers ARGS=flink")
-    sources = sorted(_JAVA_SOURCES.glob("*.java"))
+    libraries = ":".join([f"{jars}/*", *map(str, more)])
+    sources = sorted((_JAVA / package).glob("*.java"))
     # Checkouts may share the environments.
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     classes = ENVIRONMENTS / "flink" / "classes" / digest[:16]
-    if not (classes / "bench" / "Main.class").exists():
-        command = ["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", *map(str, sources)]
+    if not (classes / package / "Main.class").exists():
+        command = ["javac", "-nowarn", "-d", str(classes), "-cp", libraries, *map(str, sources)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError:
             raise PeerError("flink: there is no javac on the path: install a JDK, 17 or newer") from None
         if done.returncode:
             raise PeerError(f"flink: javac refused perf/peers/java:\n{done.stderr}")
-    return f"{classes}:{jars}/*"
+    return f"{classes}:{libraries}"
 
 
 def _jvm() -> list[str]:
     """The options of a JVM: the heap by the machine's size, the collector that has the highest throughput."""
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
     heap = f"-Xmx{int(_HEAP_SHARE * memory_mb)}m"
-    return [heap, "-XX:+UseParallelGC", *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED)]
+    return [heap, "-XX:+UseParallelGC", *_opens()]
+
+
+def _opens() -> list[str]:
+    return [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
 
 
 def flink_options() -> list[str]:
@@ -187,11 +222,15 @@ def _packages(environment: str) -> Path:
     return found[-1] if found else ENVIRONMENTS / environment / "lib"
 
 
-def _flink_engine(name: str, api: str, programs: Iterable[str], settings: Mapping[str, str] = NO_SETTINGS) -> Engine:
+def _flink_engine(
+    name: str, api: str, programs: Iterable[str], settings: Mapping[str, str] = NO_SETTINGS, batch: Sequence[str] = ()
+) -> Engine:
     """Flink with programs of one API; compiled code is good after 8 s."""
     told = [*_jvm()[:2], *_pairs(settings)]
     command = partial(_flink, api, settings)
-    return Engine(name, "flink", "apache-flink", frozenset(programs), command, warm_up=8.0, settings=told)
+    return Engine(
+        name, "flink", "apache-flink", frozenset(programs), command, warm_up=8.0, settings=told, batch_settings=batch
+    )
 
 
 def _pyflink_engine(mode: str) -> Engine:
@@ -216,6 +255,7 @@ _ALL: Final = (
             "latency",
             "checkpoint",
         },
+        batch=[*_BATCH_JVM, *_pairs(_BATCH)],
     ),
     _flink_engine("flink-rocksdb", "datastream", {"keyed", "checkpoint"}, _ROCKSDB),
     _flink_engine("flink-bundled", "bundled", {"keyed_coalesced"}),

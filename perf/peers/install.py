@@ -1,8 +1,8 @@
 """Sets up the peers: `python perf/peers/install.py [NAME...]`, called by `make bench-peers`.
 
 Each gets a virtual environment of its own, `.venv-peers/NAME`, with exactly what `requirements/NAME.txt` lists by hash:
-their dependencies exclude each other's and ours. One that cannot be installed is reported, and the others are set up
-all the same.
+their dependencies exclude each other's and ours. Its folder `jars` has what `requirements/NAME-jars.txt` lists, where
+there is one. One that cannot be installed is reported, and the others are set up all the same.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def install(name: str, python: str) -> bool:
     """Set up one peer, unless it is there already with these requirements; whether it is there now."""
+    return _install_packages(name, python) and _fetch_jars(name)
+
+
+def _install_packages(name: str, python: str) -> bool:
     environment, wanted = ENVIRONMENTS / name, REQUIREMENTS / f"{name}.txt"
     stamp = environment / ".installed"
     if stamp.exists() and stamp.read_text() == wanted.read_text():
@@ -66,9 +70,21 @@ def install(name: str, python: str) -> bool:
     return True
 
 
+def _fetch_jars(name: str) -> bool:
+    from perf.peers.jars import JarError, fetch, jars_of
+
+    try:
+        fetch(jars_of(name), ENVIRONMENTS / name / "jars")
+    except JarError as error:
+        print(f"{name}: its batch mode cannot be measured here, the rest can: {error}")
+        return False
+    return True
+
+
 def _install_step(interpreter: Path, requirements: Path) -> list[str]:
     return ["pip", "install", "--quiet", "--python", str(interpreter), "--require-hashes", "-r", str(requirements)]
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
     sys.exit(main())
