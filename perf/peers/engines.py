@@ -42,6 +42,8 @@ _BATCH: Final = {
     "taskmanager.memory.managed.size": "1g",
     # As many subtasks as ours, however small the input is.
     "execution.batch.adaptive.auto-parallelism.enabled": "false",
+    # Else each of the sort's statements would read all files for itself.
+    "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",
 }
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
