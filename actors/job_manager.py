@@ -146,9 +146,12 @@ class JobManager:
         try:
             await self._begin(self._all_places)
         except Exception as error:
-            await self._recover(Failed(None, 0, self._as_error(error), time.monotonic()))
-        else:
+            failed = Failed(None, 0, self._as_error(error), time.monotonic())
             if takeover is not None:
+                takeover.cause = f"{takeover.cause}; then: {failed.error}"
+            await self._recover(failed, takeover)
+        else:
+            if takeover is not None and self._status is JobStatus.RUNNING:
                 self._note(takeover)
         while True:
             match await self._happenings.get():
@@ -257,8 +260,12 @@ class JobManager:
     def _fail(self, error: PenstockError) -> None:
         self._happenings.put_nowait(Failed(None, 0, error, time.monotonic()))
 
-    async def _recover(self, failed: Failed) -> None:
+    async def _recover(self, failed: Failed, restart: Restart | None = None) -> None:
         """Restart the part of the job that failed, as often as the restart strategy allows.
+
+        Args:
+            failed: what has.
+            restart: in the middle of which that was; None: of none.
 
         Raises:
             PenstockError: the strategy, or the failure, does not.
@@ -267,7 +274,6 @@ class JobManager:
         if failed.explained is not None:
             failed.explained.add_done_callback(self._log_cause)
         self._interrupt(failed.error)
-        restart: Restart | None = None
         while True:
             delay = None if isinstance(failed.error, _TERMINAL) else self._policy.on_failure(time.monotonic())
             if delay is None:

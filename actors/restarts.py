@@ -34,7 +34,7 @@ class RestartKind(enum.Enum):
     FAILURE = "failure"
     """Something failed."""
     TAKEOVER = "takeover"
-    """The job manager had died: another one took the job over."""
+    """Another job manager took the job over: the one before died, or could not be reached."""
     RESCALE = "rescale"
     """Somebody has asked for another parallelism."""
 
@@ -121,7 +121,12 @@ class RestartLog:
 
     def on_takeover(self, places: Sequence[Place], began: float) -> Restart:
         """The job goes on under another manager, which began at that time, monotonic seconds."""
-        return self._begin(RestartKind.TAKEOVER, "the process of the job manager died", places, began)
+        return self._begin(
+            RestartKind.TAKEOVER,
+            "another job manager took the job over: the one before died, or could not be reached",
+            places,
+            began,
+        )
 
     def on_rescale(self, parallelism: int, places: Sequence[Place], asked: float) -> Restart:
         """A rescale begins, `asked` for at that time, monotonic seconds."""

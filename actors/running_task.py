@@ -114,6 +114,7 @@ class RunningTask:
         self._commands: deque[Callable[[], None]] = deque()
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
+        self._thread: threading.Thread | None = None
         self._results: dict[int, ResultBuffer] = {}
         plan = graph.task(deployment.task)
         self._name = plan.name
@@ -155,7 +156,8 @@ class RunningTask:
     async def start(self) -> bool:
         """Begin: returns when the task has been restored and opened; False: it has failed at it, which is reported."""
         self._started = True
-        threading.Thread(target=self._run, name="task-loop", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="task-loop", daemon=True)
+        self._thread.start()
         await asyncio.shield(self._opened)
         return self._is_open
 
@@ -169,6 +171,9 @@ class RunningTask:
             # The thread never began, or ended long ago: nobody else says that the attempt has.
             self._on_closed(None)
         await asyncio.shield(self._closed)
+        if self._thread is not None:
+            # It has said so as the last thing that it does: as long as it runs, it holds the task and its state.
+            self._thread.join()
 
     async def watch(self, seen: int) -> Sequence[Report]:
         """The reports behind the first `seen` ones; waits for some. None once the attempt is over."""

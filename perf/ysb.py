@@ -107,7 +107,7 @@ class Log:
 _LOGS: Final = {
     "100 campaigns": Log(100, 131_072, 1_000),
     "10k campaigns": Log(10_000, 131_072, 1_000),
-    # As many events a second; a third of them are views, so that a window has views of a quarter of the campaigns.
+    # As many events a second; a third of them are views, so that a window has views of three tenths of the campaigns.
     "1M campaigns": Log(1_000_000, 1_048_576, 8_000),
 }
 

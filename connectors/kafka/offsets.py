@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition
     from aiokafka.admin import AIOKafkaAdminClient
 
-_PLAN_SECONDS: Final = 30.0
+_PLAN_SECONDS: Final = 40.0
 _REQUEST_SECONDS: Final = 8.0
 _ENDING_SECONDS: Final = 10.0
 """How long transactions that have been committed may take to be seen: who commits is told before readers see it."""

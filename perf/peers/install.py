@@ -45,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def install(name: str, python: str) -> bool:
     """Set up one peer, unless it is there already with these requirements; whether it is there now."""
-    return _install_packages(name, python) and _fetch_jars(name)
+    if not _install_packages(name, python):
+        return False
+    _fetch_jars(name)
+    return True
 
 
 def _install_packages(name: str, python: str) -> bool:
@@ -70,15 +73,14 @@ def _install_packages(name: str, python: str) -> bool:
     return True
 
 
-def _fetch_jars(name: str) -> bool:
+def _fetch_jars(name: str) -> None:
+    # Not at the top: where the jars are listed is told here.
     from perf.peers.jars import JarError, fetch, jars_of
 
     try:
         fetch(jars_of(name), ENVIRONMENTS / name / "jars")
     except JarError as error:
         print(f"{name}: its batch mode cannot be measured here, the rest can: {error}")
-        return False
-    return True
 
 
 def _install_step(interpreter: Path, requirements: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,13 @@ from collections.abc import Iterator
 import pytest
 import ray
 from ray.util.placement_group import placement_group_table
+
+
+@pytest.fixture(autouse=True, scope="module")
+def thaw() -> Iterator[None]:
+    """An actor that is made in this process keeps all that is there from the garbage collector: not for longer."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

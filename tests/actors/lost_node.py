@@ -9,6 +9,7 @@ subtasks come to the next node.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import traceback
@@ -24,7 +25,8 @@ from ray.cluster_utils import Cluster
 import penstock as ps
 from penstock import CollectResult, DataGenSource, JobStatus, Sequence
 from penstock.actors.client import RayJob
-from penstock.engine.errors import ClusterError, JobFailedError
+from penstock.actors.registry import named_jobs
+from penstock.engine.errors import ClusterError, JobFailedError, PenstockError
 from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
 
@@ -148,8 +150,12 @@ def main() -> None:
             try:
                 CASES[case](cluster, Path(folder.strip()))
                 _say(OK)
-            except BaseException:
+            except Exception:
                 traceback.print_exc(file=sys.stdout)
+            for job in named_jobs().values():
+                # One whose case failed would take the slots of the next one's.
+                with contextlib.suppress(PenstockError):
+                    job.cancel()
             _remove(cluster, cluster.worker_nodes)
             _await_loss()
             _say(OVER)

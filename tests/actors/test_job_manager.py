@@ -50,7 +50,7 @@ def test_a_new_job_manager_tells_what_the_one_before_has_seen(tmp_path: Path) ->
     restart, takeover = after["restart_history"]
     assert (restart["kind"], "died" in restart["cause"], restart["detected_monotonic"]) == ("failure", True, None)
     assert restart["restore_ms"] == before["restart_history"][0]["restore_ms"]
-    assert (takeover["kind"], takeover["cause"]) == ("takeover", "the process of the job manager died")
+    assert (takeover["kind"], "the one before died" in takeover["cause"]) == ("takeover", True)
     assert takeover["checkpoint"] >= before["checkpoints"]["completed"]
     assert takeover["restore_ms"] > 0
     assert after["checkpoints"]["completed"] >= before["checkpoints"]["completed"]

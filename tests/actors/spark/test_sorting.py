@@ -6,11 +6,15 @@ import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from penstock import DataStream, FileSink, FileSource, ProcessFunction, StreamEnvironment, col
+from penstock.actors.spark.native import compiler
+from penstock.actors.spark.native.ranges import route_by_range
 from penstock.engine.functions import Context, Row
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.actors.spark.test_native import KEY, SCHEMA, natively, some_table
@@ -119,7 +123,17 @@ def test_no_rows_and_one_value_are_sorted_too(spark: Environment, tmp_path: Path
     assert [[row["n"] for row in result] for result in results] == [[], [7] * 100]
 
 
-def test_ranges_come_of_a_sample_of_the_keys(spark: Environment, tmp_path: Path) -> None:
+def test_ranges_come_of_a_sample_of_the_keys(
+    spark: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routed = []
+
+    def noted(*arguments: Any) -> Any:
+        route = route_by_range(*arguments)
+        routed.append(route is not None)
+        return route
+
+    monkeypatch.setattr(compiler, "route_by_range", noted)
     draw = random.Random(7)
     few = [None, math.nan, -0.0, 0.0, 1.5, -math.inf]
     many = 20_000
@@ -136,6 +150,7 @@ def test_ranges_come_of_a_sample_of_the_keys(spark: Environment, tmp_path: Path)
         ordered.sink_to(FileSink(tmp_path / name, "parquet")).set_parallelism(3)
     assert natively(env) == 2
     env.execute("ranges", mode="batch")
+    assert sorted(routed) == [False, True]
     parts = parts_in_order(tmp_path / "all")
     check_order(pa.concat_tables(parts), table, ("x", "n"), (True, False))
     assert len(parts) == 3

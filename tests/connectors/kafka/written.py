@@ -115,4 +115,5 @@ def transactions_end(servers: str, topic: str) -> bool:
     while open_transactions(servers, topic):
         if time.monotonic() > give_up:
             return False
+        time.sleep(0.1)
     return True

@@ -120,6 +120,15 @@ def test_a_restored_operator_goes_on_where_the_other_stopped(
         ]
 
 
+def test_sums_of_many_keys_are_restored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are kept in arrays, which lists are not."""
+    monkeypatch.setattr("penstock.engine.state.snapshot._PART_ROWS", 2)
+    running, restored = Running(), Running()
+    running.rows(*((key, number) for number, key in enumerate("abcdefg")))
+    restored.operator.restore(running.operator.snapshot())
+    assert restored.rows(*((key, 10) for key in "gadx")) == [("g", 2, 16), ("a", 2, 10), ("d", 2, 13), ("x", 1, 10)]
+
+
 def test_before_the_first_row_there_is_nothing_to_save() -> None:
     running = Running()
     assert running.operator.snapshot().tables == {}

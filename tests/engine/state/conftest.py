@@ -10,6 +10,14 @@ from penstock.engine.state.backend import KeyedStateBackend
 from tests.engine.state.backends import BACKENDS, make_backend
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_parts() -> Iterator[None]:
+    """State is restored in parts of a few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.engine.state.snapshot._PART_ROWS", 3)
+        yield
+
+
 @pytest.fixture(params=BACKENDS)
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "rocksdb":

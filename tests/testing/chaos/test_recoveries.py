@@ -71,6 +71,17 @@ def test_what_was_asked_for_is_no_restart() -> None:
     assert recoveries.restarts == 2
 
 
+def test_a_takeover_is_no_restart_behind_a_failure_and_ends_with_its_first_rows() -> None:
+    recoveries, seen = Recoveries(), info(11_500, (11.5, 100.0))
+    seen["restart_history"][0]["kind"] = "takeover"
+    recoveries.see(info(1000), 0)
+    recoveries.see(seen, 0)
+    assert (recoveries.restarts, recoveries.managers, recoveries.has_output) == (0, 2, False)
+    seen["restart_history"][0]["first_output_ms"] = 5.0
+    recoveries.see(seen, 0)
+    assert recoveries.has_output
+
+
 def test_a_pause_that_nobody_noticed_is_not_answered_by_a_later_restart() -> None:
     assert explained(fault(10, HARMLESS, until=12), info(1000, (14, 100.0))).outcome == HARMLESS
 
