@@ -26,10 +26,10 @@ def test_each_event_carries_its_own_time() -> None:
 
 
 def test_views_that_came_from_kafka_are_in_redis(kafka: Kafka, redis: Redis) -> None:
-    kafka.create_topic("ad-events", partitions=4)
+    kafka.create_topic("ysb-events", partitions=4)
     servers = kafka.bootstrap_servers
-    ysb_kafka.fill(StreamEnvironment(runtime="local", parallelism=4), servers, "ad-events", LOG, ROWS)
+    ysb_kafka.fill(StreamEnvironment(runtime="local", parallelism=4), servers, "ysb-events", LOG, ROWS)
     env = StreamEnvironment(runtime="local", parallelism=2)
-    ysb_kafka.build(env, servers, "ad-events", redis.url, LOG)
+    ysb_kafka.build(env, servers, "ysb-events", redis.url, LOG)
     env.execute("views")
     assert ysb_kafka.stored(redis) == expected(LOG, ROWS)
