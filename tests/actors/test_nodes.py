@@ -31,6 +31,7 @@ class Cluster:
     def run(self, case: str, folder: Path) -> str:
         """What the process says of a case; it and all that it has started are ended if that takes too long."""
         if self._process is None or self._process.poll() is not None:
+            self.close()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.actors.lost_node"],
                 cwd=Path(__file__).parents[2],
@@ -57,10 +58,9 @@ class Cluster:
         """End the process, and its cluster."""
         if self._process is None:
             return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         try:
-            self._process.wait(_END_SECONDS)
+            # Its input ends.
+            self._process.communicate(timeout=_END_SECONDS)
         finally:
             self._kill()
 
