@@ -46,8 +46,10 @@ _VARIANT: Final = "100 campaigns"
 _LOG: Final = Log(campaigns=100, rows=131_072, milliseconds=1_000)
 _TOPIC: Final = "ad-events"
 _PARTITIONS: Final = 4
-_EVENTS_PER_SECOND: Final = 2_000_000
+_EVENTS_PER_SECOND: Final = 1_000_000
 """More than are read: the topic must last for the measurement."""
+COUNTED: Final = "views -> select(ad_id)"
+"""The operator whose incoming rows are the events: two that follow each other are one."""
 _PREFIX: Final = "ysb:"
 _SAMPLE_SECONDS: Final = 0.5
 _TIME: Final = '"event_time": '
@@ -113,7 +115,7 @@ def build(env: StreamEnvironment, servers: str, topic: str, url: str, log: Log) 
     views = (
         env.from_source(KafkaSource(servers, topic, format=JsonFormat(EVENT), until="latest"), "events", in_order)
         .filter(col("event_type") == "view")
-        .name(_NAME)
+        .name("views")
         .select("ad_id")
         .lookup_join(ArrowTable(log.table(), keys="ad_id"), on="ad_id")
         .key_by("campaign")
@@ -157,7 +159,7 @@ def _measure(options: Options, servers: str, rows: int, right: Counts) -> Readin
 
 def _follow(job: JobHandle, options: Options, rows: int) -> Sequence[Sample]:
     """Samples behind the warm-up, as long as there are more events."""
-    sampler, samples = Sampler(job, _NAME), list[Sample]()
+    sampler, samples = Sampler(job, COUNTED), list[Sample]()
     began: float | None = None
     while job.pump(_SAMPLE_SECONDS):
         sample = sampler.sample()

@@ -9,6 +9,7 @@ import numpy as np
 from penstock import StreamEnvironment
 from penstock.testing.services import Kafka, Redis
 from perf import ysb_kafka
+from perf.harness import rows_in
 from perf.ysb import START_MS, Log, expected
 
 LOG = Log(campaigns=5, rows=64, milliseconds=4_000)
@@ -31,5 +32,7 @@ def test_views_that_came_from_kafka_are_in_redis(kafka: Kafka, redis: Redis) -> 
     ysb_kafka.fill(StreamEnvironment(runtime="local", parallelism=4), servers, "ysb-events", LOG, ROWS)
     env = StreamEnvironment(runtime="local", parallelism=2)
     ysb_kafka.build(env, servers, "ysb-events", redis.url, LOG)
-    env.execute("views")
+    job = env.submit("views")
+    job.wait()
+    assert rows_in(job.metrics(), ysb_kafka.COUNTED) == ROWS
     assert ysb_kafka.stored(redis) == expected(LOG, ROWS)
