@@ -12,7 +12,7 @@ import pytest
 
 from penstock import StreamEnvironment
 from perf.batch_jobs import INPUT_FILES, BatchQuestion
-from perf.batch_window import Tumbling
+from perf.batch_window import Sessions, Tumbling
 from perf.harness import BenchmarkError
 from perf.hash_join import Lookup, Window
 from perf.terasort import Summary, TeraSort, records
@@ -31,10 +31,11 @@ def prepared(question: BatchQuestion, folder: Path, rows: int) -> Path:
     return folder
 
 
-def test_windows_have_all_rows(tmp_path: Path) -> None:
-    given = prepared(Tumbling(), tmp_path / "input", 5_000)
+@pytest.mark.parametrize("question", [Tumbling(), Sessions()])
+def test_windows_have_all_rows(tmp_path: Path, question: BatchQuestion) -> None:
+    given = prepared(question, tmp_path / "input", 5_000)
     assert len(list(given.iterdir())) == INPUT_FILES
-    output = ran(Tumbling(), given, tmp_path / "ours")
+    output = ran(question, given, tmp_path / "ours")
     windows, events = ds.dataset(output).to_table(), ds.dataset(given).to_table()
     assert sum(windows.column("n").to_pylist()) == events.num_rows == 5_000
     assert sum(windows.column("total").to_pylist()) == sum(events.column("v").to_pylist())

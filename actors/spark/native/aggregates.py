@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.actors.spark.native.relations import spark_type
+from penstock.actors.spark.native.sql import key
 from penstock.engine.aggregates import Aggregate
 from penstock.engine.aggregation import GroupedAggregation
 
@@ -66,6 +67,19 @@ def are_native(aggregation: GroupedAggregation, schema: pa.Schema, in_slices: bo
         if made is None or (in_slices and any(part.merge is None for part in made.parts)):
             return False
     return True
+
+
+def grouping(schema: pa.Schema, aggregation: GroupedAggregation) -> tuple[list[str], list[NativeAggregate]]:
+    """The keys as expressions `... k0`, `... k1`, ... of a frame with the columns of `schema`, and the aggregates."""
+    places = [schema.get_field_index(name) for name in aggregation.keys]
+    keys = [f"{key(f'c{place}')} k{number}" for number, place in enumerate(places)]
+    made = []
+    for aggregate in aggregation.aggregates.values():
+        column = "" if aggregate.column is None else f"c{schema.get_field_index(aggregate.column)}"
+        native = native_aggregate(aggregate, column, schema, aggregation)
+        assert native is not None, "the plan has asked before"
+        made.append(native)
+    return keys, made
 
 
 def native_aggregate(

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 
 from penstock.actors.spark.endings import EndOfTime
 from penstock.actors.spark.failures import stage_error
-from penstock.actors.spark.native.compiler import columns_of
 from penstock.actors.spark.native.prefixes import Prefix
 from penstock.actors.spark.native.relations import is_sorted
+from penstock.actors.spark.native.sql import TIME, columns_of
 from penstock.actors.spark.parcels import SPARK_SCHEMA, to_arrow
 from penstock.actors.spark.stage import Counters, Stage, Taker, Told, stage_of
 from penstock.engine.elements import Batch
@@ -65,7 +65,7 @@ class Border:
 
 def across(frame: DataFrame, prefix: Prefix, task: TaskPlan, border: Border) -> DataFrame:
     """The parcels of a task whose first operators are `frame`, the rows of its prefix."""
-    columns = [*columns_of(prefix.relation.schema), *(["t"] if prefix.relation.timed else [])]
+    columns = [*columns_of(prefix.relation.schema), *([TIME] if prefix.relation.timed else [])]
     # Partitions of a sorted frame are as many already, and could come together in any order.
     parts = frame if is_sorted(prefix.relation) else frame.coalesce(task.parallelism)
     # A task's own number would not tell: in a union of several frames Spark counts on.

@@ -37,6 +37,7 @@ from penstock.engine.operators.async_function import AsyncFunctionFactory
 from penstock.engine.operators.batches import BatchMapFactory
 from penstock.engine.operators.expressions import ExpressionFactory
 from penstock.engine.operators.final_aggregate import FinalAggregateFactory
+from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
 from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
@@ -44,10 +45,12 @@ from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.timestamps import TimestampFactory
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
 from penstock.engine.task.partial_aggregates import PartialAggregates
 from penstock.engine.task.partitioners import Global, Hash, Rebalance, Rescale
-from penstock.engine.windows.assigners import AlignedWindows
+from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, SlicedWindows
+from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
 
 _PLAIN_PATH: Final = re.compile(r"/[\w./ +@~-]*")
@@ -173,15 +176,10 @@ def _of_head(
 ) -> Relation | None:
     """What the operator behind exchanges makes of its inputs, if Spark can make it."""
     match head.factory, relations:
-        case WindowAggregateFactory(windows=AlignedWindows() as windows, aggregation=aggregation), [one]:
-            if (
-                not one.timed
-                or not _can_group(inputs, aggregation, one)
-                or not are_native(aggregation, one.schema, windows.size_ms != windows.slide_ms)
-            ):
-                return None
-            schema = window_schema(aggregation.bind(one.schema, head.name), aggregation.keys)
-            return Windowed(one, windows, aggregation, schema)
+        case WindowAggregateFactory(windows=windows, aggregation=aggregation), [one]:
+            return _windowed(windows, aggregation, inputs, one, head.name)
+        case SessionAggregateFactory(windows=windows, aggregation=aggregation), [one]:
+            return _windowed(windows, aggregation, inputs, one, head.name)
         case (
             (
                 FinalUpdatesFactory(updates=RunningAggregateFactory(aggregation=aggregation))
@@ -196,18 +194,42 @@ def _of_head(
             if not is_whole(one) or not isinstance(inputs[0].partitioner, Global):
                 return None
             return Sorted(one, keys, parallelism, one.schema)
-        case WindowJoinFactory(how="inner") as join, [left, right]:
+        case WindowJoinFactory() | IntervalJoinFactory() as join, [left, right]:
             return _joined(join, left, right, head.name)
         case _:
             return None
 
 
-def _joined(join: WindowJoinFactory, left: Relation, right: Relation, where: str) -> Relation | None:
-    windows = join.windows
-    is_tumbling = isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms
-    if not is_tumbling or not (is_whole(left) and is_whole(right)):
+def _windowed(
+    windows: SlicedWindows | SessionWindows,
+    aggregation: GroupedAggregation,
+    inputs: list[Exchange],
+    rows: Relation,
+    where: str,
+) -> Relation | None:
+    in_slices = not isinstance(windows, SessionWindows) and not _is_tumbling(windows)
+    if (
+        not rows.timed
+        or not _can_group(inputs, aggregation, rows)
+        or not are_native(aggregation, rows.schema, in_slices)
+    ):
+        return None
+    schema = window_schema(aggregation.bind(rows.schema, where), aggregation.keys)
+    return Windowed(rows, windows, aggregation, schema)
+
+
+def _joined(
+    join: WindowJoinFactory | IntervalJoinFactory, left: Relation, right: Relation, where: str
+) -> Relation | None:
+    if not (is_whole(left) and is_whole(right)):
+        return None
+    if isinstance(join, WindowJoinFactory) and not _is_tumbling(join.windows):
         return None
     return Joined(left, right, join, join.columns.result(left.schema, right.schema, where))
+
+
+def _is_tumbling(windows: WindowAssigner) -> bool:
+    return isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms
 
 
 def _can_group(inputs: list[Exchange], aggregation: GroupedAggregation, rows: Relation) -> bool:

@@ -13,9 +13,10 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.ordering import SortKey
-from penstock.engine.windows.assigners import AlignedWindows
+from penstock.engine.windows.assigners import SessionWindows, SlicedWindows
 
 SPARK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
     {
@@ -86,7 +87,7 @@ class Windowed:
     """Aggregates of the windows of `of`."""
 
     of: Relation
-    windows: AlignedWindows
+    windows: SlicedWindows | SessionWindows
     aggregation: GroupedAggregation
     schema: pa.Schema
     timed: bool = True
@@ -104,11 +105,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The pairs of rows of both sides with equal keys in the same tumbling window."""
+    """The pairs of rows of both sides with equal keys, in the same tumbling window or near each other in time."""
 
     left: Relation
     right: Relation
-    join: WindowJoinFactory
+    join: WindowJoinFactory | IntervalJoinFactory
     schema: pa.Schema
     timed: bool = True
 

@@ -17,7 +17,16 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import CollectResult, DataStream, FileSink, FileSource, StreamEnvironment, WatermarkStrategy, col
+from penstock import (
+    CollectResult,
+    DataStream,
+    FileSink,
+    FileSource,
+    KeyedStream,
+    StreamEnvironment,
+    WatermarkStrategy,
+    col,
+)
 from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.native.prefixes import native_prefixes
 from penstock.engine.errors import JobFailedError
@@ -133,6 +142,8 @@ WINDOWS: Mapping[str, Callable[[], Any]] = {
     "offset": lambda: ps.tumbling("10s", offset="-3s"),
     "sliding": lambda: ps.sliding("10s", "3s"),
     "gaps": lambda: ps.sliding("2s", "5s", offset="1s"),
+    "cumulative": lambda: ps.cumulative("12s", "3s", offset="-1s"),
+    "session": lambda: ps.session("1s"),
 }
 
 
@@ -169,7 +180,7 @@ def some_programs() -> list[Program]:
     found = []
     ends = itertools.cycle([*WINDOWS, "running", "grouped"])
     for number, (step, window) in enumerate(zip([*STEPS, *list(STEPS)[:3]], ends, strict=False)):
-        names = [*AGGREGATES, *(() if window in ("sliding", "gaps") else ONLY_WHOLE)][number % 3 :: 3]
+        names = [*AGGREGATES, *(() if window in ("sliding", "gaps", "cumulative") else ONLY_WHOLE)][number % 3 :: 3]
         keys = KEYS[number % (3 if window in ("running", "grouped") else 4)]
         table = some_table(number, 0 if number == 7 else 40)
         found.append(Program(table, step, TIMES[number // 2 % 4], keys, window, tuple(names)))
@@ -234,15 +245,31 @@ def joined(env: StreamEnvironment, folder: Path) -> dict[str, CollectResult]:
         rows = env.from_source(FileSource.of(folder / "left.parquet", schema=schema))
         return rows.filter(col("n") > -4).assign_timestamps("at", OUT_OF_ORDER)
 
-    def pairs(size: str) -> DataStream:
-        right = env.from_source(FileSource.of(folder / "right.parquet")).assign_timestamps("at", OUT_OF_ORDER)
-        return left().key_by("k").window_join(right.key_by("other"), ps.tumbling(size))
+    def right() -> KeyedStream:
+        return (
+            env.from_source(FileSource.of(folder / "right.parquet"))
+            .assign_timestamps("at", OUT_OF_ORDER)
+            .key_by("other")
+        )
+
+    def pairs(size: str, how: str = "inner") -> DataStream:
+        return left().key_by("k").window_join(right(), ps.tumbling(size), how=how)
+
+    def near(lower: str, upper: str) -> DataStream:
+        return left().key_by("k").interval_join(right(), lower, upper)
 
     again = pairs("20s").assign_timestamps("window_start", OUT_OF_ORDER).key_by("s").window(ps.tumbling("1m"))
     return {
         "sums": again.aggregate(n=ps.count(), total=ps.sum("n"), last=ps.max("window_end")).collect(),
         "rows": pairs("7s").map(lambda row: row).collect(),
         "keyed again": pairs("7s").select("s", "n").key_by("s").reduce(sum_of).collect(),
+        **{how: pairs("7s", how).map(lambda row: row).collect() for how in ("left", "right", "full")},
+        "near": near("-2s", "3s").map(lambda row: row).collect(),
+        "behind": near("1ms", "10s")
+        .assign_timestamps("at", OUT_OF_ORDER)
+        .group_by("s")
+        .aggregate(n=ps.count())
+        .collect(),
         "by engine": left().rebalance().map(lambda row: {"n": row["n"]}, returns={"n": "int64"}).collect(),
     }
 
@@ -258,7 +285,7 @@ def test_joins_give_the_same_in_spark(spark: Environment, tmp_path: Path) -> Non
         pq.write_table(pa.table({**columns, "s": list("abcde" * 10)}), tmp_path / f"{name}.parquet")
     batch, local = spark(), StreamEnvironment(runtime="local", parallelism=2)
     got, expected = joined(batch, tmp_path), joined(local, tmp_path)
-    assert natively(batch) == 3
+    assert natively(batch) == 8
     batch.execute("in Spark", mode="batch")
     local.execute("here")
     for name, rows in got.items():

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock import DataStream, FileSource, StreamEnvironment, WatermarkStrategy, col
+from penstock import DataStream, FileSource, KeyedStream, StreamEnvironment, WatermarkStrategy, col
 from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.native.prefixes import native_prefixes
 
@@ -37,6 +37,11 @@ def operators(build: Callable[[DataStream], object], *paths: Path) -> list[int]:
     """How many operators of each task Spark runs, but for tasks that it runs as a whole."""
     env = StreamEnvironment(parallelism=2)
     build(env.from_source(FileSource.of(paths)))
+    return native_operators(env)
+
+
+def native_operators(env: StreamEnvironment) -> list[int]:
+    """The same of a program that is there."""
     return [prefix.operators for prefix in native_prefixes(with_final_updates(env.program().physical())).values()]
 
 
@@ -46,6 +51,14 @@ def timed(rows: DataStream, column: str = "at") -> DataStream:
 
 def windowed(rows: DataStream, **aggregates: ps.Aggregate) -> DataStream:
     return timed(rows).key_by("k").window(ps.tumbling("1s")).aggregate(**(aggregates or {"n": ps.count()}))
+
+
+def by_key(rows: DataStream) -> KeyedStream:
+    return timed(rows.select("k", "n", "at")).key_by("k")
+
+
+def late_of(rows: DataStream) -> DataStream:
+    return rows.get_side_output(LATE)
 
 
 def twice(rows: DataStream) -> None:
@@ -63,6 +76,11 @@ def twice(rows: DataStream) -> None:
         ([1], lambda rows: rows.key_by("k").aggregate(n=ps.sum("n")).collect()),
         ([1], lambda rows: rows.group_by("k").aggregate(n=ps.sum("n")).collect()),
         ([1], lambda rows: timed(rows).window_all(ps.sliding("3s", "2s")).aggregate(n=ps.mean("x")).collect()),
+        (
+            [1],
+            lambda rows: timed(rows).key_by("k").window(ps.session("1s")).aggregate(n=ps.count_distinct("n")).collect(),
+        ),
+        ([1], lambda rows: timed(rows).window_all(ps.cumulative("1h", "1m")).aggregate(n=ps.count()).collect()),
         ([1], lambda rows: windowed(rows).key_by("k").reduce(lambda one, other: other).collect()),
         ([1], lambda rows: rows.select("k", "n").sort("n", descending=True).collect()),
         ([2], lambda rows: rows.select("k", "n").sort("k", "n").filter(col("n") > 3).process(Nothing()).collect()),
@@ -87,14 +105,37 @@ def twice(rows: DataStream) -> None:
         ([], lambda rows: windowed(rows.filter(col("n") // 2 > 3)).collect()),
         ([], lambda rows: windowed(rows.filter(col("x") > col("n"))).collect()),
         ([], lambda rows: windowed(rows.with_columns(y=lambda row: 1)).collect()),
-        ([], lambda rows: timed(rows).key_by("k").window(ps.session("1s")).aggregate(n=ps.count()).collect()),
         ([], lambda rows: rows.rebalance().filter(col("n") > 3).collect()),
-        # A window without the columns that Spark cannot hold would have others than the engine's.
-        ([], lambda rows: timed(rows).key_by("k").window_join(timed(rows).key_by("k"), ps.tumbling("1s")).collect()),
     ],
 )
 def test_what_spark_runs(path: Path, expected: list[int], build: Callable[[DataStream], object]) -> None:
     assert operators(build, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("expected", "join"),
+    [
+        (
+            [2],
+            lambda one, two: (
+                by_key(one).window_join(by_key(two), ps.tumbling("1s"), "full").filter(col("n") > 3).collect()
+            ),
+        ),
+        ([1], lambda one, two: by_key(one).interval_join(by_key(two), "-1s", "1s").collect()),
+        ([], lambda one, two: by_key(one).window_join(by_key(two), ps.sliding("2s", "1s")).collect()),
+        ([], lambda one, two: by_key(one).temporal_join(by_key(two)).collect()),
+        # Somebody reads what is late.
+        ([], lambda one, two: late_of(by_key(one).interval_join(by_key(two), "0s", "1s", left_late=LATE)).collect()),
+        # Without the columns that Spark cannot hold it would have others than the engine's.
+        ([], lambda one, two: timed(one).key_by("k").window_join(timed(two).key_by("k"), ps.tumbling("1s")).collect()),
+    ],
+)
+def test_which_joins_spark_runs(
+    path: Path, expected: list[int], join: Callable[[DataStream, DataStream], object]
+) -> None:
+    env = StreamEnvironment(parallelism=2)
+    join(env.from_source(FileSource.of(path)), env.from_source(FileSource.of(path)))
+    assert native_operators(env) == expected
 
 
 class Nothing(ps.ProcessFunction):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from penstock.actors.spark.native import compiler
 from penstock.actors.spark.native.ranges import route_by_range
 from penstock.engine.functions import Context, Row
 from tests.actors.spark.conftest import Environment, on_spark
+from tests.actors.spark.test_jobs import await_gate, run_once
 from tests.actors.spark.test_native import KEY, SCHEMA, natively, some_table
 from tests.engine.test_ordering import rank, sorted_rows
 
@@ -88,6 +90,27 @@ class Numbered(ProcessFunction):
     def process_element(self, row: Row, ctx: Context) -> list[Row]:
         self.n += 1
         return [{"n": row["n"], "place": self.n}]
+
+
+def test_all_rows_are_there_in_order_though_the_executor_is_killed_while_spark_sorts(
+    spark: Environment, tmp_path: Path
+) -> None:
+    numbers = random.Random(7).sample(range(20_000), 20_000)
+    pq.write_table(pa.table({"n": numbers}), tmp_path / "rows.parquet")
+    gate, files = tmp_path / "gate", tmp_path / "files"
+    env = spark()
+    rows = env.from_source(FileSource.of(tmp_path / "rows.parquet")).sort("n")
+    rows.map(lambda row: run_once(gate, row), returns={"n": "int64"}).sink_to(FileSink(files, "parquet"))
+    assert natively(env) == 1
+    job = env.submit("killed", mode="batch")
+    executor = psutil.Process(await_gate(gate)).parent().parent()
+    assert "java" in executor.name()
+    # What it had shuffled is lost with it.
+    executor.kill()
+    job.wait()
+    parts = parts_in_order(files)
+    assert len(parts) == 2
+    assert pa.concat_tables(parts).column("n").to_pylist() == list(range(20_000))
 
 
 def test_what_is_behind_a_sort_sees_its_order(spark: Environment, tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""Windows as frames of Spark: aligned ones by arithmetic, sessions by the distance to the row before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
+
+from penstock.actors.spark.native.aggregates import NativeAggregate, grouping
+from penstock.actors.spark.native.relations import Windowed
+from penstock.actors.spark.native.sql import TIME, last_start, renamed
+from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows, SlicedWindows
+
+
+def windowed(rows: DataFrame, relation: Windowed) -> DataFrame:
+    """The aggregates of the windows of `rows`."""
+    windows = relation.windows
+    keys, aggregates = grouping(relation.of.schema, relation.aggregation)
+    if isinstance(windows, SessionWindows):
+        made, start, end = _sessions(rows, windows, keys, aggregates), "start", "end"
+    elif isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms:
+        made, start, end = _tumbling(rows, windows, keys, aggregates), "start", f"start + {windows.size_ms}L"
+    else:
+        made = _of_slices(rows, windows, keys, aggregates)
+        if isinstance(windows, AlignedWindows):
+            start, end = "bound", f"bound + {windows.size_ms}L"
+        else:
+            start, end = last_start("bound - 1L", windows.max_size_ms, windows.offset_ms), "bound"
+    columns = [*_key_names(keys), start, end, *(f"r{number}" for number in range(len(aggregates)))]
+    return made.selectExpr(*renamed(columns), f"{end} - 1L {TIME}")
+
+
+def _key_names(keys: Sequence[str]) -> list[str]:
+    return [f"k{number}" for number in range(len(keys))]
+
+
+def _results(aggregates: Sequence[NativeAggregate]) -> list[str]:
+    return [f"{one.of_rows} r{number}" for number, one in enumerate(aggregates)]
+
+
+def _tumbling(
+    rows: DataFrame, windows: AlignedWindows, keys: Sequence[str], aggregates: Sequence[NativeAggregate]
+) -> DataFrame:
+    start = f"{last_start(TIME, windows.slide_ms, windows.offset_ms)} start"
+    return rows.groupBy(*map(expr, [*keys, start])).agg(*map(expr, _results(aggregates)))
+
+
+def _of_slices(
+    rows: DataFrame, windows: SlicedWindows, keys: Sequence[str], aggregates: Sequence[NativeAggregate]
+) -> DataFrame:
+    """Aggregates of windows that overlap, or leave gaps: each row goes into one slice, and slices into windows.
+
+    Of each window the frame has one bound: the start of aligned windows, the end of cumulative ones.
+    """
+    names = [[f"p{number}_{part}" for part in range(len(one.parts))] for number, one in enumerate(aggregates)]
+    parts = [
+        f"{part.of_rows} {name}"
+        for one, mine in zip(aggregates, names, strict=True)
+        for part, name in zip(one.parts, mine, strict=True)
+    ]
+    slice_start = f"{last_start(TIME, windows.slice_ms, windows.offset_ms)} slice"
+    slices = rows.groupBy(*map(expr, [*keys, slice_start])).agg(*map(expr, parts))
+    of_keys = _key_names(keys)
+    flat = [name for mine in names for name in mine]
+    spread = slices.selectExpr(*of_keys, f"explode({_bounds_covering(windows)}) bound", *flat)
+    results = [
+        f"{one.of_parts(mine)} r{number}" for number, (one, mine) in enumerate(zip(aggregates, names, strict=True))
+    ]
+    return spread.groupBy(*of_keys, "bound").agg(*map(expr, results))
+
+
+def _bounds_covering(windows: SlicedWindows) -> str:
+    """The bounds of all windows that contain the slice which starts at `slice`."""
+    if isinstance(windows, CumulativeWindows):
+        end = f"{last_start('slice', windows.max_size_ms, windows.offset_ms)} + {windows.max_size_ms}L"
+        return f"sequence(slice + {windows.step_ms}L, {end}, {windows.step_ms}L)"
+    last = last_start("slice", windows.slide_ms, windows.offset_ms)
+    back = -(-windows.size_ms // windows.slide_ms) - 1
+    starts = f"transform(sequence(0L, {back}L), back -> {last} - back * {windows.slide_ms}L)"
+    return f"filter({starts}, start -> slice - start < {windows.size_ms}L)"
+
+
+def _sessions(
+    rows: DataFrame, windows: SessionWindows, keys: Sequence[str], aggregates: Sequence[NativeAggregate]
+) -> DataFrame:
+    """Aggregates of sessions: a row opens one if it comes more than the gap behind the one before."""
+    of_keys = _key_names(keys)
+    by_key = f"partition by {', '.join(of_keys)} " if of_keys else ""
+    in_time = f"({by_key}order by {TIME})"
+    opening = f"if({TIME} - lag({TIME}) over {in_time} > {windows.gap_ms}L, 1L, 0L) opens"
+    so_far = f"({by_key}order by {TIME} rows unbounded preceding)"
+    numbered = rows.selectExpr("*", *keys).selectExpr("*", opening).selectExpr("*", f"sum(opens) over {so_far} session")
+    bounds = [f"min({TIME}) start", f"max({TIME}) + {windows.gap_ms}L end"]
+    return numbered.groupBy(*of_keys, "session").agg(*map(expr, [*bounds, *_results(aggregates)]))
