@@ -45,11 +45,10 @@ from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.timestamps import TimestampFactory
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
 from penstock.engine.task.partial_aggregates import PartialAggregates
 from penstock.engine.task.partitioners import Global, Hash, Rebalance, Rescale
-from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, SlicedWindows
+from penstock.engine.windows.assigners import AlignedWindows, SlicedWindows
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
 
@@ -178,8 +177,6 @@ def _of_head(
     match head.factory, relations:
         case WindowAggregateFactory(windows=windows, aggregation=aggregation), [one]:
             return _windowed(windows, aggregation, inputs, one, head.name)
-        case SessionAggregateFactory(windows=windows, aggregation=aggregation), [one]:
-            return _windowed(windows, aggregation, inputs, one, head.name)
         case (
             (
                 FinalUpdatesFactory(updates=RunningAggregateFactory(aggregation=aggregation))
@@ -201,18 +198,15 @@ def _of_head(
 
 
 def _windowed(
-    windows: SlicedWindows | SessionWindows,
+    windows: SlicedWindows,
     aggregation: GroupedAggregation,
     inputs: list[Exchange],
     rows: Relation,
     where: str,
 ) -> Relation | None:
-    in_slices = not isinstance(windows, SessionWindows) and not _is_tumbling(windows)
-    if (
-        not rows.timed
-        or not _can_group(inputs, aggregation, rows)
-        or not are_native(aggregation, rows.schema, in_slices)
-    ):
+    if not rows.timed or not _can_group(inputs, aggregation, rows):
+        return None
+    if not are_native(aggregation, rows.schema, in_slices=not _is_tumbling(windows)):
         return None
     schema = window_schema(aggregation.bind(rows.schema, where), aggregation.keys)
     return Windowed(rows, windows, aggregation, schema)

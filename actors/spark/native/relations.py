@@ -16,7 +16,7 @@ from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.ordering import SortKey
-from penstock.engine.windows.assigners import SessionWindows, SlicedWindows
+from penstock.engine.windows.assigners import SlicedWindows
 
 SPARK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
     {
@@ -87,7 +87,7 @@ class Windowed:
     """Aggregates of the windows of `of`."""
 
     of: Relation
-    windows: SlicedWindows | SessionWindows
+    windows: SlicedWindows
     aggregation: GroupedAggregation
     schema: pa.Schema
     timed: bool = True

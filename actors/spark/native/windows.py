@@ -1,4 +1,4 @@
-"""Windows as frames of Spark: aligned ones by arithmetic, sessions by the distance to the row before."""
+"""Windows as frames of Spark, whose bounds are computed from the time of a row."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from pyspark.sql.functions import expr
 from penstock.actors.spark.native.aggregates import NativeAggregate, grouping
 from penstock.actors.spark.native.relations import Windowed
 from penstock.actors.spark.native.sql import TIME, last_start, renamed
-from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows, SlicedWindows
+from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SlicedWindows
 
 
 def windowed(rows: DataFrame, relation: Windowed) -> DataFrame:
     """The aggregates of the windows of `rows`."""
     windows = relation.windows
     keys, aggregates = grouping(relation.of.schema, relation.aggregation)
-    if isinstance(windows, SessionWindows):
-        made, start, end = _sessions(rows, windows, keys, aggregates), "start", "end"
-    elif isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms:
+    if isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms:
         made, start, end = _tumbling(rows, windows, keys, aggregates), "start", f"start + {windows.size_ms}L"
     else:
         made = _of_slices(rows, windows, keys, aggregates)
@@ -79,17 +77,3 @@ def _bounds_covering(windows: SlicedWindows) -> str:
     back = -(-windows.size_ms // windows.slide_ms) - 1
     starts = f"transform(sequence(0L, {back}L), back -> {last} - back * {windows.slide_ms}L)"
     return f"filter({starts}, start -> slice - start < {windows.size_ms}L)"
-
-
-def _sessions(
-    rows: DataFrame, windows: SessionWindows, keys: Sequence[str], aggregates: Sequence[NativeAggregate]
-) -> DataFrame:
-    """Aggregates of sessions: a row opens one if it comes more than the gap behind the one before."""
-    of_keys = _key_names(keys)
-    by_key = f"partition by {', '.join(of_keys)} " if of_keys else ""
-    in_time = f"({by_key}order by {TIME})"
-    opening = f"if({TIME} - lag({TIME}) over {in_time} > {windows.gap_ms}L, 1L, 0L) opens"
-    so_far = f"({by_key}order by {TIME} rows unbounded preceding)"
-    numbered = rows.selectExpr("*", *keys).selectExpr("*", opening).selectExpr("*", f"sum(opens) over {so_far} session")
-    bounds = [f"min({TIME}) start", f"max({TIME}) + {windows.gap_ms}L end"]
-    return numbered.groupBy(*of_keys, "session").agg(*map(expr, [*bounds, *_results(aggregates)]))

@@ -143,7 +143,6 @@ WINDOWS: Mapping[str, Callable[[], Any]] = {
     "sliding": lambda: ps.sliding("10s", "3s"),
     "gaps": lambda: ps.sliding("2s", "5s", offset="1s"),
     "cumulative": lambda: ps.cumulative("12s", "3s", offset="-1s"),
-    "session": lambda: ps.session("1s"),
 }
 
 
