@@ -17,6 +17,7 @@ from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.endings import Ending
 from penstock.actors.spark.failures import stage_error
 from penstock.actors.spark.murmur import routes
+from penstock.actors.spark.orders import mixes_inputs
 from penstock.actors.spark.outbox import Outbox
 from penstock.actors.spark.parcels import Arrival, Parcel, Phase, called, to_arrow
 from penstock.actors.spark.time_order import TimeMerger
@@ -163,7 +164,7 @@ class Stage:
     def _in_order(self, parcels: Iterable[Arrival]) -> Iterator[tuple[int, Batch]]:
         """Channel and rows of what came, phase by phase: first what has no time, then by time over all channels."""
         for _, phase in itertools.groupby(parcels, key=lambda parcel: parcel.phase):
-            merger = TimeMerger(len(self.input_indexes))
+            merger = TimeMerger(len(self.input_indexes), mixes=mixes_inputs(self.graph.task(self.task)))
             for parcel in phase:
                 channel = self.inputs[parcel.edge]
                 if parcel.batch.timestamps is None:

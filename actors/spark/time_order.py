@@ -36,9 +36,11 @@ class TimeMerger:
     Args:
         inputs: how many inputs there are.
         release_bytes: how much waits before it is looked whether rows can go on.
+        mixes: whether rows of different inputs are in order, too; else those of each are in theirs, in larger batches.
     """
 
-    def __init__(self, inputs: int, release_bytes: int = _RELEASE_BYTES) -> None:
+    def __init__(self, inputs: int, release_bytes: int = _RELEASE_BYTES, mixes: bool = True) -> None:
+        self._mixes = mixes
         self._waiting: list[list[Arrival]] = [[] for _ in range(inputs)]
         self._release_bytes = release_bytes
         self._bytes = 0
@@ -74,7 +76,7 @@ class TimeMerger:
             batches = [arrival.batch.slice(0, end) for arrival, end in parts if end]
             if batches:
                 ready.append((channel, sorted_by_time(concat_batches(batches))))
-        yield from interleaved(ready)
+        yield from interleaved(ready) if self._mixes else ready
 
 
 def _rank(arrival: Arrival) -> tuple[int, int, int]:

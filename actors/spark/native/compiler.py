@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 
 from penstock.actors.spark.native.aggregates import grouping
-from penstock.actors.spark.native.joins import interval_join, window_join
+from penstock.actors.spark.native.joins import window_join
 from penstock.actors.spark.native.ranges import route_by_range
 from penstock.actors.spark.native.relations import (
     Computed,
@@ -31,7 +31,6 @@ from penstock.actors.spark.native.relations import (
 )
 from penstock.actors.spark.native.sql import ERROR, TIME, columns_of, renamed
 from penstock.actors.spark.native.windows import windowed
-from penstock.engine.operators.joins.window_join import WindowJoinFactory
 
 _LARGEST_TIME: Final = 2**62
 
@@ -52,10 +51,8 @@ def compiled(spark: SparkSession, relation: Relation) -> DataFrame:
             return _totals(compiled(spark, relation.of), relation)
         case Windowed():
             return windowed(compiled(spark, relation.of), relation)
-        case Joined(join=WindowJoinFactory()):
-            return window_join(compiled(spark, relation.left), compiled(spark, relation.right), relation)
         case Joined():
-            return interval_join(compiled(spark, relation.left), compiled(spark, relation.right), relation)
+            return window_join(compiled(spark, relation.left), compiled(spark, relation.right), relation)
         case Sorted():
             return _sorted(compiled(spark, relation.of), relation)
 

@@ -29,20 +29,14 @@ from penstock.actors.spark.native.relations import (
     is_whole,
     spark_type,
 )
-from penstock.actors.spark.terminals import PreparingSinkFactory
+from penstock.actors.spark.orders import IN_ANY_ORDER
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.connectors import ParquetFiles, Source
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
-from penstock.engine.operators.async_function import AsyncFunctionFactory
-from penstock.engine.operators.batches import BatchMapFactory
 from penstock.engine.operators.expressions import ExpressionFactory
 from penstock.engine.operators.final_aggregate import FinalAggregateFactory
-from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
-from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
-from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
-from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.timestamps import TimestampFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
@@ -54,20 +48,6 @@ from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
 
 _PLAIN_PATH: Final = re.compile(r"/[\w./ +@~-]*")
 """What Spark takes for nothing but a path: no pattern, no escape."""
-_IN_ANY_ORDER: Final = (
-    AsyncFunctionFactory,
-    BatchMapFactory,
-    ExpressionFactory,
-    LookupJoinFactory,
-    PreparingSinkFactory,
-    RowColumnsFactory,
-    RowFilterFactory,
-    RowFlatMapFactory,
-    RowMapFactory,
-    SinkFactory,
-    TimestampFactory,
-)
-"""Operators to whom it is all the same in which order their rows come."""
 _READABLE_UNITS: Final = ("ms", "us")
 
 
@@ -156,7 +136,7 @@ def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix]
         return None
     # Nor do they come in order of time.
     rest = task.operators[prefix.operators :]
-    wants_no_time = is_sorted(prefix.relation) or all(isinstance(one.factory, _IN_ANY_ORDER) for one in rest)
+    wants_no_time = is_sorted(prefix.relation) or all(isinstance(one.factory, IN_ANY_ORDER) for one in rest)
     return prefix if wants_no_time else None
 
 
@@ -191,7 +171,7 @@ def _of_head(
             if not is_whole(one) or not isinstance(inputs[0].partitioner, Global):
                 return None
             return Sorted(one, keys, parallelism, one.schema)
-        case WindowJoinFactory() | IntervalJoinFactory() as join, [left, right]:
+        case WindowJoinFactory() as join, [left, right]:
             return _joined(join, left, right, head.name)
         case _:
             return None
@@ -212,12 +192,8 @@ def _windowed(
     return Windowed(rows, windows, aggregation, schema)
 
 
-def _joined(
-    join: WindowJoinFactory | IntervalJoinFactory, left: Relation, right: Relation, where: str
-) -> Relation | None:
-    if not (is_whole(left) and is_whole(right)):
-        return None
-    if isinstance(join, WindowJoinFactory) and not _is_tumbling(join.windows):
+def _joined(join: WindowJoinFactory, left: Relation, right: Relation, where: str) -> Relation | None:
+    if not _is_tumbling(join.windows) or not (is_whole(left) and is_whole(right)):
         return None
     return Joined(left, right, join, join.columns.result(left.schema, right.schema, where))
 

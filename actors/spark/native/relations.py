@@ -13,7 +13,6 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.aggregation import GroupedAggregation
-from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.ordering import SortKey
 from penstock.engine.windows.assigners import SlicedWindows
@@ -105,11 +104,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The pairs of rows of both sides with equal keys, in the same tumbling window or near each other in time."""
+    """The rows of both sides that have equal keys in the same tumbling window, in pairs; of outer joins others, too."""
 
     left: Relation
     right: Relation
-    join: WindowJoinFactory | IntervalJoinFactory
+    join: WindowJoinFactory
     schema: pa.Schema
     timed: bool = True
 

@@ -57,10 +57,6 @@ def by_key(rows: DataStream) -> KeyedStream:
     return timed(rows.select("k", "n", "at")).key_by("k")
 
 
-def late_of(rows: DataStream) -> DataStream:
-    return rows.get_side_output(LATE)
-
-
 def twice(rows: DataStream) -> None:
     rows.key_by("k").window(ps.tumbling("1s")).aggregate(n=ps.count()).collect()
     rows.key_by("n").aggregate(c=ps.count()).collect()
@@ -119,11 +115,9 @@ def test_what_spark_runs(path: Path, expected: list[int], build: Callable[[DataS
                 by_key(one).window_join(by_key(two), ps.tumbling("1s"), "full").filter(col("n") > 3).collect()
             ),
         ),
-        ([1], lambda one, two: by_key(one).interval_join(by_key(two), "-1s", "1s").collect()),
         ([], lambda one, two: by_key(one).window_join(by_key(two), ps.sliding("2s", "1s")).collect()),
         ([], lambda one, two: by_key(one).temporal_join(by_key(two)).collect()),
-        # Somebody reads what is late.
-        ([], lambda one, two: late_of(by_key(one).interval_join(by_key(two), "0s", "1s", left_late=LATE)).collect()),
+        ([], lambda one, two: by_key(one).interval_join(by_key(two), "-1s", "1s").collect()),
         # Without the columns that Spark cannot hold it would have others than the engine's.
         ([], lambda one, two: timed(one).key_by("k").window_join(timed(two).key_by("k"), ps.tumbling("1s")).collect()),
     ],

@@ -32,20 +32,52 @@ def parcels_of(times: list[int], edge: int, batch_rows: int, held_bytes: int) ->
     return [one for one in outbox.finish() if one.phase is Phase.ROWS]
 
 
-@given(_TIMES, st.integers(1, 4), st.sampled_from([1, 60, 10_000]), st.sampled_from([1, 50, 10_000]))
-def test_inputs_are_merged_as_one_sort_of_all_rows_would(
-    inputs: list[list[int]], batch_rows: int, held_bytes: int, release_bytes: int
-) -> None:
+def merged(merger: TimeMerger, inputs: list[list[int]], batch_rows: int, held_bytes: int) -> list[tuple[int, int, str]]:
+    """Input, time and name of each row, in the order in which they come out."""
     sent = [one for edge, times in enumerate(inputs) for one in parcels_of(times, edge, batch_rows, held_bytes)]
-    merger = TimeMerger(len(inputs), release_bytes)
     came: list[tuple[int, Batch]] = []
     for parcel in sorted(sent, key=lambda one: (one.turn, one.edge, one.sender, one.sequence)):
         came += merger.add(parcel.edge, opened(parcel))
     came += merger.finish()
-    expected = sorted((time, edge, number) for edge, times in enumerate(inputs) for number, time in enumerate(times))
-    times = [time for _, batch in came for time in batch.timestamps.to_pylist()]
-    names = [name for _, batch in came for name in batch.data["row"].to_pylist()]
-    assert list(zip(times, names, strict=True)) == [(time, f"{'abc'[edge]}{number}") for time, edge, number in expected]
+    return [
+        (channel, time, name)
+        for channel, batch in came
+        for time, name in zip(batch.timestamps.to_pylist(), batch.data["row"].to_pylist(), strict=True)
+    ]
+
+
+def in_order(inputs: list[list[int]]) -> list[tuple[int, int, str]]:
+    numbered = [(time, edge, number) for edge, times in enumerate(inputs) for number, time in enumerate(times)]
+    return [(edge, time, f"{'abc'[edge]}{number}") for time, edge, number in sorted(numbered)]
+
+
+_ROWS = st.integers(1, 4)
+_HELD = st.sampled_from([1, 60, 10_000])
+_RELEASED = st.sampled_from([1, 50, 10_000])
+
+
+@given(_TIMES, _ROWS, _HELD, _RELEASED)
+def test_inputs_are_merged_as_one_sort_of_all_rows_would(
+    inputs: list[list[int]], batch_rows: int, held_bytes: int, release_bytes: int
+) -> None:
+    came = merged(TimeMerger(len(inputs), release_bytes), inputs, batch_rows, held_bytes)
+    assert came == in_order(inputs)
+
+
+@given(_TIMES, _ROWS, _HELD, _RELEASED)
+def test_inputs_that_are_not_mixed_are_in_order_each(
+    inputs: list[list[int]], batch_rows: int, held_bytes: int, release_bytes: int
+) -> None:
+    came = merged(TimeMerger(len(inputs), release_bytes, mixes=False), inputs, batch_rows, held_bytes)
+    # A stable sort by input: the order within each stays.
+    assert sorted(came, key=lambda row: row[0]) == sorted(in_order(inputs), key=lambda row: row[0])
+
+
+def test_inputs_that_are_not_mixed_are_not_cut() -> None:
+    merger = TimeMerger(2, mixes=False)
+    for channel, times in enumerate(([1, 3, 5], [2, 4])):
+        assert list(merger.add(channel, Arrival(channel, Phase.ROWS, 1, 0, 0, rows(times, "ab"[channel])))) == []
+    assert [(channel, batch.num_rows) for channel, batch in merger.finish()] == [(0, 3), (1, 2)]
 
 
 def test_rows_go_on_before_all_have_come() -> None:
