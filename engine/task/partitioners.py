@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.elements import Batch
@@ -23,6 +24,8 @@ from penstock.engine.state.key_groups import check_key_column, key_groups, subta
 
 Splitter: TypeAlias = Callable[[Batch], Iterable[tuple[int, Batch]]]
 """Divides a batch: pairs of channel index (from 0) and the rows for it, none of them empty."""
+_FEW_CHANNELS: Final = 8
+"""So many times it takes less to look for the rows of one channel (0.4 ns a row) than to sort them all (4 to 11 ns)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +201,23 @@ class Hash:
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
             groups = key_groups(key_columns(batch), context.max_parallelism)
             targets = subtask_of(groups, context.channels, context.max_parallelism).astype(np.int16)
-            order = np.argsort(targets, kind="stable")
-            ends = np.cumsum(np.bincount(targets, minlength=context.channels))
-            begin = 0
-            for channel, end in enumerate(ends.tolist()):
-                if end > begin:
+            for channel, rows in enumerate(_rows_by_channel(targets, context.channels)):
+                if len(rows):
                     # A copy a channel: a slice of one sorted batch would drag its whole parent through the wire.
-                    yield channel, batch.take(pa.array(order[begin:end]))
-                begin = end
+                    yield channel, batch.take(pa.array(rows))
 
         return split
 
     def describe(self) -> str:
         return f"hash({', '.join(self.keys)})"
+
+
+def _rows_by_channel(targets: npt.NDArray[np.int16], channels: int) -> list[npt.NDArray[np.int64]]:
+    """The rows of each channel, in their order."""
+    if channels <= _FEW_CHANNELS:
+        return [np.flatnonzero(targets == channel) for channel in range(channels)]
+    order = np.argsort(targets, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(targets, minlength=channels))[:-1])
 
 
 class KeyColumns:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregation import groups_of
+from penstock.engine.aggregation import distinct_of
 from penstock.engine.operators.cells.distinct import map_distinct
 from penstock.engine.state.key_codec import is_word
 from penstock.engine.state.key_index import KeyIndex
@@ -38,15 +38,8 @@ def slots_of_rows(index: KeyIndex, columns: list[pa.Array]) -> _Int64s:
         )
     if not _repeat(columns, len(index)):
         return index.lookup(columns)
-    if len(columns) == 1:
-        encoded = columns[0].dictionary_encode("encode")
-        few: _Int64s = index.lookup([encoded.dictionary])[encoded.indices.to_numpy()]
-        return few
-    groups = groups_of([pa.chunked_array([column]) for column in columns], len(columns[0]))
-    first = np.empty(groups.count, np.int64)
-    first[groups.ids[::-1]] = np.arange(len(groups.ids) - 1, -1, -1)
-    rows = pa.array(first)
-    slots: _Int64s = index.lookup([column.take(rows) for column in columns])[groups.ids]
+    numbers, distinct = distinct_of(columns)
+    slots: _Int64s = index.lookup(distinct)[numbers]
     return slots
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.accumulators import plain
-from penstock.engine.aggregation import groups_of
+from penstock.engine.aggregation import distinct_of
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError
 from penstock.engine.functions import KeyedBatch, KeyedProcessFunction
@@ -169,9 +169,5 @@ def _are_equal(one: pa.Array, other: pa.Array) -> bool:
 def keyed_batch(batch: Batch, keys: tuple[str, ...]) -> KeyedBatch:
     """The batch with its distinct keys, in order of first occurrence, and the index of each row's key."""
     columns = [plain(batch.data.column(name)) for name in keys]
-    groups = groups_of([pa.chunked_array([column]) for column in columns], batch.num_rows)
-    first = np.empty(groups.count, np.int64)
-    # Backwards, so that the first row of each key is written last, and stays.
-    first[groups.ids[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
-    distinct = pa.RecordBatch.from_arrays([column.take(pa.array(first)) for column in columns], names=list(keys))
-    return KeyedBatch(batch.data, batch.timestamps, distinct, groups.ids)
+    ids, distinct = distinct_of(columns)
+    return KeyedBatch(batch.data, batch.timestamps, pa.RecordBatch.from_arrays(distinct, names=list(keys)), ids)
