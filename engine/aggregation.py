@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.accumulators import (
@@ -21,17 +20,14 @@ from penstock.engine.accumulators import (
     Accumulator,
     FoldAccumulator,
     GroupAccumulator,
-    Groups,
     SumAccumulator,
-    one_array,
     plain,
     plain_type,
 )
 from penstock.engine.aggregates import Aggregate
+from penstock.engine.distinct import groups_of
 from penstock.engine.errors import GraphError
 from penstock.engine.state.key_groups import check_key_column
-
-_Int64s: TypeAlias = npt.NDArray[np.int64]
 
 _ROW: Final = "__row"
 _EXPRESSION: Final = re.compile(r"col\((.+?)\)\.(count|first|last|max|mean|min|sum)\(\)")
@@ -221,44 +217,3 @@ def _fold(table: pa.Table, by: Sequence[str], folds: Sequence[tuple[str, str]]) 
         if name not in columns:
             columns[name] = pa.chunked_array([pa.nulls(result.num_rows)])
     return columns
-
-
-def groups_of(columns: Sequence[pa.ChunkedArray], rows: int) -> Groups:
-    """The group of each row by the values of `columns`; null equals null."""
-    if not columns:
-        return Groups(np.zeros(rows, np.int64), 1)
-    ids, distinct = _codes(columns[0])
-    count = len(distinct)
-    for column in columns[1:]:
-        codes, distinct = _codes(column)
-        ids, distinct = _codes(pa.chunked_array([pa.array(ids * len(distinct) + codes)]))
-        count = len(distinct)
-    return Groups(ids, count)
-
-
-def distinct_of(columns: Sequence[pa.Array]) -> tuple[_Int64s, list[pa.Array]]:
-    """The number of each row's values, and the values by number, in order of first occurrence; null is one of them.
-
-    Args:
-        columns: at least one.
-
-    Example:
-        >>> numbers, (letters,) = distinct_of([pa.array(["b", None, "b"])])
-        >>> numbers.tolist(), letters.to_pylist()
-        ([0, 1, 0], ['b', None])
-    """
-    chunked = [pa.chunked_array([column]) for column in columns]
-    if len(columns) == 1:
-        numbers, values = _codes(chunked[0])
-        return numbers, [values]
-    rows = len(columns[0])
-    groups = groups_of(chunked, rows)
-    first = np.empty(groups.count, np.int64)
-    # Backwards, so that the first row of each group is written last, and stays.
-    first[groups.ids[::-1]] = np.arange(rows - 1, -1, -1)
-    return groups.ids, [column.take(pa.array(first)) for column in columns]
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[_Int64s, pa.Array]:
-    encoded = one_array(column).dictionary_encode("encode")
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary

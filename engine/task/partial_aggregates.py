@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.accumulators import one_array
-from penstock.engine.aggregation import groups_of
+from penstock.engine.distinct import groups_of
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.accumulators import plain
-from penstock.engine.aggregation import distinct_of
+from penstock.engine.distinct import distinct_of
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError
 from penstock.engine.functions import KeyedBatch, KeyedProcessFunction

@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.aggregation import groups_of
+from penstock.engine.distinct import groups_of
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record_batches
 from penstock.engine.operators.cells.counted_keys import CountedKeys
 from penstock.engine.operators.cells.session_cells import Placed, SessionCells

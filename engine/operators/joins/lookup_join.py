@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.accumulators import plain
-from penstock.engine.aggregation import groups_of
 from penstock.engine.connectors import ConnectorContext, LookupTable
+from penstock.engine.distinct import groups_of
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext

@@ -1,0 +1,76 @@
+"""Which rows have equal values: numbers for them, in order of first occurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.accumulators import Groups, one_array
+
+_Int64s: TypeAlias = npt.NDArray[np.int64]
+
+_DENSE: Final = 4
+"""Integers are counted, and not hashed, where there are at most so many between the least and the largest, a row."""
+
+
+def groups_of(columns: Sequence[pa.ChunkedArray], rows: int) -> Groups:
+    """The group of each row by the values of `columns`; null equals null."""
+    if not columns:
+        return Groups(np.zeros(rows, np.int64), 1)
+    ids, distinct = _codes(one_array(columns[0]))
+    count = len(distinct)
+    for column in columns[1:]:
+        codes, distinct = _codes(one_array(column))
+        ids, distinct = _codes(pa.array(ids * len(distinct) + codes))
+        count = len(distinct)
+    return Groups(ids, count)
+
+
+def distinct_of(columns: Sequence[pa.Array]) -> tuple[_Int64s, list[pa.Array]]:
+    """The number of each row's values, and the values by number, in order of first occurrence; null is one of them.
+
+    Args:
+        columns: at least one.
+
+    Example:
+        >>> numbers, (letters,) = distinct_of([pa.array(["b", None, "b"])])
+        >>> numbers.tolist(), letters.to_pylist()
+        ([0, 1, 0], ['b', None])
+    """
+    if len(columns) == 1:
+        numbers, values = _codes(columns[0])
+        return numbers, [values]
+    rows = len(columns[0])
+    groups = groups_of([pa.chunked_array([column]) for column in columns], rows)
+    first = np.empty(groups.count, np.int64)
+    # Backwards, so that the first row of each group is written last, and stays.
+    first[groups.ids[::-1]] = np.arange(rows - 1, -1, -1)
+    return groups.ids, [column.take(pa.array(first)) for column in columns]
+
+
+def _codes(column: pa.Array) -> tuple[_Int64s, pa.Array]:
+    """As `distinct_of`, for one column."""
+    if len(column) and not column.null_count and pa.types.is_signed_integer(column.type):
+        numbers = column.to_numpy()
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low < _DENSE * len(numbers):
+            codes, first = _counted(numbers.astype(np.int64, copy=False) - low, high - low + 1)
+            return codes, column.take(pa.array(first))
+    encoded = column.dictionary_encode("encode")
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+
+
+def _counted(numbers: _Int64s, end: int) -> tuple[_Int64s, _Int64s]:
+    """The codes of numbers from 0 to `end` - 1, and the row where each code comes first: without a hash table."""
+    rows = len(numbers)
+    first = np.full(end, rows)
+    # Backwards, so that the first row of each number is written last, and stays.
+    first[numbers[::-1]] = np.arange(rows - 1, -1, -1)
+    firsts = np.sort(first[first < rows])
+    codes = np.empty(end, np.int64)
+    codes[numbers[firsts]] = np.arange(len(firsts))
+    return codes[numbers], firsts
