@@ -1,0 +1,165 @@
+"""What does a message from one actor to another cost, by each way that Ray has?
+
+A batch of columns is sent, and an answer comes when it has been taken: at a pace, as a job sends small batches, and as
+fast as it goes with four under way. Calls of an asynchronous actor are what the engine uses; calls of one with plain
+methods, and the channel of a compiled graph (one message under way, from the driver), are beside them. CPU is that of
+all processes of the cluster. Run by `python perf/message_path.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+if __name__ == "__main__":
+    ROOT = Path(__file__).resolve().parents[1]
+    sys.path.insert(0, str(ROOT))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+import numpy as np
+import pyarrow as pa
+import ray
+from ray.dag import InputNode
+
+from perf.processes import ProcessTree
+
+_UNDER_WAY: Final = 4
+_PACE_SECONDS: Final = 0.008
+"""As rows come from sources with a rate."""
+_WARM_UP: Final = 50
+_ROW_BYTES: Final = 16
+_STORE_BYTES: Final = 2**30
+_ROOM: Final = 1.2
+"""A channel has so many times the room that a batch takes."""
+
+
+class AsyncReceiver:
+    """Takes messages in an event loop."""
+
+    async def push(self, message: pa.RecordBatch) -> int:
+        return message.num_rows
+
+
+class PlainReceiver:
+    """Takes messages in a thread."""
+
+    def push(self, message: pa.RecordBatch) -> int:
+        return message.num_rows
+
+
+class Sender:
+    """Calls the receiver from another actor, as subtasks call each other."""
+
+    def send(self, receiver: Any, message: pa.RecordBatch, count: int, pause: float, under_way: int) -> list[float]:
+        """Seconds to the answer of each of `count` messages."""
+        credit, answered = threading.Semaphore(under_way), threading.Semaphore(0)
+        seconds: list[float] = []
+
+        def push() -> None:
+            begin = time.monotonic()
+
+            def on_answer(_: Any) -> None:
+                seconds.append(time.monotonic() - begin)
+                credit.release()
+                answered.release()
+
+            receiver.push.remote(message).future().add_done_callback(on_answer)
+
+        _in_turn(count, pause, lambda: (credit.acquire(), push()))
+        for _ in range(count):
+            answered.acquire()
+        return seconds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure each way, size and pace; a line each."""
+    given = _parser().parse_args(arguments)
+    ray.init(address="local", include_dashboard=False, object_store_memory=_STORE_BYTES, log_to_driver=False)
+    try:
+        print(f"{'way':>15}{'bytes':>11}{'pace':>9}{'messages/s':>12}{'p50 ms':>8}{'p99 ms':>8}{'CPU ms':>8}")
+        for size in given.bytes:
+            message = _batch(size)
+            for way, receiver in (("async actor", AsyncReceiver), ("plain actor", PlainReceiver)):
+                _measure_calls(way, receiver, message, given.messages)
+            _measure_graph(message, given.messages)
+    finally:
+        ray.shutdown()
+    return 0
+
+
+def _measure_calls(way: str, receiver: type, message: pa.RecordBatch, count: int) -> None:
+    options = {"num_cpus": 0, **({"max_concurrency": 100} if receiver is AsyncReceiver else {})}
+    target = ray.remote(receiver).options(**options).remote()
+    sender = ray.remote(Sender).options(num_cpus=0).remote()
+
+    def send(messages: int, pause: float) -> list[float]:
+        seconds: list[float] = ray.get(sender.send.remote(target, message, messages, pause, _UNDER_WAY))
+        return seconds
+
+    _report(way, message, count, send)
+    for actor in (sender, target):
+        ray.kill(actor)
+
+
+def _measure_graph(message: pa.RecordBatch, count: int) -> None:
+    target = ray.remote(PlainReceiver).options(num_cpus=0).remote()
+    with InputNode() as given:
+        graph = target.push.bind(given).experimental_compile(_buffer_size_bytes=int(message.nbytes * _ROOM) + 100_000)
+
+    def send(messages: int, pause: float) -> list[float]:
+        seconds = []
+
+        def push() -> None:
+            begin = time.monotonic()
+            ray.get(graph.execute(message))
+            seconds.append(time.monotonic() - begin)
+
+        _in_turn(messages, pause, push)
+        return seconds
+
+    _report("compiled graph", message, count, send)
+    graph.teardown()
+    ray.kill(target)
+
+
+def _report(way: str, message: pa.RecordBatch, count: int, send: Callable[[int, float], list[float]]) -> None:
+    send(_WARM_UP, 0.0)
+    processes = ProcessTree()
+    for pace, pause in (("125/s", _PACE_SECONDS), ("full", 0.0)):
+        before, begin = processes.cpu_seconds(), time.monotonic()
+        seconds = send(count, pause)
+        lasted, used = time.monotonic() - begin, processes.cpu_seconds() - before
+        p50, p99 = (np.quantile(seconds, [0.5, 0.99]) * 1000).tolist()
+        figures = f"{count / lasted:>12,.0f}{p50:>8.2f}{p99:>8.2f}{used / count * 1000:>8.2f}"
+        print(f"{way:>15}{message.nbytes:>11,}{pace:>9}{figures}", flush=True)
+
+
+def _in_turn(count: int, pause: float, push: Callable[[], object]) -> None:
+    begin = time.monotonic()
+    for number in range(count):
+        time.sleep(max(0.0, begin + number * pause - time.monotonic()) if pause else 0.0)
+        push()
+
+
+def _batch(size: int) -> pa.RecordBatch:
+    rows = np.arange(size // _ROW_BYTES)
+    return pa.record_batch({"key": rows, "v": rows.astype(np.float64)})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Measure messages between actors.")
+    parser.add_argument(
+        "--bytes", type=int, nargs="+", default=[1_000, 90_000, 1_000_000, 3_000_000], help="of a batch"
+    )
+    parser.add_argument("--messages", type=int, default=500, help="of each measurement")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
