@@ -25,8 +25,8 @@ from penstock.engine.accumulators import (
     plain_type,
 )
 from penstock.engine.aggregates import Aggregate
-from penstock.engine.distinct import groups_of
 from penstock.engine.errors import GraphError
+from penstock.engine.row_numbers import groups_of
 from penstock.engine.state.key_groups import check_key_column
 
 _ROW: Final = "__row"

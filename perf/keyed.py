@@ -40,6 +40,8 @@ class RunningSum(KeyedProcessFunction):
     def open(self, context: RuntimeContext) -> None:
         self.total = context.get_state(_TOTAL)
         self.add_up = _compiled_sums()
+        # Compiled here, and not while the first rows wait.
+        self.add_up(np.zeros(1), np.zeros(1, np.int64), np.zeros(1))
 
     def process_batch(self, batch: KeyedBatch, ctx: Context) -> dict[str, Any]:
         totals = self.total.values().to_numpy().copy()

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,20 +61,25 @@ class Sender:
         """Seconds to the answer of each of `count` messages."""
         credit, answered = threading.Semaphore(under_way), threading.Semaphore(0)
         seconds: list[float] = []
+        calls: list[Future[int]] = []
 
         def push() -> None:
+            credit.acquire()
             begin = time.monotonic()
 
-            def on_answer(_: Any) -> None:
+            def on_answer(_: Future[int]) -> None:
                 seconds.append(time.monotonic() - begin)
                 credit.release()
                 answered.release()
 
-            receiver.push.remote(message).future().add_done_callback(on_answer)
+            calls.append(receiver.push.remote(message).future())
+            calls[-1].add_done_callback(on_answer)
 
-        _in_turn(count, pause, lambda: (credit.acquire(), push()))
+        _in_turn(count, pause, push)
         for _ in range(count):
             answered.acquire()
+        for call in calls:
+            call.result()
         return seconds
 
 

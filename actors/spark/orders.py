@@ -17,6 +17,7 @@ from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
 from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.timestamps import TimestampFactory
+from penstock.engine.windows.assigners import SessionWindows
 
 IN_ANY_ORDER: Final = (
     AsyncFunctionFactory,
@@ -32,20 +33,20 @@ IN_ANY_ORDER: Final = (
     TimestampFactory,
 )
 """Operators to whom it is all the same in which order their rows come."""
-_AT_THE_END: Final = (CoGroupFactory, TemporalJoinFactory, WindowJoinFactory)
-"""Operators of two inputs that give nothing before a watermark comes, and then in order of time."""
+_BY_KEY_AND_TIME: Final = (CoGroupFactory, IntervalJoinFactory, TemporalJoinFactory, WindowJoinFactory)
+"""Operators of two inputs whose results go by what the rows hold; in which order they give them is not promised."""
 
 
 def mixes_inputs(task: TaskPlan) -> bool:
-    """Whether it matters to a task which of its inputs a row comes on before another: not to joins.
+    """Whether a task is to have the rows of all its inputs in the order of their timestamps.
 
-    The rows of each input have an order of their own, which is kept.
+    If not, those of each input are in theirs, in large batches: enough for joins by windows and times, unless an
+    operator behind them depends on the order of its rows. Of sessions, a row's is looked for from the latest one on.
     """
     if not task.operators:
         return False
-    head, *behind = task.operators
-    if isinstance(head.factory, _AT_THE_END):
-        return False
-    # It gives pairs as they meet.
-    is_met = isinstance(head.factory, IntervalJoinFactory)
-    return not (is_met and all(isinstance(one.factory, IN_ANY_ORDER) for one in behind))
+    head, *behind = (operator.factory for operator in task.operators)
+    if not isinstance(head, _BY_KEY_AND_TIME):
+        return True
+    in_sessions = isinstance(head, CoGroupFactory | WindowJoinFactory) and isinstance(head.windows, SessionWindows)
+    return in_sessions or not all(isinstance(one, IN_ANY_ORDER) for one in behind)

@@ -1,7 +1,8 @@
 """One task of the job as Spark runs it: in each partition, one subtask, the engine's own.
 
-`translate.py` puts a stage into `mapInArrow`. It feeds the subtask the parcels of its partition, in event-time order,
-then what its end is like (`endings.py`), and gives what it emits as parcels for the stages behind.
+`translate.py` puts a stage into `mapInArrow`. It feeds the subtask the parcels of its partition, in event-time
+order (`time_order.py`, `orders.py`), then what its end is like (`endings.py`), and gives what it emits as parcels for
+the stages behind.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class Stage:
         yield from self.ending.end(task, self.graph, self.graph.task(self.task), subtask)
 
     def _in_order(self, parcels: Iterable[Arrival]) -> Iterator[tuple[int, Batch]]:
-        """Channel and rows of what came, phase by phase: first what has no time, then by time over all channels."""
+        """Channel and rows of what came, phase by phase: first what has no time, then by time."""
         for _, phase in itertools.groupby(parcels, key=lambda parcel: parcel.phase):
             merger = TimeMerger(len(self.input_indexes), mixes=mixes_inputs(self.graph.task(self.task)))
             for parcel in phase:

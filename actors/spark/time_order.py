@@ -31,7 +31,7 @@ def sorted_by_time(batch: Batch) -> Batch:
 
 
 class TimeMerger:
-    """Gives the rows of all inputs in the order of their timestamps; of one time by input, then as they were sent.
+    """Gives rows in the order of their timestamps, over all inputs or of each; of one time by input, then as sent.
 
     Args:
         inputs: how many inputs there are.

@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.accumulators import one_array
-from penstock.engine.distinct import groups_of
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.operators.cells.counted_keys import beside
 from penstock.engine.partials import PartialLayout, rows_column
+from penstock.engine.row_numbers import groups_of
 from penstock.engine.task.partitioners import Hash, KeyColumns, Partitioner, Splitter, SplitterContext
 
 _Int64s = npt.NDArray[np.int64]

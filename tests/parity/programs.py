@@ -59,7 +59,7 @@ _ENDS: Final[Mapping[Callable[[Random, str], End], int]] = {
 
 Part = Literal["all", "history", "live"]
 _OF_SPARK: Final = re.compile(
-    r"(patient )?(tumbling|sliding)|filter [vfk]|filter not|with_columns j, v|window_join inner in tumbling|running"
+    r"(patient )?(tumbling|sliding)|filter [vfk]|filter not|with_columns j, v|window_join \w+ in tumbling|running"
     r"|group_by|sort|place in sort"
 )
 _NOT_OF_SPARK: Final = re.compile(r"session|cumulative|list|since|until|reduced")

@@ -42,7 +42,7 @@ from penstock.engine.operators.timestamps import TimestampFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
 from penstock.engine.task.partial_aggregates import PartialAggregates
 from penstock.engine.task.partitioners import Global, Hash, Rebalance, Rescale
-from penstock.engine.windows.assigners import AlignedWindows, SlicedWindows
+from penstock.engine.windows.assigners import AlignedWindows
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
 
@@ -155,7 +155,7 @@ def _of_head(
 ) -> Relation | None:
     """What the operator behind exchanges makes of its inputs, if Spark can make it."""
     match head.factory, relations:
-        case WindowAggregateFactory(windows=windows, aggregation=aggregation), [one]:
+        case WindowAggregateFactory(windows=AlignedWindows() as windows, aggregation=aggregation), [one]:
             return _windowed(windows, aggregation, inputs, one, head.name)
         case (
             (
@@ -178,7 +178,7 @@ def _of_head(
 
 
 def _windowed(
-    windows: SlicedWindows,
+    windows: AlignedWindows,
     aggregation: GroupedAggregation,
     inputs: list[Exchange],
     rows: Relation,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.engine.aggregation import GroupedAggregation
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.ordering import SortKey
-from penstock.engine.windows.assigners import SlicedWindows
+from penstock.engine.windows.assigners import AlignedWindows
 
 SPARK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
     {
@@ -86,7 +86,7 @@ class Windowed:
     """Aggregates of the windows of `of`."""
 
     of: Relation
-    windows: SlicedWindows
+    windows: AlignedWindows
     aggregation: GroupedAggregation
     schema: pa.Schema
     timed: bool = True

@@ -1,4 +1,4 @@
-"""Windows as frames of Spark, whose bounds are computed from the time of a row."""
+"""Aligned windows as frames of Spark: bounds are computed from the time of a row."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ from pyspark.sql.functions import expr
 from penstock.actors.spark.native.aggregates import NativeAggregate, grouping
 from penstock.actors.spark.native.relations import Windowed
 from penstock.actors.spark.native.sql import TIME, last_start, renamed
-from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SlicedWindows
+from penstock.engine.windows.assigners import AlignedWindows
 
 
 def windowed(rows: DataFrame, relation: Windowed) -> DataFrame:
     """The aggregates of the windows of `rows`."""
     windows = relation.windows
     keys, aggregates = grouping(relation.of.schema, relation.aggregation)
-    if isinstance(windows, AlignedWindows) and windows.size_ms == windows.slide_ms:
-        made, start, end = _tumbling(rows, windows, keys, aggregates), "start", f"start + {windows.size_ms}L"
-    else:
-        made = _of_slices(rows, windows, keys, aggregates)
-        if isinstance(windows, AlignedWindows):
-            start, end = "bound", f"bound + {windows.size_ms}L"
-        else:
-            start, end = last_start("bound - 1L", windows.max_size_ms, windows.offset_ms), "bound"
-    columns = [*_key_names(keys), start, end, *(f"r{number}" for number in range(len(aggregates)))]
+    make = _tumbling if windows.size_ms == windows.slide_ms else _of_slices
+    made, end = make(rows, windows, keys, aggregates), f"start + {windows.size_ms}L"
+    columns = [*_key_names(keys), "start", end, *(f"r{number}" for number in range(len(aggregates)))]
     return made.selectExpr(*renamed(columns), f"{end} - 1L {TIME}")
 
 
@@ -45,12 +39,9 @@ def _tumbling(
 
 
 def _of_slices(
-    rows: DataFrame, windows: SlicedWindows, keys: Sequence[str], aggregates: Sequence[NativeAggregate]
+    rows: DataFrame, windows: AlignedWindows, keys: Sequence[str], aggregates: Sequence[NativeAggregate]
 ) -> DataFrame:
-    """Aggregates of windows that overlap, or leave gaps: each row goes into one slice, and slices into windows.
-
-    Of each window the frame has one bound: the start of aligned windows, the end of cumulative ones.
-    """
+    """Aggregates of windows that overlap, or leave gaps: each row goes into one slice, and slices into windows."""
     names = [[f"p{number}_{part}" for part in range(len(one.parts))] for number, one in enumerate(aggregates)]
     parts = [
         f"{part.of_rows} {name}"
@@ -61,19 +52,12 @@ def _of_slices(
     slices = rows.groupBy(*map(expr, [*keys, slice_start])).agg(*map(expr, parts))
     of_keys = _key_names(keys)
     flat = [name for mine in names for name in mine]
-    spread = slices.selectExpr(*of_keys, f"explode({_bounds_covering(windows)}) bound", *flat)
-    results = [
-        f"{one.of_parts(mine)} r{number}" for number, (one, mine) in enumerate(zip(aggregates, names, strict=True))
-    ]
-    return spread.groupBy(*of_keys, "bound").agg(*map(expr, results))
-
-
-def _bounds_covering(windows: SlicedWindows) -> str:
-    """The bounds of all windows that contain the slice which starts at `slice`."""
-    if isinstance(windows, CumulativeWindows):
-        end = f"{last_start('slice', windows.max_size_ms, windows.offset_ms)} + {windows.max_size_ms}L"
-        return f"sequence(slice + {windows.step_ms}L, {end}, {windows.step_ms}L)"
     last = last_start("slice", windows.slide_ms, windows.offset_ms)
     back = -(-windows.size_ms // windows.slide_ms) - 1
     starts = f"transform(sequence(0L, {back}L), back -> {last} - back * {windows.slide_ms}L)"
-    return f"filter({starts}, start -> slice - start < {windows.size_ms}L)"
+    covering = f"filter({starts}, start -> slice - start < {windows.size_ms}L)"
+    spread = slices.selectExpr(*of_keys, f"explode({covering}) start", *flat)
+    results = [
+        f"{one.of_parts(mine)} r{number}" for number, (one, mine) in enumerate(zip(aggregates, names, strict=True))
+    ]
+    return spread.groupBy(*of_keys, "start").agg(*map(expr, results))

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.distinct import distinct_of
 from penstock.engine.operators.cells.distinct import map_distinct
+from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.key_codec import is_word
 from penstock.engine.state.key_index import KeyIndex
 

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.accumulators import plain
-from penstock.engine.distinct import distinct_of
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError
 from penstock.engine.functions import KeyedBatch, KeyedProcessFunction
@@ -23,6 +22,7 @@ from penstock.engine.operators.functions.element_context import NO_KEY
 from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
 from penstock.engine.operators.functions.user_functions import check_function, implements
 from penstock.engine.operators.keyed import backend_context
+from penstock.engine.row_numbers import distinct_of
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import KeyedStateBackend
 from penstock.engine.state.backends import create_backend, create_columnar_backend

@@ -16,7 +16,6 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.distinct import groups_of
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record_batches
 from penstock.engine.operators.cells.counted_keys import CountedKeys
 from penstock.engine.operators.cells.session_cells import Placed, SessionCells
@@ -32,6 +31,7 @@ from penstock.engine.operators.joins.join_columns import (
     timed_rows,
 )
 from penstock.engine.operators.joins.session_rows import SessionRows
+from penstock.engine.row_numbers import groups_of
 from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows

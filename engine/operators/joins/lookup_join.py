@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from penstock.engine.accumulators import plain
 from penstock.engine.connectors import ConnectorContext, LookupTable
-from penstock.engine.distinct import groups_of
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.joins.join_buffers import codes_are_keys, key_codes, parts, spread
 from penstock.engine.operators.joins.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
 from penstock.engine.operators.joins.lookup_cache import CachedRows, LookupCache
+from penstock.engine.row_numbers import groups_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,6 @@ WINDOWS: Mapping[str, Callable[[], Any]] = {
     "offset": lambda: ps.tumbling("10s", offset="-3s"),
     "sliding": lambda: ps.sliding("10s", "3s"),
     "gaps": lambda: ps.sliding("2s", "5s", offset="1s"),
-    "cumulative": lambda: ps.cumulative("12s", "3s", offset="-1s"),
 }
 
 
@@ -179,7 +178,7 @@ def some_programs() -> list[Program]:
     found = []
     ends = itertools.cycle([*WINDOWS, "running", "grouped"])
     for number, (step, window) in enumerate(zip([*STEPS, *list(STEPS)[:3]], ends, strict=False)):
-        names = [*AGGREGATES, *(() if window in ("sliding", "gaps", "cumulative") else ONLY_WHOLE)][number % 3 :: 3]
+        names = [*AGGREGATES, *(() if window in ("sliding", "gaps") else ONLY_WHOLE)][number % 3 :: 3]
         keys = KEYS[number % (3 if window in ("running", "grouped") else 4)]
         table = some_table(number, 0 if number == 7 else 40)
         found.append(Program(table, step, TIMES[number // 2 % 4], keys, window, tuple(names)))

@@ -72,7 +72,6 @@ def twice(rows: DataStream) -> None:
         ([1], lambda rows: rows.key_by("k").aggregate(n=ps.sum("n")).collect()),
         ([1], lambda rows: rows.group_by("k").aggregate(n=ps.sum("n")).collect()),
         ([1], lambda rows: timed(rows).window_all(ps.sliding("3s", "2s")).aggregate(n=ps.mean("x")).collect()),
-        ([1], lambda rows: timed(rows).window_all(ps.cumulative("1h", "1m")).aggregate(n=ps.count()).collect()),
         ([1], lambda rows: windowed(rows).key_by("k").reduce(lambda one, other: other).collect()),
         ([1], lambda rows: rows.select("k", "n").sort("n", descending=True).collect()),
         ([2], lambda rows: rows.select("k", "n").sort("k", "n").filter(col("n") > 3).process(Nothing()).collect()),
@@ -98,7 +97,8 @@ def twice(rows: DataStream) -> None:
         ([], lambda rows: windowed(rows.filter(col("x") > col("n"))).collect()),
         ([], lambda rows: windowed(rows.with_columns(y=lambda row: 1)).collect()),
         ([], lambda rows: rows.rebalance().filter(col("n") > 3).collect()),
-        # Our own operator takes half the time.
+        # Our own operators take less.
+        ([], lambda rows: timed(rows).window_all(ps.cumulative("1h", "1m")).aggregate(n=ps.count()).collect()),
         ([], lambda rows: timed(rows).key_by("k").window(ps.session("1s")).aggregate(n=ps.count()).collect()),
     ],
 )

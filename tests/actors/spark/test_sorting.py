@@ -92,7 +92,7 @@ class Numbered(ProcessFunction):
         return [{"n": row["n"], "place": self.n}]
 
 
-def test_all_rows_are_there_in_order_though_the_executor_is_killed_while_spark_sorts(
+def test_all_rows_are_there_in_order_though_the_executor_is_killed_behind_the_sort(
     spark: Environment, tmp_path: Path
 ) -> None:
     numbers = random.Random(7).sample(range(20_000), 20_000)

@@ -54,7 +54,8 @@ def distinct_of(columns: Sequence[pa.Array]) -> tuple[_Int64s, list[pa.Array]]:
 
 def _codes(column: pa.Array) -> tuple[_Int64s, pa.Array]:
     """As `distinct_of`, for one column."""
-    if len(column) and not column.null_count and pa.types.is_signed_integer(column.type):
+    kind = column.type
+    if len(column) and not column.null_count and pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
         numbers = column.to_numpy()
         low, high = int(numbers.min()), int(numbers.max())
         if high - low < _DENSE * len(numbers):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.distinct import distinct_of, groups_of
+from penstock.engine.row_numbers import distinct_of, groups_of
 
 _NEAR = st.integers(-5, 20)
 _FAR = st.integers(-(2**63), 2**63 - 1)
