@@ -113,7 +113,7 @@ def spark_session(
         options: its executors.
         address: of the Ray cluster, as for `connect`.
         patience: how long (seconds) to wait for the first executor.
-        tell: gets a line for the user when Spark is started: where its pages are.
+        tell: gets lines for the user when Spark is started: with what, and where its pages are.
 
     Raises:
         ConfigurationError: something is missing here, or a session runs with other options.
@@ -134,7 +134,7 @@ def spark_session(
             # Refuses another cluster than that which this process, and so Spark, is connected to.
             connect(address, 0)
             return running.session
-        session = _started(options, address, patience)
+        session = _started(options, address, patience, tell)
         _HOLDER.running = _Running(session, options, _cluster())
         pages = session.sparkContext.uiWebUrl
         _LOG.info("Spark runs with %s; its pages: %s", options, pages)
@@ -178,7 +178,19 @@ def _stop() -> None:
     # Where the cluster is gone already, there is nobody to say good-bye to.
     with contextlib.suppress(Exception):
         raydp.stop_spark()
+    _forget_dead()
     _end_jvm()
+
+
+def _forget_dead() -> None:
+    """Forget the session of a JVM that has died: it could not say good-bye, and would stand for one that runs."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _end_jvm() -> None:
@@ -211,7 +223,7 @@ def _is_alive(running: _Running) -> bool:
 
 
 def _check_lives(session: SparkSession) -> None:
-    """Make sure that Spark has not ended by itself: this process cannot have another one then."""
+    """Make sure that Spark has not ended by itself: what the user has of it is lost then."""
     context: Any = session.sparkContext._jsc
     try:
         ended = bool(context.sc().isStopped())
@@ -221,7 +233,8 @@ def _check_lives(session: SparkSession) -> None:
     if ended:
         raise ClusterError(
             "the Spark that this process had started has ended: its JVM or its application master died, perhaps for "
-            "want of memory; start the program again, with more memory on the node of the driver"
+            "want of memory on the node of the driver; call penstock.stop_spark(), and the next batch job starts "
+            "another one, without the DataFrames and tables of this one"
         )
 
 
@@ -267,7 +280,7 @@ def _check_room(options: SparkOptions, nodes: list[dict[str, Any]]) -> None:
         )
 
 
-def _started(options: SparkOptions, address: str | None, patience: float) -> SparkSession:
+def _started(options: SparkOptions, address: str | None, patience: float, tell: Callable[[str], None]) -> SparkSession:
     check_installed()
     _check_no_other()
     lead_with_java(os.environ)
@@ -281,6 +294,8 @@ def _started(options: SparkOptions, address: str | None, patience: float) -> Spa
         if not was_connected:
             ray.shutdown()
         raise
+    executors = "1 executor" if options.executors == 1 else f"{options.executors} executors"
+    tell(f"Starting Spark: {executors} of {options.cores} CPUs and {options.memory}")
     try:
         session = _init_spark(options)
         session.sparkContext.setLogLevel(options.configuration.get("spark.log.level", _SETTINGS["spark.log.level"]))

@@ -51,3 +51,16 @@ def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(spark: 
     ray.kill(holder)
     assert not list(tmp_path.iterdir())
     assert run(spark()) == [0, 1, 2]
+
+
+def test_spark_that_has_died_is_told_and_may_be_started_again(spark: Environment) -> None:
+    from pyspark import SparkContext
+
+    assert run(spark()) == [0, 1, 2]
+    jvm = SparkContext._gateway.proc
+    jvm.kill()
+    jvm.wait()
+    with pytest.raises(ClusterError, match=r"has ended: its JVM .* died.*stop_spark"):
+        run(spark())
+    stop_spark()
+    assert run(spark()) == [0, 1, 2]
