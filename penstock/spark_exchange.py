@@ -10,6 +10,7 @@ import glob
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -79,7 +80,8 @@ def collected(frame: DataFrame, most_bytes: int) -> pa.Table:
         ConfigurationError: they are not.
     """
     parts: list[pa.Table] = []
-    packed = frame.mapInArrow(_pack, "rows binary").toLocalIterator()
+    # Of a larger partition enough comes to be too much here; all of it might be too much for its executor.
+    packed = frame.mapInArrow(partial(_packed, most_bytes * 9 // 8), "rows binary").toLocalIterator()
     for row in packed:
         with pa.ipc.open_stream(bytes(row.rows)) as reader:
             parts.append(reader.read_all())
@@ -95,12 +97,17 @@ def collected(frame: DataFrame, most_bytes: int) -> pa.Table:
     return to_arrow_schema(frame.schema).empty_table()
 
 
-def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _packed(most_bytes: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as bytes, until they have more than that."""
+    given = 0
     for batch in batches:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         yield pa.RecordBatch.from_pydict({"rows": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+        given += batch.nbytes
+        if given > most_bytes:
+            return
 
 
 def frame_of_rows(session: Callable[[], SparkSession], rows: Any) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from penstock import StreamEnvironment
+from penstock.spark_exchange import _packed
 
 TABLE = pa.table({"n": [1, 2, 3]})
 
@@ -38,3 +40,15 @@ def test_the_folder_may_have_any_name(tmp_path: Path, name: str, is_url: bool) -
     env.execute()
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert sorted(row["n"] for row in result) == [1, 2, 3]
+
+
+def test_of_a_partition_no_more_is_packed_than_shows_that_it_is_too_large() -> None:
+    given = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal given
+        for _ in range(100):
+            given += 1
+            yield pa.record_batch({"n": list(range(1000))})
+
+    assert len(list(_packed(20_000, batches()))) == given == 3
