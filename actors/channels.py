@@ -2,16 +2,19 @@
 
 The sender calls `push` on the receiving actor and counts the call as a credit in use until its result is back; the
 receiver lets the call return only when its loop has taken the message. Nothing else limits or orders the traffic: actor
-calls may overtake each other, so each message carries a sequence number and the receiver puts them in order.
+calls may overtake each other, so each message carries a sequence number and the receiver puts them in order. A call has
+one argument, and a small message is pickled into it here: Ray would take longer over each argument and over the message
+(docs/adr/0033).
 """
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from ray.exceptions import ActorDiedError
@@ -23,6 +26,11 @@ from penstock.engine.task.outputs import Message
 _SLACK_BYTES: Final = 4096
 GAP_SECONDS: Final = 60.0
 """How long a message may be missing before the channel is given up."""
+_PACKED_BYTES: Final = 64 * 1024
+"""A call carries about this much by value; what is larger goes through the object store, and is read from there."""
+
+Pushed: TypeAlias = tuple[int, int, int, Message]
+"""What a call says: the receiver's attempt and its channel, the message's number, and the message."""
 
 
 class Push(Protocol):
@@ -31,6 +39,25 @@ class Push(Protocol):
     def __call__(self, sequence: int, message: Message) -> Future[None]:
         """Send message number `sequence` of the channel."""
         ...
+
+
+def packed(pushed: Pushed) -> Pushed | bytes:
+    """The argument of a call of `push`: bytes where the message is small; see `unpacked`."""
+    batches = [element for element in pushed[-1] if isinstance(element, Batch)]
+    if sum(batch.nbytes for batch in batches) > _PACKED_BYTES:
+        return pushed
+    if any("extension<" in str(batch.data.schema) for batch in batches):
+        # Where the user's program is what defines such a type, only Ray's pickle brings it along.
+        return pushed
+    return pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(argument: Pushed | bytes) -> Pushed:
+    """What `packed` was given."""
+    if isinstance(argument, bytes):
+        pushed: Pushed = pickle.loads(argument)  # noqa: S301  Ray would unpickle it as well
+        return pushed
+    return argument
 
 
 class SendingEnd:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
-from penstock.actors.channels import Push, ReceivingEnd, SendingEnd
+from penstock.actors.channels import Push, ReceivingEnd, SendingEnd, packed
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.store import JobStore, RestorePlan
@@ -408,7 +408,7 @@ def _pusher(peer: Any, attempt: int, channel: int) -> Push:
     method = peer.push
 
     def push(sequence: int, message: Message) -> Future[None]:
-        call: Future[None] = method.remote(attempt, channel, sequence, message).future()
+        call: Future[None] = method.remote(packed((attempt, channel, sequence, message))).future()
         return call
 
     return push

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.actors.capture_writer import Answer, Declined
+from penstock.actors.channels import Pushed, unpacked
 from penstock.actors.process_end import Process
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import Deployment, Report, RunningTask
@@ -24,7 +25,6 @@ from penstock.engine.elements import Barrier
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.engine.task.outputs import Message
 
 _KEPT_MS: Final = 60_000
 """How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
@@ -91,8 +91,13 @@ class SubtaskActor:
         running = self._of(attempt)
         return [] if running is None else await running.watch(seen)
 
-    async def push(self, attempt: int, channel: int, sequence: int, message: Message) -> None:
-        """Take a message; returns when the task has taken it out of its inbox (that return is the credit)."""
+    async def push(self, argument: Pushed | bytes) -> None:
+        """Take a message; returns when the task has taken it out of its inbox (that return is the credit).
+
+        Args:
+            argument: what `packed` gives.
+        """
+        attempt, channel, sequence, message = unpacked(argument)
         if (running := self._of(attempt)) is not None:
             await running.push(channel, sequence, message)
 

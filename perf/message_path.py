@@ -1,9 +1,10 @@
 """What does a message from one actor to another cost, by each way that Ray has?
 
 A batch of columns is sent, and an answer comes when it has been taken: at a pace, as a job sends small batches, and as
-fast as it goes with four under way. Calls of an asynchronous actor are what the engine uses; calls of one with plain
-methods, and the channel of a compiled graph (one message under way, from the driver), are beside them. CPU is that of
-all processes of the cluster. Run by `python perf/message_path.py`.
+fast as it goes with four under way. `engine` is what the engine does: calls of an asynchronous actor with one argument,
+into which a small message is pickled. Beside it: the same in four arguments, which Ray pickles; a batch alone as the
+argument, of asynchronous and of plain methods; and the channel of a compiled graph (one message under way, from the
+driver). CPU is that of all processes of the cluster. Run by `python perf/message_path.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 if __name__ == "__main__":
     ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +29,8 @@ import pyarrow as pa
 import ray
 from ray.dag import InputNode
 
+from penstock.actors.channels import Pushed, packed, unpacked
+from penstock.engine.elements import Batch
 from perf.processes import ProcessTree
 
 _UNDER_WAY: Final = 4
@@ -43,8 +46,15 @@ _ROOM: Final = 1.2
 class AsyncReceiver:
     """Takes messages in an event loop."""
 
-    async def push(self, message: pa.RecordBatch) -> int:
-        return message.num_rows
+    async def push(self, *arguments: object) -> int:
+        return len(arguments)
+
+
+class PackedReceiver:
+    """Takes what `packed` gives, in an event loop."""
+
+    async def push(self, argument: Pushed | bytes) -> int:
+        return len(unpacked(argument))
 
 
 class PlainReceiver:
@@ -54,12 +64,38 @@ class PlainReceiver:
         return message.num_rows
 
 
+Arguments: TypeAlias = Callable[[int, pa.RecordBatch], tuple[object, ...]]
+"""Of the call that carries message number n."""
+
+
+def _alone(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
+    return (message,)
+
+
+def _four(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
+    return 1, 0, number, (Batch(message),)
+
+
+def _packed(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
+    return (packed((1, 0, number, (Batch(message),))),)
+
+
+_CALLS: Final[Sequence[tuple[str, type, Arguments]]] = (
+    ("engine", PackedReceiver, _packed),
+    ("four arguments", AsyncReceiver, _four),
+    ("async actor", AsyncReceiver, _alone),
+    ("plain actor", PlainReceiver, _alone),
+)
+
+
 class Sender:
     """Calls the receiver from another actor, as subtasks call each other."""
 
-    def send(self, receiver: Any, message: pa.RecordBatch, count: int, pause: float, under_way: int) -> list[float]:
+    def send(
+        self, receiver: Any, arguments: Arguments, message: pa.RecordBatch, count: int, pause: float
+    ) -> list[float]:
         """Seconds to the answer of each of `count` messages."""
-        credit, answered = threading.Semaphore(under_way), threading.Semaphore(0)
+        credit, answered = threading.Semaphore(_UNDER_WAY), threading.Semaphore(0)
         seconds: list[float] = []
         calls: list[Future[int]] = []
 
@@ -72,7 +108,7 @@ class Sender:
                 credit.release()
                 answered.release()
 
-            calls.append(receiver.push.remote(message).future())
+            calls.append(receiver.push.remote(*arguments(len(calls), message)).future())
             calls[-1].add_done_callback(on_answer)
 
         _in_turn(count, pause, push)
@@ -91,21 +127,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{'way':>15}{'bytes':>11}{'pace':>9}{'messages/s':>12}{'p50 ms':>8}{'p99 ms':>8}{'CPU ms':>8}")
         for size in given.bytes:
             message = _batch(size)
-            for way, receiver in (("async actor", AsyncReceiver), ("plain actor", PlainReceiver)):
-                _measure_calls(way, receiver, message, given.messages)
+            for way, receiver, arguments in _CALLS:
+                _measure_calls(way, receiver, arguments, message, given.messages)
             _measure_graph(message, given.messages)
     finally:
         ray.shutdown()
     return 0
 
 
-def _measure_calls(way: str, receiver: type, message: pa.RecordBatch, count: int) -> None:
-    options = {"num_cpus": 0, **({"max_concurrency": 100} if receiver is AsyncReceiver else {})}
+def _measure_calls(way: str, receiver: type, arguments: Arguments, message: pa.RecordBatch, count: int) -> None:
+    options = {"num_cpus": 0, **({} if receiver is PlainReceiver else {"max_concurrency": 100})}
     target = ray.remote(receiver).options(**options).remote()
     sender = ray.remote(Sender).options(num_cpus=0).remote()
 
     def send(messages: int, pause: float) -> list[float]:
-        seconds: list[float] = ray.get(sender.send.remote(target, message, messages, pause, _UNDER_WAY))
+        seconds: list[float] = ray.get(sender.send.remote(target, arguments, message, messages, pause))
         return seconds
 
     _report(way, message, count, send)

@@ -1,4 +1,4 @@
-"""Both ends of a channel, without actors: order, duplicates, gaps, credit, and what is sent of a slice."""
+"""Both ends of a channel, without actors: order, duplicates, gaps, credit, and how a message is sent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from penstock.actors import channels
-from penstock.actors.channels import ReceivingEnd, SendingEnd
-from penstock.engine.elements import Batch, Watermark
+from penstock.actors.channels import ReceivingEnd, SendingEnd, packed, unpacked
+from penstock.engine.elements import Barrier, Batch, Watermark
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.task.outputs import Message
 
@@ -64,6 +64,40 @@ def test_a_slice_is_sent_without_its_parent() -> None:
     (message,) = [message for _, message, _ in sent.calls]
     assert len(pickle.dumps(message)) < 10_000
     assert message[0] == whole.slice(50_000, 100)
+
+
+def test_a_small_message_travels_as_bytes_and_comes_out_as_it_was() -> None:
+    rows = pa.record_batch({"n": [1, None], "name": ["a", "b"], "list": [[1], []]})
+    batch = Batch(rows, pa.array([5, 6]), pa.array([0, 1], pa.int8()))
+    pushed = (3, 1, 7, (batch, Watermark(5), Barrier(2)))
+    argument = packed(pushed)
+    assert isinstance(argument, bytes)
+    assert unpacked(argument) == pushed
+
+
+def test_a_large_message_is_not_copied_into_its_call() -> None:
+    pushed = (3, 1, 7, (Batch(pa.record_batch({"n": list(range(10_000))})),))
+    argument = packed(pushed)
+    assert argument is pushed
+    assert unpacked(argument) is pushed
+
+
+class Cents(pa.ExtensionType):
+    """A type that only the process which made it knows."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "penstock.test.cents")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_types_of_the_users_program_are_left_to_rays_pickle(nested: bool) -> None:
+    cents: pa.Array = pa.ExtensionArray.from_storage(Cents(), pa.array([1, 2]))
+    column = pa.ListArray.from_arrays(pa.array([0, 2]), cents) if nested else cents
+    pushed = (3, 1, 7, (Batch(pa.record_batch([column], ["price"])),))
+    assert packed(pushed) is pushed
 
 
 def received(sequences: list[int]) -> tuple[list[int], list[int]]:

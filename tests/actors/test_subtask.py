@@ -183,7 +183,7 @@ def test_a_barrier_that_comes_before_the_manager_asks_for_the_checkpoint_is_answ
 
     async def use(actor: SubtaskActor) -> Answer:
         await actor.start(1)
-        pushed = asyncio.ensure_future(actor.push(1, 0, 0, (rows, barrier)))
+        pushed = asyncio.ensure_future(actor.push((1, 0, 0, (rows, barrier))))
         fetched = await actor.fetch(1, 0, 0, 5.0)
         await actor.fetch(1, 0, len(fetched.rows), 0.0)
         await pushed
@@ -210,7 +210,7 @@ def test_a_timer_in_the_year_9999_does_not_end_the_subtask() -> None:
 @pytest.mark.parametrize("attempt", [0, 2])
 def test_messages_of_another_attempt_are_dropped(attempt: int) -> None:
     async def use(actor: SubtaskActor) -> None:
-        await actor.push(attempt, 0, 0, ())
+        await actor.push((attempt, 0, 0, ()))
         await actor.stop()
 
     with_actor(graph_of(), use)
