@@ -256,6 +256,7 @@ _ALL: Final = (
             "ysb",
             "latency",
             "checkpoint",
+            "recovery",
         },
         batch=[*_BATCH_JVM, *_pairs(_BATCH)],
     ),

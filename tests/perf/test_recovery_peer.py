@@ -9,7 +9,7 @@ import pytest
 
 from perf import recovery
 from perf.harness import BenchmarkError, Options
-from perf.peers.engines import Engine, PeerError
+from perf.peers.engines import ENGINES, Engine, PeerError
 from perf.peers.flink_cluster import FlinkCluster, until
 from perf.recovery_peer import FlinkJob
 
@@ -80,3 +80,13 @@ def test_a_recovery_that_no_peer_has_is_told(case: recovery.Case) -> None:
     peer = Engine("other", "other", "other", frozenset(), lambda *_: ([], {}), 0.0)
     with pytest.raises(BenchmarkError, match="other has no program for recovery"):
         list(recovery.run(Options(peer=peer), case.variant))
+
+
+def test_a_killed_subtask_is_measured_beside_flink(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seen in (("_recoveries", 500.0), ("_recoveries_of_peer", 8000.0)):
+        monkeypatch.setattr(recovery, name, lambda case, options, seen=seen: ([recovery.Recovery(seen)], 100.0))
+    monkeypatch.setattr(recovery, "shut_down", lambda: None)
+    monkeypatch.setattr(Engine, "version", lambda engine: "2")
+    results = list(recovery.run(Options(peer=ENGINES["flink"]), "subtask every 5s, standbys 1"))
+    told = [(result.variant, result.ours.latency_ms["p50"]) for result in results]
+    assert told == [("subtask every 5s, standbys 1", 500.0), ("subtask every 5s, standbys 1, flink 2", 8000.0)]
