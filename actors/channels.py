@@ -2,9 +2,9 @@
 
 The sender calls `push` on the receiving actor and counts the call as a credit in use until its result is back; the
 receiver lets the call return only when its loop has taken the message. Nothing else limits or orders the traffic: actor
-calls may overtake each other, so each message carries a sequence number and the receiver puts them in order. A call has
-one argument, and a small message is pickled into it here: Ray would take longer over each argument and over the message
-(docs/adr/0033).
+calls may overtake each other, so each message carries a sequence number and the receiver puts them in order. A
+message that is not large is pickled here and travels within its call: Ray would take longer over it, and would put what
+is larger than 100 KiB into its object store (docs/adr/0033).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol, TypeAlias
 
@@ -26,8 +26,10 @@ from penstock.engine.task.outputs import Message
 _SLACK_BYTES: Final = 4096
 GAP_SECONDS: Final = 60.0
 """How long a message may be missing before the channel is given up."""
-_PACKED_BYTES: Final = 64 * 1024
-"""A call carries about this much by value; what is larger goes through the object store, and is read from there."""
+_PACKED_BYTES: Final = 512 * 1024
+"""Rows of up to so many bytes cost less by value; more of them go through the object store, and are read from there."""
+_PIECE_BYTES: Final = 96 * 1024
+"""Ray takes a larger argument out of its call (`max_direct_call_object_size`)."""
 
 Pushed: TypeAlias = tuple[int, int, int, Message]
 """What a call says: the receiver's attempt and its channel, the message's number, and the message."""
@@ -41,23 +43,26 @@ class Push(Protocol):
         ...
 
 
-def packed(pushed: Pushed) -> Pushed | bytes:
-    """The argument of a call of `push`: bytes where the message is small; see `unpacked`."""
+def packed(pushed: Pushed) -> Sequence[Pushed | bytes]:
+    """The arguments of a call of `push`: bytes in pieces, unless the message is large; see `unpacked`."""
     batches = [element for element in pushed[-1] if isinstance(element, Batch)]
     if sum(batch.nbytes for batch in batches) > _PACKED_BYTES:
-        return pushed
+        return [pushed]
     if any("extension<" in str(batch.data.schema) for batch in batches):
         # Where the user's program is what defines such a type, only Ray's pickle brings it along.
-        return pushed
-    return pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL)
+        return [pushed]
+    data = pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL)
+    return [data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]
 
 
-def unpacked(argument: Pushed | bytes) -> Pushed:
+def unpacked(arguments: Sequence[Pushed | bytes]) -> Pushed:
     """What `packed` was given."""
-    if isinstance(argument, bytes):
-        pushed: Pushed = pickle.loads(argument)  # noqa: S301  Ray would unpickle it as well
-        return pushed
-    return argument
+    first = arguments[0]
+    if not isinstance(first, bytes):
+        return first
+    data = b"".join(piece for piece in arguments if isinstance(piece, bytes))
+    pushed: Pushed = pickle.loads(data)  # noqa: S301  Ray would unpickle it as well
+    return pushed
 
 
 class SendingEnd:

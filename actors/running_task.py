@@ -408,7 +408,7 @@ def _pusher(peer: Any, attempt: int, channel: int) -> Push:
     method = peer.push
 
     def push(sequence: int, message: Message) -> Future[None]:
-        call: Future[None] = method.remote(packed((attempt, channel, sequence, message))).future()
+        call: Future[None] = method.remote(*packed((attempt, channel, sequence, message))).future()
         return call
 
     return push

@@ -91,13 +91,13 @@ class SubtaskActor:
         running = self._of(attempt)
         return [] if running is None else await running.watch(seen)
 
-    async def push(self, argument: Pushed | bytes) -> None:
+    async def push(self, *arguments: Pushed | bytes) -> None:
         """Take a message; returns when the task has taken it out of its inbox (that return is the credit).
 
         Args:
-            argument: what `packed` gives.
+            arguments: what `packed` gives.
         """
-        attempt, channel, sequence, message = unpacked(argument)
+        attempt, channel, sequence, message = unpacked(arguments)
         if (running := self._of(attempt)) is not None:
             await running.push(channel, sequence, message)
 

@@ -1,10 +1,10 @@
 """What does a message from one actor to another cost, by each way that Ray has?
 
 A batch of columns is sent, and an answer comes when it has been taken: at a pace, as a job sends small batches, and as
-fast as it goes with four under way. `engine` is what the engine does: calls of an asynchronous actor with one argument,
-into which a small message is pickled. Beside it: the same in four arguments, which Ray pickles; a batch alone as the
-argument, of asynchronous and of plain methods; and the channel of a compiled graph (one message under way, from the
-driver). CPU is that of all processes of the cluster. Run by `python perf/message_path.py`.
+fast as it goes with four under way. `engine` is what the engine does: calls of an asynchronous actor, into which all
+but large messages are pickled. Beside it: the same in four arguments that Ray pickles; a batch alone as the argument,
+of asynchronous and of plain methods; and the channel of a compiled graph (one message under way, from the driver). CPU
+is that of all processes of the cluster. Run by `python perf/message_path.py`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class AsyncReceiver:
 class PackedReceiver:
     """Takes what `packed` gives, in an event loop."""
 
-    async def push(self, argument: Pushed | bytes) -> int:
-        return len(unpacked(argument))
+    async def push(self, *arguments: Pushed | bytes) -> int:
+        return len(unpacked(arguments))
 
 
 class PlainReceiver:
@@ -77,7 +77,7 @@ def _four(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
 
 
 def _packed(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
-    return (packed((1, 0, number, (Batch(message),))),)
+    return tuple(packed((1, 0, number, (Batch(message),))))
 
 
 _CALLS: Final[Sequence[tuple[str, type, Arguments]]] = (
@@ -197,7 +197,7 @@ def _batch(size: int) -> pa.RecordBatch:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure messages between actors.")
     parser.add_argument(
-        "--bytes", type=int, nargs="+", default=[1_000, 90_000, 1_000_000, 3_000_000], help="of a batch"
+        "--bytes", type=int, nargs="+", default=[1_000, 90_000, 400_000, 1_000_000, 3_000_000], help="of a batch"
     )
     parser.add_argument("--messages", type=int, default=500, help="of each measurement")
     return parser

@@ -11,14 +11,18 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from penstock import DataStream, JobHandle, StreamEnvironment
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 READINGS: Final = ROOT / "perf" / "results" / "scale.jsonl"
@@ -29,12 +33,19 @@ TIMEOUT: Final = 0.05
 """Seconds that rows wait for a batch to fill, at most: the engine's default."""
 ROW_BYTES: Final = 16
 """Of the rows that are sent: key int64, v float64."""
-LARGE_BYTES: Final = 100 * 1024
-"""Ray hands larger arguments of a call over through its object store (`max_direct_call_object_size`)."""
-FIT: Final = (1_024, 2_048, 4_096, 8_192, 32_768, 131_072)
-"""Most rows of a batch in the runs whose costs are fitted, with parallelism 2: all of their messages are full."""
+LARGE_BYTES: Final = 512 * 1024
+"""Larger messages go through Ray's object store (docs/adr/0033)."""
+FIT: Final = (
+    *((2, rows, TIMEOUT) for rows in (1_024, 2_048, 4_096, 8_192, 32_768, 65_536, 131_072)),
+    *((parallelism, rows, 0.0) for parallelism in (2, 4) for rows in (4_096, 8_192, 16_384)),
+)
+"""Parallelism, most rows of a batch and time-out of the runs whose costs are fitted. In the first seven, messages are
+full, one for each step of a source; in the others each step makes several."""
 CLUSTERS: Final = (10, 100, 1_000, 10_000)
 _COORDINATED: Final = (200, 400, 800)
+_START_SECONDS: Final = 120.0
+"""For the processes of 32 subtasks on two cores."""
+_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +54,13 @@ class Costs:
 
     Args:
         row: of each row: made, divided, sent, taken in, summed.
+        step: of each batch that a source makes and divides, beside its rows.
         message: of each message between subtasks, both ends.
         large: of each message of more than `LARGE_BYTES`, beside that.
     """
 
     row: float
+    step: float
     message: float
     large: float
 
@@ -74,10 +87,12 @@ class Reading:
 
     Args:
         setting: of it, `cores` are those that it kept busy, over all processes.
+        rows_per_message: how full messages were.
     """
 
     setting: Setting
     rows_per_second: float
+    rows_per_message: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +121,32 @@ def predict(costs: Costs, setting: Setting) -> Prediction:
     share = setting.batch_rows / setting.parallelism
     for steps in range(1, setting.parallelism + 1):
         rows = steps * share
-        rate = setting.cores / row_cost(costs, rows)
+        rate = setting.cores / row_cost(costs, setting.batch_rows, rows)
         step = setting.parallelism * setting.batch_rows / rate
         if steps * step >= setting.timeout or steps == setting.parallelism:
             return Prediction(rate, rows, rate / rows, step * (1 + steps / 2))
     raise AssertionError("a message is full after as many steps as there are channels")
 
 
-def row_cost(costs: Costs, rows: float) -> float:
-    """CPU-seconds of a row in messages of so many rows."""
-    return costs.row + (costs.message + costs.large * (rows * ROW_BYTES > LARGE_BYTES)) / rows
+def row_cost(costs: Costs, batch_rows: int, rows: float) -> float:
+    """CPU-seconds of a row where sources make batches of `batch_rows` and messages have `rows`."""
+    large = costs.large * (rows * ROW_BYTES > LARGE_BYTES)
+    return costs.row + costs.step / batch_rows + (costs.message + large) / rows
 
 
 def fit(readings: Sequence[Reading]) -> Costs:
-    """The costs that are nearest to the readings of full messages, by relative errors; none is negative.
+    """The costs that are nearest to the readings, by relative errors; none is negative.
 
     Raises:
         ValueError: there are fewer readings than costs.
     """
-    if len(readings) < 3:
-        raise ValueError(f"three costs cannot be fitted to {len(readings)} readings")
+    if len(readings) < 4:
+        raise ValueError(f"four costs cannot be fitted to {len(readings)} readings")
     cost = np.array([reading.setting.cores / reading.rows_per_second for reading in readings])
-    rows = np.array([reading.setting.batch_rows for reading in readings], np.float64)
+    batch = np.array([reading.setting.batch_rows for reading in readings], np.float64)
+    rows = np.array([reading.rows_per_message for reading in readings])
     large = rows * ROW_BYTES > LARGE_BYTES
-    parts = np.column_stack([np.ones(len(cost)), 1 / rows, large / rows]) / cost[:, None]
+    parts = np.column_stack([np.ones(len(cost)), 1 / batch, 1 / rows, large / rows]) / cost[:, None]
     return Costs(*_not_negative(parts, np.ones(len(cost))))
 
 
@@ -155,25 +172,54 @@ def line_through(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float
 # Measuring
 
 
-def measured(parallelism: int, batch_rows: int, seconds: float) -> Reading:
-    """Run the job on Ray for so long."""
-    from penstock import DataGenSource, DataStream, StreamEnvironment
+def measured(setting: Setting, seconds: float) -> Reading:
+    """Run the job on Ray for so long, on as many cores as it gets."""
+    from perf.harness import CountingSink, Options, Sampler, rows_in
+    from perf.harness import reading as reading_of
+
+    options = Options(seconds=seconds, parallelism=setting.parallelism, batch_rows=setting.batch_rows)
+    env = options.environment(buffer_timeout=f"{setting.timeout * 1000:g}ms")
+    _summed(env).sink_to(CountingSink()).name("count")
+    job = env.submit("scale")
+    try:
+        sampler = Sampler(job, "scale")
+        deadline = time.monotonic() + _START_SECONDS
+        while not rows_in(job.metrics(), "scale") and time.monotonic() < deadline:
+            job.pump(_POLL_SECONDS)
+        _pump(job, options.warm_up)
+        samples, messages = [sampler.sample()], rows_in(job.metrics(), "count")
+        _pump(job, seconds)
+        samples, messages = [*samples, sampler.sample()], rows_in(job.metrics(), "count") - messages
+    finally:
+        job.cancel()
+    cost = reading_of(samples)
+    assert cost.events_per_second is not None
+    assert cost.events_per_cpu_second is not None
+    cores = cost.events_per_second / cost.events_per_cpu_second
+    rows = (samples[-1].rows - samples[0].rows) / messages
+    return Reading(replace(setting, cores=cores), cost.events_per_second, rows)
+
+
+def _summed(env: StreamEnvironment) -> DataStream:
+    """A running sum per key that gives one row for each message."""
+    from penstock import DataGenSource, KeyedBatch
+    from penstock.engine.functions import Context
     from perf.generators import Pool, uniform_keys, values
-    from perf.harness import Options, Workload, measure_once
     from perf.keyed import RunningSum
 
-    def stream(env: StreamEnvironment) -> DataStream:
-        source = DataGenSource({"key": Pool(partial(uniform_keys, KEYS)), "v": Pool(values)})
-        summed = env.from_source(source).key_by("key").process(RunningSum, returns={"key": "int64", "total": "float64"})
-        return summed.name("scale")
+    class LastSum(RunningSum):
+        def process_batch(self, batch: KeyedBatch, ctx: Context) -> dict[str, Any]:
+            return {name: column[-1:] for name, column in super().process_batch(batch, ctx).items()}
 
-    workload = Workload("scale", stream, "scale", lambda run: None)
-    options = Options(seconds=seconds, parallelism=parallelism, batch_rows=batch_rows)
-    reading = measure_once("scale", workload, options)
-    assert reading.events_per_second is not None
-    assert reading.events_per_cpu_second is not None
-    cores = reading.events_per_second / reading.events_per_cpu_second
-    return Reading(Setting(parallelism, cores, batch_rows), reading.events_per_second)
+    source = DataGenSource({"key": Pool(partial(uniform_keys, KEYS)), "v": Pool(values)})
+    summed = env.from_source(source).key_by("key").process(LastSum, returns={"key": "int64", "total": "float64"})
+    return summed.name("scale")
+
+
+def _pump(job: JobHandle, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        job.pump(min(left, _POLL_SECONDS))
 
 
 def coordinator_line() -> tuple[float, float]:
@@ -199,8 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.run:
         if given.run[0] != "run" or not all(what == "fit" or what.isdigit() for what in given.run[1:]):
             parser.error("say run fit, or run and parallelisms")
-        for kind, parallelism, batch_rows in _wanted(given.run[1:]):
-            reading = measured(parallelism, batch_rows, given.seconds)
+        for kind, setting in _wanted(given.run[1:]):
+            reading = measured(setting, given.seconds)
             READINGS.parent.mkdir(exist_ok=True)
             with READINGS.open("a") as kept:
                 kept.write(json.dumps({"kind": kind, **asdict(reading)}) + "\n")
@@ -211,17 +257,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _wanted(named: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def _wanted(named: Sequence[str]) -> Iterator[tuple[str, Setting]]:
     for what in named:
         if what == "fit":
-            yield from (("fit", 2, batch_rows) for batch_rows in FIT)
+            yield from (("fit", Setting(parallelism, 0.0, rows, timeout)) for parallelism, rows, timeout in FIT)
         else:
-            yield "check", int(what), BATCH_ROWS
+            yield "check", Setting(int(what), 0.0)
 
 
 def _kept(kind: str) -> list[Reading]:
     lines = [json.loads(line) for line in READINGS.read_text().splitlines()] if READINGS.exists() else []
-    return [Reading(Setting(**line["setting"]), line["rows_per_second"]) for line in lines if line["kind"] == kind]
+    return [
+        Reading(Setting(**line["setting"]), line["rows_per_second"], line["rows_per_message"])
+        for line in lines
+        if line["kind"] == kind
+    ]
 
 
 def evaluated(fitted: Sequence[Reading], checks: Sequence[Reading], coordinator: tuple[float, float]) -> dict[str, Any]:
@@ -238,7 +288,8 @@ def evaluated(fitted: Sequence[Reading], checks: Sequence[Reading], coordinator:
                 "measured": reading.rows_per_second,
                 "predicted": told.rows_per_second,
                 "error": told.rows_per_second / reading.rows_per_second - 1,
-                "rows_per_message": told.rows_per_message,
+                "rows_per_message": reading.rows_per_message,
+                "predicted_rows_per_message": told.rows_per_message,
             }
         )
     clusters = []
@@ -251,13 +302,14 @@ def evaluated(fitted: Sequence[Reading], checks: Sequence[Reading], coordinator:
 
 def _shown(report: Mapping[str, Any]) -> Iterator[str]:
     costs = report["costs"]
-    row, message, large = (costs[name] for name in ("row", "message", "large"))
-    messages = f"a message {message * 1e6:.0f} us, and {large * 1e6:.0f} us more from 100 KiB on"
-    yield f"CPU: a row {row * 1e9:.0f} ns, {messages}"
-    yield "subtasks  cores   measured  predicted  error  rows a message"
+    row, step, message, large = (costs[name] for name in ("row", "step", "message", "large"))
+    messages = f"a message {message * 1e6:.0f} us, and {large * 1e6:.0f} us more from 512 KiB on"
+    yield f"CPU: a row {row * 1e9:.0f} ns, a step of a source {step * 1e6:.0f} us, {messages}"
+    yield "subtasks  cores   measured  predicted  error  rows a message  predicted"
     for one in report["checked"]:
         rates = f"{one['measured'] / 1e6:8.2f} M {one['predicted'] / 1e6:8.2f} M"
-        yield f"{one['subtasks']:8} {one['cores']:6.2f} {rates} {one['error']:+6.0%} {one['rows_per_message']:10.0f}"
+        full = f"{one['rows_per_message']:15.0f} {one['predicted_rows_per_message']:10.0f}"
+        yield f"{one['subtasks']:8} {one['cores']:6.2f} {rates} {one['error']:+6.0%} {full}"
     yield "subtasks      rows/s  rows a message  messages/s   delay  coordinator"
     for one in report["clusters"]:
         messages = f"{one['rows_per_message']:12,.0f} {one['messages_per_second']:12,.0f}"

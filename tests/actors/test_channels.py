@@ -66,20 +66,28 @@ def test_a_slice_is_sent_without_its_parent() -> None:
     assert message[0] == whole.slice(50_000, 100)
 
 
-def test_a_small_message_travels_as_bytes_and_comes_out_as_it_was() -> None:
+def test_a_message_travels_within_its_call_and_comes_out_as_it_was() -> None:
     rows = pa.record_batch({"n": [1, None], "name": ["a", "b"], "list": [[1], []]})
     batch = Batch(rows, pa.array([5, 6]), pa.array([0, 1], pa.int8()))
     pushed = (3, 1, 7, (batch, Watermark(5), Barrier(2)))
-    argument = packed(pushed)
+    (argument,) = packed(pushed)
     assert isinstance(argument, bytes)
-    assert unpacked(argument) == pushed
+    assert unpacked([argument]) == pushed
 
 
-def test_a_large_message_is_not_copied_into_its_call() -> None:
-    pushed = (3, 1, 7, (Batch(pa.record_batch({"n": list(range(10_000))})),))
-    argument = packed(pushed)
-    assert argument is pushed
-    assert unpacked(argument) is pushed
+def test_a_longer_message_is_in_pieces_that_ray_leaves_within_the_call() -> None:
+    pushed = (3, 1, 7, (Batch(pa.record_batch({"n": list(range(50_000))})), Watermark(5)))
+    arguments = packed(pushed)
+    assert max(len(piece) for piece in arguments) < 100 * 1024
+    assert len(arguments) == 5
+    assert unpacked(arguments) == pushed
+
+
+def test_a_large_message_is_left_to_the_object_store() -> None:
+    pushed = (3, 1, 7, (Batch(pa.record_batch({"n": list(range(100_000))})),))
+    arguments = packed(pushed)
+    assert arguments == [pushed]
+    assert unpacked(arguments) is pushed
 
 
 class Cents(pa.ExtensionType):
@@ -97,7 +105,7 @@ def test_types_of_the_users_program_are_left_to_rays_pickle(nested: bool) -> Non
     cents: pa.Array = pa.ExtensionArray.from_storage(Cents(), pa.array([1, 2]))
     column = pa.ListArray.from_arrays(pa.array([0, 2]), cents) if nested else cents
     pushed = (3, 1, 7, (Batch(pa.record_batch([column], ["price"])),))
-    assert packed(pushed) is pushed
+    assert packed(pushed) == [pushed]
 
 
 def received(sequences: list[int]) -> tuple[list[int], list[int]]:

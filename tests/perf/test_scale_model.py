@@ -12,36 +12,38 @@ import pytest
 from perf import scale_model
 from perf.scale_model import Costs, Prediction, Reading, Setting, evaluated, fit, predict, row_cost
 
-COSTS = Costs(row=100e-9, message=1e-3, large=2e-3)
+COSTS = Costs(row=100e-9, step=0.5e-3, message=1e-3, large=2e-3)
+RUNS = [Setting(parallelism, 1.9, rows, timeout) for parallelism, rows, timeout in scale_model.FIT]
 
 
-def _reading(costs: Costs, batch_rows: int, noise: float = 0.0) -> Reading:
-    """What a run with full messages shows where the costs are these."""
-    return Reading(Setting(2, 1.9, batch_rows), 1.9 / (row_cost(costs, batch_rows) * (1 + noise)))
+def _reading(costs: Costs, setting: Setting, noise: float = 0.0) -> Reading:
+    """What a run shows where the costs are these: messages are full, or each has what one step gives to its channel."""
+    rows = setting.batch_rows if setting.timeout else setting.batch_rows / setting.parallelism
+    return Reading(setting, setting.cores / (row_cost(costs, setting.batch_rows, rows) * (1 + noise)), rows)
 
 
 def test_the_costs_that_made_the_readings_are_found() -> None:
-    found = fit([_reading(COSTS, run) for run in scale_model.FIT])
+    found = fit([_reading(COSTS, run) for run in RUNS])
     assert asdict(found) == pytest.approx(asdict(COSTS))
 
 
 def test_noise_of_a_few_per_cent_moves_them_by_little() -> None:
     noise = random.Random(3)
-    found = fit([_reading(COSTS, run, noise.uniform(-0.03, 0.03)) for run in scale_model.FIT * 3])
+    found = fit([_reading(COSTS, run, noise.uniform(-0.03, 0.03)) for run in RUNS * 5])
     assert found.row == pytest.approx(COSTS.row, rel=0.1)
     assert found.message == pytest.approx(COSTS.message, rel=0.1)
 
 
 def test_no_cost_is_negative() -> None:
     cheaper = replace(COSTS, large=-0.5e-3)
-    found = fit([_reading(cheaper, run) for run in scale_model.FIT])
+    found = fit([_reading(cheaper, run) for run in RUNS])
     assert found.large == 0
     assert found.message > 0
 
 
 def test_too_few_readings_are_refused() -> None:
-    with pytest.raises(ValueError, match="fitted to 2 readings"):
-        fit([_reading(COSTS, run) for run in scale_model.FIT[:2]])
+    with pytest.raises(ValueError, match="fitted to 3 readings"):
+        fit([_reading(COSTS, run) for run in RUNS[:3]])
 
 
 def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
@@ -52,7 +54,7 @@ def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
         while rows < setting.batch_rows and (not rows or waited < setting.timeout):
             rows += setting.batch_rows / setting.parallelism
             waited += step
-        affordable = setting.cores / row_cost(costs, rows)
+        affordable = setting.cores / row_cost(costs, setting.batch_rows, rows)
         if affordable <= rate:
             return Prediction(affordable, rows, affordable / rows, 0.0)
     raise AssertionError("no rate is too high")
@@ -76,11 +78,13 @@ def test_more_subtasks_on_the_same_cores_send_smaller_messages_and_take_fewer_ro
 
 
 def test_the_report_compares_readings_and_looks_at_clusters() -> None:
-    fitted = [_reading(COSTS, run) for run in scale_model.FIT]
-    right = predict(COSTS, Setting(4, 1.9)).rows_per_second
-    report = json.loads(json.dumps(evaluated(fitted, [Reading(Setting(4, 1.9), right / 1.1)], (0.01, 1e-4))))
+    fitted = [_reading(COSTS, run) for run in RUNS]
+    right = predict(COSTS, Setting(4, 1.9))
+    checked = Reading(Setting(4, 1.9), right.rows_per_second / 1.1, 2 * right.rows_per_message)
+    report = json.loads(json.dumps(evaluated(fitted, [checked], (0.01, 1e-4))))
     (checked,) = report["checked"]
     assert (checked["subtasks"], checked["error"]) == (8, pytest.approx(0.1, rel=0.01))
+    assert checked["rows_per_message"] == 2 * checked["predicted_rows_per_message"]
     assert [one["subtasks"] for one in report["clusters"]] == [10, 100, 1_000, 10_000]
     assert report["clusters"][-1]["checkpoint_seconds"] == pytest.approx(1.01)
     lines = list(scale_model._shown(report))
@@ -92,7 +96,7 @@ def test_the_command_keeps_what_it_measures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(scale_model, "READINGS", tmp_path / "results" / "scale.jsonl")
-    monkeypatch.setattr(scale_model, "measured", lambda parallelism, rows, seconds: _reading(COSTS, rows))
+    monkeypatch.setattr(scale_model, "measured", lambda setting, seconds: _reading(COSTS, replace(setting, cores=1.9)))
     monkeypatch.setattr(scale_model, "coordinator_line", lambda: (0.0, 1e-4))
     assert scale_model.main(["run", "fit", "2"]) == 0
     assert scale_model.main(["--json"]) == 0
