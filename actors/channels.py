@@ -27,9 +27,10 @@ _SLACK_BYTES: Final = 4096
 GAP_SECONDS: Final = 60.0
 """How long a message may be missing before the channel is given up."""
 _PACKED_BYTES: Final = 512 * 1024
-"""Rows of up to so many bytes cost less by value; more of them go through the object store, and are read from there."""
+"""Rows of up to so many bytes cost less by value; more of them go through the object store, and are read from there.
+What is under way by value lies in both processes: for each channel up to so many bytes for each credit."""
 _PIECE_BYTES: Final = 96 * 1024
-"""Ray takes a larger argument out of its call (`max_direct_call_object_size`)."""
+"""From 100 KiB on, Ray takes an argument out of its call, and from 10 MiB of all arguments together."""
 
 Pushed: TypeAlias = tuple[int, int, int, Message]
 """What a call says: the receiver's attempt and its channel, the message's number, and the message."""
@@ -46,13 +47,22 @@ class Push(Protocol):
 def packed(pushed: Pushed) -> Sequence[Pushed | bytes]:
     """The arguments of a call of `push`: bytes in pieces, unless the message is large; see `unpacked`."""
     batches = [element for element in pushed[-1] if isinstance(element, Batch)]
-    if sum(batch.nbytes for batch in batches) > _PACKED_BYTES:
+    if sum(map(_held_bytes, batches)) > _PACKED_BYTES:
         return [pushed]
-    if any("extension<" in str(batch.data.schema) for batch in batches):
-        # Where the user's program is what defines such a type, only Ray's pickle brings it along.
+    if any("extension<" in str(kind) for batch in batches for kind in batch.data.schema.types):
+        # Pickle would want its class there, which the program may have defined; Ray sends what the type is stored as.
         return [pushed]
     data = pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL)
+    if len(data) > 2 * _PACKED_BYTES:
+        # Columns that share their memory are written once each.
+        return [pushed]
     return [data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]
+
+
+def _held_bytes(batch: Batch) -> int:
+    """Of the memory that the rows lie in; quicker than `nbytes`, and as much once it is compacted."""
+    columns = (column for column in (batch.data, batch.timestamps, batch.kinds) if column is not None)
+    return sum(int(column.get_total_buffer_size()) for column in columns)
 
 
 def unpacked(arguments: Sequence[Pushed | bytes]) -> Pushed:

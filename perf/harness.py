@@ -364,34 +364,34 @@ def reading(samples: Sequence[Sample], latency_ms: Mapping[str, float | None] = 
 
 def _measure(job: JobHandle, workload: Workload, options: Options) -> Reading:
     sampler = Sampler(job, workload.counted)
-    _wait_for_whole(job, workload.counted, 1)
-    _go_on_until(job, time.monotonic() + options.warm_up)
-    _wait_for_whole(job, workload.counted, workload.whole)
+    wait_for_whole(job, workload.counted, 1)
+    go_on_until(job, time.monotonic() + options.warm_up)
+    wait_for_whole(job, workload.counted, workload.whole)
     samples = [sampler.sample()]
     end = time.monotonic() + options.seconds
     while time.monotonic() < end:
-        _go_on(job, min(end, time.monotonic() + SAMPLE_SECONDS), SAMPLE_SECONDS)
+        go_on(job, min(end, time.monotonic() + SAMPLE_SECONDS), SAMPLE_SECONDS)
         samples.append(sampler.sample())
     # For longer than asked, where that is too short for a single batch.
-    _wait_for_whole(job, workload.counted, workload.whole)
+    wait_for_whole(job, workload.counted, workload.whole)
     samples.append(sampler.sample())
     return reading(samples)
 
 
-def _wait_for_whole(job: JobHandle, counted: str, whole: int) -> None:
+def wait_for_whole(job: JobHandle, counted: str, whole: int) -> None:
     before, deadline = rows_in(job.metrics(), counted), time.monotonic() + FLOW_SECONDS
     while not crossed(before, rows_in(job.metrics(), counted), whole):
-        _go_on(job, time.monotonic() + POLL_SECONDS)
+        go_on(job, time.monotonic() + POLL_SECONDS)
         if time.monotonic() > deadline:
             raise BenchmarkError(f"job {job.name!r} stands still: no row {whole} further after {FLOW_SECONDS:.0f} s")
 
 
-def _go_on_until(job: JobHandle, end: float) -> None:
+def go_on_until(job: JobHandle, end: float) -> None:
     while time.monotonic() < end:
-        _go_on(job, end)
+        go_on(job, end)
 
 
-def _go_on(job: JobHandle, end: float, longest: float = POLL_SECONDS) -> None:
+def go_on(job: JobHandle, end: float, longest: float = POLL_SECONDS) -> None:
     """Let the job work until `end`, for `longest` seconds at the most; a local job moves in here only."""
     left = end - time.monotonic()
     if not job.pump(min(longest, left) if left > 0 else POLL_SECONDS):

@@ -64,7 +64,7 @@ class PlainReceiver:
         return message.num_rows
 
 
-Arguments: TypeAlias = Callable[[int, pa.RecordBatch], tuple[object, ...]]
+Packing: TypeAlias = Callable[[int, pa.RecordBatch], tuple[object, ...]]
 """Of the call that carries message number n."""
 
 
@@ -80,7 +80,7 @@ def _packed(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
     return tuple(packed((1, 0, number, (Batch(message),))))
 
 
-_CALLS: Final[Sequence[tuple[str, type, Arguments]]] = (
+_CALLS: Final[Sequence[tuple[str, type, Packing]]] = (
     ("engine", PackedReceiver, _packed),
     ("four arguments", AsyncReceiver, _four),
     ("async actor", AsyncReceiver, _alone),
@@ -91,9 +91,7 @@ _CALLS: Final[Sequence[tuple[str, type, Arguments]]] = (
 class Sender:
     """Calls the receiver from another actor, as subtasks call each other."""
 
-    def send(
-        self, receiver: Any, arguments: Arguments, message: pa.RecordBatch, count: int, pause: float
-    ) -> list[float]:
+    def send(self, receiver: Any, packing: Packing, message: pa.RecordBatch, count: int, pause: float) -> list[float]:
         """Seconds to the answer of each of `count` messages."""
         credit, answered = threading.Semaphore(_UNDER_WAY), threading.Semaphore(0)
         seconds: list[float] = []
@@ -108,7 +106,7 @@ class Sender:
                 credit.release()
                 answered.release()
 
-            calls.append(receiver.push.remote(*arguments(len(calls), message)).future())
+            calls.append(receiver.push.remote(*packing(len(calls), message)).future())
             calls[-1].add_done_callback(on_answer)
 
         _in_turn(count, pause, push)
@@ -127,21 +125,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{'way':>15}{'bytes':>11}{'pace':>9}{'messages/s':>12}{'p50 ms':>8}{'p99 ms':>8}{'CPU ms':>8}")
         for size in given.bytes:
             message = _batch(size)
-            for way, receiver, arguments in _CALLS:
-                _measure_calls(way, receiver, arguments, message, given.messages)
+            for way, receiver, packing in _CALLS:
+                _measure_calls(way, receiver, packing, message, given.messages)
             _measure_graph(message, given.messages)
     finally:
         ray.shutdown()
     return 0
 
 
-def _measure_calls(way: str, receiver: type, arguments: Arguments, message: pa.RecordBatch, count: int) -> None:
+def _measure_calls(way: str, receiver: type, packing: Packing, message: pa.RecordBatch, count: int) -> None:
     options = {"num_cpus": 0, **({} if receiver is PlainReceiver else {"max_concurrency": 100})}
     target = ray.remote(receiver).options(**options).remote()
     sender = ray.remote(Sender).options(num_cpus=0).remote()
 
     def send(messages: int, pause: float) -> list[float]:
-        seconds: list[float] = ray.get(sender.send.remote(target, arguments, message, messages, pause))
+        seconds: list[float] = ray.get(sender.send.remote(target, packing, message, messages, pause))
         return seconds
 
     _report(way, message, count, send)

@@ -1,6 +1,6 @@
 """A model of a keyed job from 2 to 10,000 subtasks: rows a second, rows a message, delay, and load of the coordinator.
 
-`python -m perf.scale_model run fit 1 2 4 8 16` measures a keyed running sum on this machine and keeps the readings;
+`python -m perf.scale_model run idle fit 1 2 4 8 16` measures a keyed running sum on this machine and keeps the figures;
 `python -m perf.scale_model` fits the costs, compares the model with the readings, and shows what it says of clusters.
 The model is `predict`; what it leaves out is said in perf/README.md.
 """
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from penstock import DataStream, JobHandle, StreamEnvironment
+    from penstock import JobHandle
+    from perf.harness import Sampler
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 READINGS: Final = ROOT / "perf" / "results" / "scale.jsonl"
@@ -41,11 +43,10 @@ FIT: Final = (
 )
 """Parallelism, most rows of a batch and time-out of the runs whose costs are fitted. In the first seven, messages are
 full, one for each step of a source; in the others each step makes several."""
+IDLE: Final = (2, 8, 16)
+"""Parallelism of the runs that show what a subtask costs that has nothing to do."""
 CLUSTERS: Final = (10, 100, 1_000, 10_000)
 _COORDINATED: Final = (200, 400, 800)
-_START_SECONDS: Final = 120.0
-"""For the processes of 32 subtasks on two cores."""
-_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,15 @@ class Costs:
 
     Args:
         row: of each row: made, divided, sent, taken in, summed.
-        step: of each batch that a source makes and divides, beside its rows.
-        message: of each message between subtasks, both ends.
+        message: of each message between subtasks, both ends, and its share of what makes it.
         large: of each message of more than `LARGE_BYTES`, beside that.
+        idle: of a subtask that has nothing to do, a second.
     """
 
     row: float
-    step: float
     message: float
     large: float
+    idle: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,11 @@ class Setting:
     cores: float
     batch_rows: int = BATCH_ROWS
     timeout: float = TIMEOUT
+
+    @property
+    def subtasks(self) -> int:
+        """Sources and sums."""
+        return 2 * self.parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,33 +127,37 @@ def predict(costs: Costs, setting: Setting) -> Prediction:
     share = setting.batch_rows / setting.parallelism
     for steps in range(1, setting.parallelism + 1):
         rows = steps * share
-        rate = setting.cores / row_cost(costs, setting.batch_rows, rows)
+        rate = affordable(costs, setting, rows)
         step = setting.parallelism * setting.batch_rows / rate
         if steps * step >= setting.timeout or steps == setting.parallelism:
             return Prediction(rate, rows, rate / rows, step * (1 + steps / 2))
     raise AssertionError("a message is full after as many steps as there are channels")
 
 
-def row_cost(costs: Costs, batch_rows: int, rows: float) -> float:
-    """CPU-seconds of a row where sources make batches of `batch_rows` and messages have `rows`."""
-    large = costs.large * (rows * ROW_BYTES > LARGE_BYTES)
-    return costs.row + costs.step / batch_rows + (costs.message + large) / rows
+def affordable(costs: Costs, setting: Setting, rows: float) -> float:
+    """Rows a second that the cores are good for where messages have so many rows."""
+    return (setting.cores - costs.idle * setting.subtasks) / row_cost(costs, rows)
 
 
-def fit(readings: Sequence[Reading]) -> Costs:
+def row_cost(costs: Costs, rows: float) -> float:
+    """CPU-seconds of a row in messages of so many rows."""
+    return costs.row + (costs.message + costs.large * (rows * ROW_BYTES > LARGE_BYTES)) / rows
+
+
+def fit(readings: Sequence[Reading], idle: float) -> Costs:
     """The costs that are nearest to the readings, by relative errors; none is negative.
 
     Raises:
         ValueError: there are fewer readings than costs.
     """
-    if len(readings) < 4:
-        raise ValueError(f"four costs cannot be fitted to {len(readings)} readings")
-    cost = np.array([reading.setting.cores / reading.rows_per_second for reading in readings])
-    batch = np.array([reading.setting.batch_rows for reading in readings], np.float64)
+    if len(readings) < 3:
+        raise ValueError(f"three costs cannot be fitted to {len(readings)} readings")
+    cores = np.array([reading.setting.cores - idle * reading.setting.subtasks for reading in readings])
+    cost = cores / [reading.rows_per_second for reading in readings]
     rows = np.array([reading.rows_per_message for reading in readings])
     large = rows * ROW_BYTES > LARGE_BYTES
-    parts = np.column_stack([np.ones(len(cost)), 1 / batch, 1 / rows, large / rows]) / cost[:, None]
-    return Costs(*_not_negative(parts, np.ones(len(cost))))
+    parts = np.column_stack([np.ones(len(cost)), 1 / rows, large / rows]) / cost[:, None]
+    return Costs(*_not_negative(parts, np.ones(len(cost))), idle)
 
 
 def _not_negative(parts: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> list[float]:
@@ -174,24 +184,13 @@ def line_through(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float
 
 def measured(setting: Setting, seconds: float) -> Reading:
     """Run the job on Ray for so long, on as many cores as it gets."""
-    from perf.harness import CountingSink, Options, Sampler, rows_in
+    from perf.harness import go_on_until, rows_in
     from perf.harness import reading as reading_of
 
-    options = Options(seconds=seconds, parallelism=setting.parallelism, batch_rows=setting.batch_rows)
-    env = options.environment(buffer_timeout=f"{setting.timeout * 1000:g}ms")
-    _summed(env).sink_to(CountingSink()).name("count")
-    job = env.submit("scale")
-    try:
-        sampler = Sampler(job, "scale")
-        deadline = time.monotonic() + _START_SECONDS
-        while not rows_in(job.metrics(), "scale") and time.monotonic() < deadline:
-            job.pump(_POLL_SECONDS)
-        _pump(job, options.warm_up)
+    with _running(setting, None) as (job, sampler):
         samples, messages = [sampler.sample()], rows_in(job.metrics(), "count")
-        _pump(job, seconds)
+        go_on_until(job, time.monotonic() + seconds)
         samples, messages = [*samples, sampler.sample()], rows_in(job.metrics(), "count") - messages
-    finally:
-        job.cancel()
     cost = reading_of(samples)
     assert cost.events_per_second is not None
     assert cost.events_per_cpu_second is not None
@@ -200,26 +199,43 @@ def measured(setting: Setting, seconds: float) -> Reading:
     return Reading(replace(setting, cores=cores), cost.events_per_second, rows)
 
 
-def _summed(env: StreamEnvironment) -> DataStream:
-    """A running sum per key that gives one row for each message."""
+def measured_idle(parallelism: int, seconds: float) -> Setting:
+    """The same job with a row a second in each channel: `cores` are those that its subtasks keep busy all the same."""
+    from perf.harness import go_on_until
+
+    setting = Setting(parallelism, 0.0)
+    with _running(setting, float(parallelism**2)) as (job, sampler):
+        before = sampler.sample()
+        go_on_until(job, time.monotonic() + seconds)
+        after = sampler.sample()
+    return replace(setting, cores=(after.cpu_seconds - before.cpu_seconds) / (after.at - before.at))
+
+
+@contextmanager
+def _running(setting: Setting, rate: float | None) -> Iterator[tuple[JobHandle, Sampler]]:
+    """A running sum per key that gives one row for each message, warm; ends with the block."""
     from penstock import DataGenSource, KeyedBatch
     from penstock.engine.functions import Context
     from perf.generators import Pool, uniform_keys, values
+    from perf.harness import CountingSink, Options, Sampler, go_on_until, wait_for_whole
     from perf.keyed import RunningSum
 
     class LastSum(RunningSum):
         def process_batch(self, batch: KeyedBatch, ctx: Context) -> dict[str, Any]:
             return {name: column[-1:] for name, column in super().process_batch(batch, ctx).items()}
 
-    source = DataGenSource({"key": Pool(partial(uniform_keys, KEYS)), "v": Pool(values)})
+    options = Options(parallelism=setting.parallelism, batch_rows=setting.batch_rows)
+    env = options.environment(buffer_timeout=f"{setting.timeout * 1000:g}ms")
+    source = DataGenSource({"key": Pool(partial(uniform_keys, KEYS)), "v": Pool(values)}, rate=rate)
     summed = env.from_source(source).key_by("key").process(LastSum, returns={"key": "int64", "total": "float64"})
-    return summed.name("scale")
-
-
-def _pump(job: JobHandle, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        job.pump(min(left, _POLL_SECONDS))
+    summed.name("scale").sink_to(CountingSink()).name("count")
+    job = env.submit("scale")
+    try:
+        wait_for_whole(job, "scale", 1)
+        go_on_until(job, time.monotonic() + options.warm_up)
+        yield job, Sampler(job, "scale")
+    finally:
+        job.cancel()
 
 
 def coordinator_line() -> tuple[float, float]:
@@ -238,56 +254,68 @@ def coordinator_line() -> tuple[float, float]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, or show what the model makes of what was measured."""
     parser = argparse.ArgumentParser(prog="python -m perf.scale_model", description="A model of many subtasks.")
-    parser.add_argument("run", nargs="*", metavar="run WHAT", help="run fit, or parallelisms: measure and keep")
+    parser.add_argument("run", nargs="*", metavar="run WHAT", help="run idle, fit, or parallelisms: measure and keep")
     parser.add_argument("--seconds", type=float, default=4.0, help="length of a measurement (default 4)")
     parser.add_argument("--json", action="store_true", help="one object instead of tables")
     given = parser.parse_args(arguments)
     if given.run:
-        if given.run[0] != "run" or not all(what == "fit" or what.isdigit() for what in given.run[1:]):
-            parser.error("say run fit, or run and parallelisms")
-        for kind, setting in _wanted(given.run[1:]):
-            reading = measured(setting, given.seconds)
+        if given.run[0] != "run" or not all(what in ("idle", "fit") or what.isdigit() for what in given.run[1:]):
+            parser.error("say run idle, run fit, or run and parallelisms")
+        for line in _measured(given.run[1:], given.seconds):
             READINGS.parent.mkdir(exist_ok=True)
             with READINGS.open("a") as kept:
-                kept.write(json.dumps({"kind": kind, **asdict(reading)}) + "\n")
-            print(f"{kind}: {reading}", file=sys.stderr)
+                kept.write(json.dumps(line) + "\n")
+            print(line, file=sys.stderr)
         return 0
-    report = evaluated(_kept("fit"), _kept("check"), coordinator_line())
+    idle = line_through(*zip(*((one.subtasks, one.cores) for one in _kept_idle()), strict=True))[1]
+    report = evaluated(fit(_kept("fit"), idle), _kept("check"), coordinator_line())
     print(json.dumps(report) if given.json else "\n".join(_shown(report)))
     return 0
 
 
-def _wanted(named: Sequence[str]) -> Iterator[tuple[str, Setting]]:
+def _measured(named: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """What is kept of each run."""
     for what in named:
-        if what == "fit":
-            yield from (("fit", Setting(parallelism, 0.0, rows, timeout)) for parallelism, rows, timeout in FIT)
+        if what == "idle":
+            yield from ({"kind": what, "setting": asdict(measured_idle(one, seconds))} for one in IDLE)
+        elif what == "fit":
+            settings = (Setting(parallelism, 0.0, rows, timeout) for parallelism, rows, timeout in FIT)
+            yield from ({"kind": what, **asdict(measured(setting, seconds))} for setting in settings)
         else:
-            yield "check", Setting(int(what), 0.0)
+            yield {"kind": "check", **asdict(measured(Setting(int(what), 0.0), seconds))}
+
+
+def _kept_lines(kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in READINGS.read_text().splitlines()] if READINGS.exists() else []
+    return [line for line in lines if line["kind"] == kind]
+
+
+def _kept_idle() -> list[Setting]:
+    return [Setting(**line["setting"]) for line in _kept_lines("idle")]
 
 
 def _kept(kind: str) -> list[Reading]:
-    lines = [json.loads(line) for line in READINGS.read_text().splitlines()] if READINGS.exists() else []
     return [
         Reading(Setting(**line["setting"]), line["rows_per_second"], line["rows_per_message"])
-        for line in lines
-        if line["kind"] == kind
+        for line in _kept_lines(kind)
     ]
 
 
-def evaluated(fitted: Sequence[Reading], checks: Sequence[Reading], coordinator: tuple[float, float]) -> dict[str, Any]:
+def evaluated(costs: Costs, checks: Sequence[Reading], coordinator: tuple[float, float]) -> dict[str, Any]:
     """The costs, the model beside the readings, and what it says of clusters with a core for each subtask."""
-    costs = fit(fitted)
     checked = []
     for reading in sorted(checks, key=lambda reading: reading.setting.parallelism):
         # What part of the machine a run gets is no matter of the job: compared is what the same CPU time is good for.
         told = predict(costs, reading.setting)
         checked.append(
             {
-                "subtasks": 2 * reading.setting.parallelism,
+                "subtasks": reading.setting.subtasks,
                 "cores": reading.setting.cores,
                 "measured": reading.rows_per_second,
                 "predicted": told.rows_per_second,
                 "error": told.rows_per_second / reading.rows_per_second - 1,
+                "error_of_costs": affordable(costs, reading.setting, reading.rows_per_message) / reading.rows_per_second
+                - 1,
                 "rows_per_message": reading.rows_per_message,
                 "predicted_rows_per_message": told.rows_per_message,
             }
@@ -302,14 +330,15 @@ def evaluated(fitted: Sequence[Reading], checks: Sequence[Reading], coordinator:
 
 def _shown(report: Mapping[str, Any]) -> Iterator[str]:
     costs = report["costs"]
-    row, step, message, large = (costs[name] for name in ("row", "step", "message", "large"))
+    row, message, large, idle = (costs[name] for name in ("row", "message", "large", "idle"))
     messages = f"a message {message * 1e6:.0f} us, and {large * 1e6:.0f} us more from 512 KiB on"
-    yield f"CPU: a row {row * 1e9:.0f} ns, a step of a source {step * 1e6:.0f} us, {messages}"
-    yield "subtasks  cores   measured  predicted  error  rows a message  predicted"
+    yield f"CPU: a row {row * 1e9:.0f} ns, {messages}; an idle subtask {idle * 1e3:.0f} ms a second"
+    yield "subtasks  cores   measured  predicted  error  rows a message  predicted  error with those measured"
     for one in report["checked"]:
         rates = f"{one['measured'] / 1e6:8.2f} M {one['predicted'] / 1e6:8.2f} M"
         full = f"{one['rows_per_message']:15.0f} {one['predicted_rows_per_message']:10.0f}"
-        yield f"{one['subtasks']:8} {one['cores']:6.2f} {rates} {one['error']:+6.0%} {full}"
+        errors = f"{one['error']:+6.0%} {full} {one['error_of_costs']:+10.0%}"
+        yield f"{one['subtasks']:8} {one['cores']:6.2f} {rates} {errors}"
     yield "subtasks      rows/s  rows a message  messages/s   delay  coordinator"
     for one in report["clusters"]:
         messages = f"{one['rows_per_message']:12,.0f} {one['messages_per_second']:12,.0f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pyarrow as pa
@@ -91,7 +92,7 @@ def test_a_large_message_is_left_to_the_object_store() -> None:
 
 
 class Cents(pa.ExtensionType):
-    """A type that only the process which made it knows."""
+    """Stands for a type of the user's program."""
 
     def __init__(self) -> None:
         super().__init__(pa.int64(), "penstock.test.cents")
@@ -100,11 +101,27 @@ class Cents(pa.ExtensionType):
         return b""
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_types_of_the_users_program_are_left_to_rays_pickle(nested: bool) -> None:
+def _listed(cents: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, 2]), cents)
+
+
+def _encoded(cents: pa.Array) -> pa.Array:
+    """So deep in a type that is so long that a schema's own text leaves it out."""
+    fields = [pa.array([1, 2])] * 20
+    rows = pa.StructArray.from_arrays([*fields, cents], [*(f"field {number}" for number in range(20)), "price"])
+    return pa.DictionaryArray.from_arrays(pa.array([1, 0]), rows)
+
+
+@pytest.mark.parametrize("column_of", [lambda cents: cents, _listed, _encoded])
+def test_types_of_the_users_program_are_left_to_rays_pickle(column_of: Callable[[pa.Array], pa.Array]) -> None:
     cents: pa.Array = pa.ExtensionArray.from_storage(Cents(), pa.array([1, 2]))
-    column = pa.ListArray.from_arrays(pa.array([0, 2]), cents) if nested else cents
-    pushed = (3, 1, 7, (Batch(pa.record_batch([column], ["price"])),))
+    pushed = (3, 1, 7, (Batch(pa.record_batch([column_of(cents)], ["price"])),))
+    assert packed(pushed) == [pushed]
+
+
+def test_columns_that_share_their_memory_do_not_make_a_call_too_long() -> None:
+    column = pa.array(list(range(10_000)))
+    pushed = (3, 1, 7, (Batch(pa.record_batch([column] * 40, [str(number) for number in range(40)])),))
     assert packed(pushed) == [pushed]
 
 

@@ -42,6 +42,38 @@ def test_running_and_windowed_aggregates_equal_those_of_the_local_runtime() -> N
     assert results("ray") == results("local")
 
 
+@pytest.mark.parametrize("batch_rows", [1_000, 20_000, 100_000])
+def test_rows_come_through_a_shuffle_however_large_their_messages_are(batch_rows: int) -> None:
+    env = StreamEnvironment(parallelism=2, max_batch_rows=batch_rows)
+    rows = numbers(env, 200_000).rebalance().filter(col("n") >= 0).collect()
+    env.execute("large and small")
+    table = rows.to_arrow()
+    assert table.column("n").to_numpy().sum() == 199_999 * 100_000
+    assert len(set(table.column("n").to_pylist())) == table.num_rows == 200_000
+
+
+def test_values_of_a_type_that_the_program_defines_come_through_a_shuffle() -> None:
+    class Cents(pa.ExtensionType):
+        def __init__(self) -> None:
+            super().__init__(pa.int64(), "penstock.test.local_cents")
+
+        def __arrow_ext_serialize__(self) -> bytes:
+            return b""
+
+        @classmethod
+        def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Cents:
+            return cls()
+
+    def priced(batch: pa.RecordBatch) -> pa.RecordBatch:
+        price = pa.ExtensionArray.from_storage(Cents(), batch.column("n"))
+        return pa.RecordBatch.from_arrays([batch.column("n"), price], ["n", "price"])
+
+    env = StreamEnvironment(parallelism=2)
+    rows = numbers(env, 1_000).map_batches(priced).rebalance().filter(col("n") >= 0).collect()
+    env.execute("extension type")
+    assert sorted(rows.to_arrow().column("price").to_pylist()) == list(range(1_000))
+
+
 def test_a_failing_function_ends_the_job_with_its_place_its_row_and_its_traceback() -> None:
     def divide(row: dict[str, int]) -> dict[str, float]:
         return {"x": 1 / (row["n"] - 500)}

@@ -18,6 +18,7 @@ import pytest
 import penstock as ps
 from penstock import DataStream, StreamEnvironment
 from penstock.actors.capture_writer import Answer
+from penstock.actors.channels import packed
 from penstock.actors.running_task import Deployment, Report, Restore, SubtaskEvent, _patience
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.checkpointing.handles import SubtaskHandle
@@ -183,7 +184,7 @@ def test_a_barrier_that_comes_before_the_manager_asks_for_the_checkpoint_is_answ
 
     async def use(actor: SubtaskActor) -> Answer:
         await actor.start(1)
-        pushed = asyncio.ensure_future(actor.push((1, 0, 0, (rows, barrier))))
+        pushed = asyncio.ensure_future(actor.push(*packed((1, 0, 0, (rows, barrier)))))
         fetched = await actor.fetch(1, 0, 0, 5.0)
         await actor.fetch(1, 0, len(fetched.rows), 0.0)
         await pushed

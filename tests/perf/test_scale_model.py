@@ -10,40 +10,40 @@ from pathlib import Path
 import pytest
 
 from perf import scale_model
-from perf.scale_model import Costs, Prediction, Reading, Setting, evaluated, fit, predict, row_cost
+from perf.scale_model import Costs, Prediction, Reading, Setting, affordable, evaluated, fit, predict
 
-COSTS = Costs(row=100e-9, step=0.5e-3, message=1e-3, large=2e-3)
+COSTS = Costs(row=100e-9, message=1e-3, large=2e-3, idle=0.01)
 RUNS = [Setting(parallelism, 1.9, rows, timeout) for parallelism, rows, timeout in scale_model.FIT]
 
 
 def _reading(costs: Costs, setting: Setting, noise: float = 0.0) -> Reading:
     """What a run shows where the costs are these: messages are full, or each has what one step gives to its channel."""
     rows = setting.batch_rows if setting.timeout else setting.batch_rows / setting.parallelism
-    return Reading(setting, setting.cores / (row_cost(costs, setting.batch_rows, rows) * (1 + noise)), rows)
+    return Reading(setting, affordable(costs, setting, rows) / (1 + noise), rows)
 
 
 def test_the_costs_that_made_the_readings_are_found() -> None:
-    found = fit([_reading(COSTS, run) for run in RUNS])
+    found = fit([_reading(COSTS, run) for run in RUNS], COSTS.idle)
     assert asdict(found) == pytest.approx(asdict(COSTS))
 
 
 def test_noise_of_a_few_per_cent_moves_them_by_little() -> None:
     noise = random.Random(3)
-    found = fit([_reading(COSTS, run, noise.uniform(-0.03, 0.03)) for run in RUNS * 5])
+    found = fit([_reading(COSTS, run, noise.uniform(-0.03, 0.03)) for run in RUNS * 5], COSTS.idle)
     assert found.row == pytest.approx(COSTS.row, rel=0.1)
     assert found.message == pytest.approx(COSTS.message, rel=0.1)
 
 
 def test_no_cost_is_negative() -> None:
     cheaper = replace(COSTS, large=-0.5e-3)
-    found = fit([_reading(cheaper, run) for run in RUNS])
+    found = fit([_reading(cheaper, run) for run in RUNS], COSTS.idle)
     assert found.large == 0
     assert found.message > 0
 
 
 def test_too_few_readings_are_refused() -> None:
-    with pytest.raises(ValueError, match="fitted to 3 readings"):
-        fit([_reading(COSTS, run) for run in RUNS[:3]])
+    with pytest.raises(ValueError, match="fitted to 2 readings"):
+        fit([_reading(COSTS, run) for run in RUNS[:2]], 0.0)
 
 
 def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
@@ -54,9 +54,10 @@ def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
         while rows < setting.batch_rows and (not rows or waited < setting.timeout):
             rows += setting.batch_rows / setting.parallelism
             waited += step
-        affordable = setting.cores / row_cost(costs, setting.batch_rows, rows)
-        if affordable <= rate:
-            return Prediction(affordable, rows, affordable / rows, 0.0)
+        busy = setting.cores - costs.idle * 2 * setting.parallelism
+        afforded = busy / (costs.row + (costs.message + costs.large * (rows * 16 > 512 * 1024)) / rows)
+        if afforded <= rate:
+            return Prediction(afforded, rows, afforded / rows, 0.0)
     raise AssertionError("no rate is too high")
 
 
@@ -70,7 +71,7 @@ def test_the_model_says_what_a_source_does_that_flushes_by_time(parallelism: int
 
 
 def test_more_subtasks_on_the_same_cores_send_smaller_messages_and_take_fewer_rows() -> None:
-    costs = replace(COSTS, large=0.0)
+    costs = replace(COSTS, large=0.0, idle=0.0)
     told = [predict(costs, Setting(parallelism, 2.0)) for parallelism in (2, 8, 32, 128)]
     assert sorted(told, key=lambda one: -one.rows_per_second) == told
     assert sorted(told, key=lambda one: -one.rows_per_message) == told
@@ -78,10 +79,9 @@ def test_more_subtasks_on_the_same_cores_send_smaller_messages_and_take_fewer_ro
 
 
 def test_the_report_compares_readings_and_looks_at_clusters() -> None:
-    fitted = [_reading(COSTS, run) for run in RUNS]
     right = predict(COSTS, Setting(4, 1.9))
     checked = Reading(Setting(4, 1.9), right.rows_per_second / 1.1, 2 * right.rows_per_message)
-    report = json.loads(json.dumps(evaluated(fitted, [checked], (0.01, 1e-4))))
+    report = json.loads(json.dumps(evaluated(COSTS, [checked], (0.01, 1e-4))))
     (checked,) = report["checked"]
     assert (checked["subtasks"], checked["error"]) == (8, pytest.approx(0.1, rel=0.01))
     assert checked["rows_per_message"] == 2 * checked["predicted_rows_per_message"]
@@ -97,11 +97,14 @@ def test_the_command_keeps_what_it_measures(
 ) -> None:
     monkeypatch.setattr(scale_model, "READINGS", tmp_path / "results" / "scale.jsonl")
     monkeypatch.setattr(scale_model, "measured", lambda setting, seconds: _reading(COSTS, replace(setting, cores=1.9)))
+    monkeypatch.setattr(
+        scale_model, "measured_idle", lambda parallelism, seconds: Setting(parallelism, 0.1 + 0.02 * parallelism)
+    )
     monkeypatch.setattr(scale_model, "coordinator_line", lambda: (0.0, 1e-4))
-    assert scale_model.main(["run", "fit", "2"]) == 0
+    assert scale_model.main(["run", "idle", "fit", "2"]) == 0
     assert scale_model.main(["--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["costs"]["message"] == pytest.approx(COSTS.message)
+    assert report["costs"] == pytest.approx(asdict(COSTS))
     assert [one["subtasks"] for one in report["checked"]] == [4]
     with pytest.raises(SystemExit) as ended:
         scale_model.main(["run", "nothing"])
