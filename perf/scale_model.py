@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -57,12 +58,14 @@ class Costs:
         row: of each row: made, divided, sent, taken in, summed.
         message: of each message between subtasks, both ends, and its share of what makes it.
         large: of each message of more than `LARGE_BYTES`, beside that.
+        crowding: of each message, beside that, for each doubling of the subtasks that share a core.
         idle: of a subtask that has nothing to do, a second.
     """
 
     row: float
     message: float
     large: float
+    crowding: float
     idle: float
 
 
@@ -85,6 +88,11 @@ class Setting:
     def subtasks(self) -> int:
         """Sources and sums."""
         return 2 * self.parallelism
+
+    @property
+    def doublings(self) -> float:
+        """How often their number has doubled since there was one for each core."""
+        return max(0.0, math.log2(self.subtasks / self.cores))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +144,9 @@ def predict(costs: Costs, setting: Setting) -> Prediction:
 
 def affordable(costs: Costs, setting: Setting, rows: float) -> float:
     """Rows a second that the cores are good for where messages have so many rows."""
-    return (setting.cores - costs.idle * setting.subtasks) / row_cost(costs, rows)
-
-
-def row_cost(costs: Costs, rows: float) -> float:
-    """CPU-seconds of a row in messages of so many rows."""
-    return costs.row + (costs.message + costs.large * (rows * ROW_BYTES > LARGE_BYTES)) / rows
+    large = costs.large * (rows * ROW_BYTES > LARGE_BYTES)
+    message = costs.message + large + costs.crowding * setting.doublings
+    return (setting.cores - costs.idle * setting.subtasks) / (costs.row + message / rows)
 
 
 def fit(readings: Sequence[Reading], idle: float) -> Costs:
@@ -150,13 +155,14 @@ def fit(readings: Sequence[Reading], idle: float) -> Costs:
     Raises:
         ValueError: there are fewer readings than costs.
     """
-    if len(readings) < 3:
-        raise ValueError(f"three costs cannot be fitted to {len(readings)} readings")
+    if len(readings) < 4:
+        raise ValueError(f"four costs cannot be fitted to {len(readings)} readings")
     cores = np.array([reading.setting.cores - idle * reading.setting.subtasks for reading in readings])
     cost = cores / [reading.rows_per_second for reading in readings]
     rows = np.array([reading.rows_per_message for reading in readings])
     large = rows * ROW_BYTES > LARGE_BYTES
-    parts = np.column_stack([np.ones(len(cost)), 1 / rows, large / rows]) / cost[:, None]
+    doublings = np.array([reading.setting.doublings for reading in readings])
+    parts = np.column_stack([np.ones(len(cost)), 1 / rows, large / rows, doublings / rows]) / cost[:, None]
     return Costs(*_not_negative(parts, np.ones(len(cost))), idle)
 
 
@@ -200,11 +206,11 @@ def measured(setting: Setting, seconds: float) -> Reading:
 
 
 def measured_idle(parallelism: int, seconds: float) -> Setting:
-    """The same job with a row a second in each channel: `cores` are those that its subtasks keep busy all the same."""
+    """The same job with a row a second in all: `cores` are those that its subtasks keep busy all the same."""
     from perf.harness import go_on_until
 
     setting = Setting(parallelism, 0.0)
-    with _running(setting, float(parallelism**2)) as (job, sampler):
+    with _running(setting, 1.0) as (job, sampler):
         before = sampler.sample()
         go_on_until(job, time.monotonic() + seconds)
         after = sampler.sample()
@@ -330,9 +336,10 @@ def evaluated(costs: Costs, checks: Sequence[Reading], coordinator: tuple[float,
 
 def _shown(report: Mapping[str, Any]) -> Iterator[str]:
     costs = report["costs"]
-    row, message, large, idle = (costs[name] for name in ("row", "message", "large", "idle"))
+    row, message, large, crowding, idle = (costs[name] for name in ("row", "message", "large", "crowding", "idle"))
     messages = f"a message {message * 1e6:.0f} us, and {large * 1e6:.0f} us more from 512 KiB on"
-    yield f"CPU: a row {row * 1e9:.0f} ns, {messages}; an idle subtask {idle * 1e3:.0f} ms a second"
+    crowded = f"{crowding * 1e6:.0f} us more for each doubling of the subtasks on a core"
+    yield f"CPU: a row {row * 1e9:.0f} ns, {messages}, {crowded}; an idle subtask {idle * 1e3:.0f} ms a second"
     yield "subtasks  cores   measured  predicted  error  rows a message  predicted  error with those measured"
     for one in report["checked"]:
         rates = f"{one['measured'] / 1e6:8.2f} M {one['predicted'] / 1e6:8.2f} M"

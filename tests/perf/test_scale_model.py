@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from perf import scale_model
 from perf.scale_model import Costs, Prediction, Reading, Setting, affordable, evaluated, fit, predict
 
-COSTS = Costs(row=100e-9, message=1e-3, large=2e-3, idle=0.01)
+COSTS = Costs(row=100e-9, message=1e-3, large=2e-3, crowding=0.4e-3, idle=0.01)
 RUNS = [Setting(parallelism, 1.9, rows, timeout) for parallelism, rows, timeout in scale_model.FIT]
 
 
@@ -31,7 +32,7 @@ def test_noise_of_a_few_per_cent_moves_them_by_little() -> None:
     noise = random.Random(3)
     found = fit([_reading(COSTS, run, noise.uniform(-0.03, 0.03)) for run in RUNS * 5], COSTS.idle)
     assert found.row == pytest.approx(COSTS.row, rel=0.1)
-    assert found.message == pytest.approx(COSTS.message, rel=0.1)
+    assert found.message + found.crowding == pytest.approx(COSTS.message + COSTS.crowding, rel=0.1)
 
 
 def test_no_cost_is_negative() -> None:
@@ -42,20 +43,25 @@ def test_no_cost_is_negative() -> None:
 
 
 def test_too_few_readings_are_refused() -> None:
-    with pytest.raises(ValueError, match="fitted to 2 readings"):
-        fit([_reading(COSTS, run) for run in RUNS[:2]], 0.0)
+    with pytest.raises(ValueError, match="fitted to 3 readings"):
+        fit([_reading(COSTS, run) for run in RUNS[:3]], 0.0)
 
 
 def _step_by_step(costs: Costs, setting: Setting) -> Prediction:
     """The same by a source that makes batch after batch, at the rate that its messages allow for, until it flushes."""
-    for rate in range(1_000_000, 100_000_000, 10_000):
+    crowded, share = 0.0, 2 * setting.parallelism / setting.cores
+    if share > 1:
+        crowded = costs.crowding * math.log(share) / math.log(2)
+    rate = 10_000.0
+    while rate < 100_000_000:
+        rate *= 1.003
         step = setting.parallelism * setting.batch_rows / rate
         rows, waited = 0.0, 0.0
         while rows < setting.batch_rows and (not rows or waited < setting.timeout):
             rows += setting.batch_rows / setting.parallelism
             waited += step
-        busy = setting.cores - costs.idle * 2 * setting.parallelism
-        afforded = busy / (costs.row + (costs.message + costs.large * (rows * 16 > 512 * 1024)) / rows)
+        message = costs.message + crowded + (costs.large if rows * 16 > 512 * 1024 else 0.0)
+        afforded = (setting.cores - costs.idle * 2 * setting.parallelism) / (costs.row + message / rows)
         if afforded <= rate:
             return Prediction(afforded, rows, afforded / rows, 0.0)
     raise AssertionError("no rate is too high")
