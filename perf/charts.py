@@ -33,7 +33,7 @@ _INTERVAL: Final = re.compile(r"(?P<shape>.+) every (?P<seconds>\d+)s(?P<churn> 
 _UNITS: Final = {"k": 10**3, "M": 10**6}
 _BESIDE: Final = ": "
 """Stands between the name of our curve and the peer's."""
-_COLOURS: Final = ("#2a8fc7", "#d9822b", "#4f9d50", "#c2569b", "#8f7be0", "#a08a3c", "#d65f5f")
+_COLOURS: Final = ("#2a8fc7", "#d9822b", "#4f9d50", "#c2569b", "#8f7be0", "#a08a3c", "#d65f5f", "#3fa39b")
 _INK: Final = "#808890"
 """These can be read on white and on black; the charts are transparent."""
 _STYLE: Final = {
