@@ -370,7 +370,7 @@ def _measure(job: JobHandle, workload: Workload, options: Options) -> Reading:
     samples = [sampler.sample()]
     end = time.monotonic() + options.seconds
     while time.monotonic() < end:
-        go_on(job, min(end, time.monotonic() + SAMPLE_SECONDS), SAMPLE_SECONDS)
+        _go_on(job, min(end, time.monotonic() + SAMPLE_SECONDS), SAMPLE_SECONDS)
         samples.append(sampler.sample())
     # For longer than asked, where that is too short for a single batch.
     wait_for_whole(job, workload.counted, workload.whole)
@@ -379,19 +379,29 @@ def _measure(job: JobHandle, workload: Workload, options: Options) -> Reading:
 
 
 def wait_for_whole(job: JobHandle, counted: str, whole: int) -> None:
+    """Let the job work until the operator has taken in the next row whose number `whole` divides.
+
+    Raises:
+        BenchmarkError: that does not come, or the job has ended.
+    """
     before, deadline = rows_in(job.metrics(), counted), time.monotonic() + FLOW_SECONDS
     while not crossed(before, rows_in(job.metrics(), counted), whole):
-        go_on(job, time.monotonic() + POLL_SECONDS)
+        _go_on(job, time.monotonic() + POLL_SECONDS)
         if time.monotonic() > deadline:
             raise BenchmarkError(f"job {job.name!r} stands still: no row {whole} further after {FLOW_SECONDS:.0f} s")
 
 
 def go_on_until(job: JobHandle, end: float) -> None:
+    """Let the job work until `end` (seconds, monotonic).
+
+    Raises:
+        BenchmarkError: it has ended before.
+    """
     while time.monotonic() < end:
-        go_on(job, end)
+        _go_on(job, end)
 
 
-def go_on(job: JobHandle, end: float, longest: float = POLL_SECONDS) -> None:
+def _go_on(job: JobHandle, end: float, longest: float = POLL_SECONDS) -> None:
     """Let the job work until `end`, for `longest` seconds at the most; a local job moves in here only."""
     left = end - time.monotonic()
     if not job.pump(min(longest, left) if left > 0 else POLL_SECONDS):
