@@ -98,6 +98,15 @@ def test_the_report_compares_readings_and_looks_at_clusters() -> None:
     assert "+10%" in lines[2]
 
 
+def test_the_readings_that_are_kept_can_be_fitted_and_compared() -> None:
+    costs = fit(scale_model._kept("fit"), 0.0)
+    checks = scale_model._kept("check")
+    assert min(costs.row, costs.message) > 0
+    assert sorted(reading.setting.subtasks for reading in checks) == [2, 4, 8, 16, 32]
+    assert len(scale_model._kept_idle()) == len(scale_model.IDLE)
+    assert len(evaluated(costs, checks, (0.0, 1e-4))["checked"]) == len(checks)
+
+
 def test_the_command_keeps_what_it_measures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
