@@ -21,7 +21,7 @@ from ray.exceptions import ActorDiedError
 
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
-from penstock.engine.task.outputs import Message
+from penstock.engine.exchange.outputs import Message
 
 _SLACK_BYTES: Final = 4096
 GAP_SECONDS: Final = 60.0

@@ -40,7 +40,7 @@ from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import JobStatus
-from penstock.engine.local_manager import JobFolder
+from penstock.engine.local.manager import JobFolder
 from penstock.savepoints.restore import url_of
 
 _LOG = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from penstock.engine.errors import ClusterError, ConfigurationError, PenstockErr
 from penstock.engine.failover import default_strategy
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer, new_job_id
-from penstock.engine.local_manager import JobFolder
+from penstock.engine.local.manager import JobFolder
 from penstock.engine.metrics import JobMetrics, report
 
 _FETCH_SECONDS: Final = 1.0

@@ -44,7 +44,7 @@ from penstock.engine.errors import (
 from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import JobStatus, transition
-from penstock.engine.local_manager import JobFolder
+from penstock.engine.local.manager import JobFolder
 from penstock.engine.metrics import SubtaskMetrics
 
 _LOG = logging.getLogger(__name__)

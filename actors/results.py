@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from penstock.engine.client_rows import EpochTagger
 from penstock.engine.elements import Barrier, Batch
-from penstock.engine.task.outputs import Message
+from penstock.engine.exchange.outputs import Message
 
 Tagged: TypeAlias = tuple[int, Batch]
 """A batch behind the barrier of a checkpoint (0: none)."""

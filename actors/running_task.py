@@ -24,12 +24,12 @@ from penstock.engine.checkpointing.store import JobStore, RestorePlan
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import PenstockError, located
+from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
-from penstock.engine.task.outputs import Channel, Message
 
 _REMEMBERED: Final = 100
 """Nobody asks for an answer any more where its checkpoint is older than the newest by this much."""

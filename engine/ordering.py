@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.accumulators import INTERNAL, plain, plain_type
+from penstock.engine.aggregates.accumulators import INTERNAL, plain, plain_type
 from penstock.engine.errors import ColumnTypeError, missing_column
 
 _NULL: Final = 0

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import Groups, one_array
+from penstock.engine.aggregates.accumulators import Groups, one_array
 
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 

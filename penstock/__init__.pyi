@@ -7,7 +7,7 @@ from .connectors.files.buckets import by_time
 from .connectors.files.rolling import Rolling
 from .connectors.files.sink import FileSink
 from .connectors.files.source import FileSource
-from .engine.aggregates import (
+from .engine.aggregates.functions import (
     collect_list,
     count,
     count_distinct,

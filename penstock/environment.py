@@ -39,8 +39,8 @@ from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.engine.job import CollectResult, JobHandle
-from penstock.engine.local import LocalJob
-from penstock.engine.local_manager import JobFolder
+from penstock.engine.local.manager import JobFolder
+from penstock.engine.local.runtime import LocalJob
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy

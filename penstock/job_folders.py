@@ -14,7 +14,7 @@ from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import new_job_id
-from penstock.engine.local_manager import JobFolder
+from penstock.engine.local.manager import JobFolder
 from penstock.savepoints.restore import NonRestoredState, plan_restore
 from penstock.savepoints.storage import OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.store import FolderJobStore, find_checkpoint

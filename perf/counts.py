@@ -32,9 +32,9 @@ from penstock import sum as sum_of
 from penstock.actors.channels import SendingEnd
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch
+from penstock.engine.exchange.outputs import Message
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
-from penstock.engine.task.outputs import Message
 from perf.generators import LINE_PATTERN, Pool, log_lines, uniform_keys, values
 from perf.harness import CountingSink
 from perf.window import Events
@@ -228,7 +228,7 @@ def _profiled(seen: _Seen) -> Iterator[None]:
 def _name(frame: FrameType) -> str | None:
     """Of a function of ours that a subtask would run on a cluster as well; None for any other."""
     module = str(frame.f_globals.get("__name__", ""))
-    if not module.startswith("penstock.") or module.startswith("penstock.engine.local"):
+    if not module.startswith("penstock.") or module.startswith("penstock.engine.local.runtime"):
         return None
     return f"{module.removeprefix('penstock.')}.{frame.f_code.co_name}"
 

@@ -20,7 +20,7 @@ from penstock import count
 from penstock import max as max_of
 from penstock import min as min_of
 from penstock import sum as sum_of
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark
 from penstock.engine.operators.base import OperatorContext

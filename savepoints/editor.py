@@ -25,7 +25,7 @@ from penstock.engine.config import LARGEST_MAX_PARALLELISM
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError, ConfigurationError, StateError, nearest
 from penstock.engine.state.descriptors import KeyedDescriptor, ListStateDescriptor, MapStateDescriptor
-from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution, StateTable, keyed_table, rows_of_groups
 from penstock.engine.state.state_tables import TOUCHED
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS

@@ -20,7 +20,7 @@ from penstock.engine.checkpointing.handles import (
 )
 from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
 from penstock.engine.errors import CheckpointError, StateError, nearest
-from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.savepoints.layout import StateKind

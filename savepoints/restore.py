@@ -29,7 +29,7 @@ from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import RestoreError, nearest
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.state.capture import merge_rows
-from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import (
     OperatorSnapshot,
     Redistribution,
@@ -324,7 +324,7 @@ def _load_native(to: _Share, native: NativeHandle, groups: range) -> Mapping[str
 
 def _read_rocksdb(folder: Path, metadata: Mapping[str, str], groups: range) -> Mapping[str, StateTable]:
     # Its library is installed where the backend is used.
-    from penstock.engine.state.rocksdb_native import read_native
+    from penstock.engine.state.rocksdb.native import read_native
 
     return read_native(folder, metadata, groups)
 

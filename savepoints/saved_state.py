@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.engine.checkpointing.handles import SegmentHandle, TableHandle
 from penstock.engine.errors import StateError, nearest
 from penstock.engine.state.capture import DELETED, merge_rows
-from penstock.engine.state.key_groups import key_groups
+from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
 from penstock.engine.state.state_tables import TOUCHED
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name

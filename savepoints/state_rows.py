@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from penstock.engine.errors import PenstockError, StateError, nearest
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
 from penstock.engine.state.descriptors import KeyedDescriptor, ListStateDescriptor, MapStateDescriptor
-from penstock.engine.state.key_groups import check_key_column
+from penstock.engine.state.keys.groups import check_key_column
 from penstock.engine.state.snapshot import Redistribution, StateTable, keyed_table
 from penstock.engine.state.state_tables import END, MAP_KEY, START, VALUE, StateTables
 from penstock.savepoints.layout import TIME, fitted, numbers, plain_table

@@ -34,7 +34,7 @@ from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture, merge_rows, standing_rows
-from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.compaction import first_to_merge, merge_changes
 from penstock.savepoints.content import Data, length_of, sha256_of

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain
+from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark, concat_batches
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph
 from penstock.engine.operators.base import Collector, Operator, OperatorContext

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.actors.spark.parcels import FIRST_TURN, NO_ROWS, Parcel, Phase, pack
 from penstock.actors.spark.time_order import sorted_by_time
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_batches
-from penstock.engine.task.outputs import Message
+from penstock.engine.exchange.outputs import Message
 
 PARCEL_BYTES: Final = 1024 * 1024
 """About how large a parcel is."""

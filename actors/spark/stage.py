@@ -24,13 +24,13 @@ from penstock.actors.spark.parcels import Arrival, Parcel, Phase, called, to_arr
 from penstock.actors.spark.time_order import TimeMerger
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Batch, Element
+from penstock.engine.exchange.outputs import Channel
+from penstock.engine.exchange.partitioners import Broadcast, Rebalance, Rescale
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.build import OpenChannel, build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Progress, Task
-from penstock.engine.task.outputs import Channel
-from penstock.engine.task.partitioners import Broadcast, Rebalance, Rescale
 
 Counters = dict[tuple[int, int], SubtaskMetrics]
 """The counters of subtasks by task and subtask: a subtask that ran twice counts once."""

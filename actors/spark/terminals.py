@@ -19,6 +19,7 @@ from penstock.engine.clock import SystemClock
 from penstock.engine.connectors import ConnectorContext, Sink, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.errors import JobFailedError
+from penstock.engine.exchange.partitioners import Forward
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.sink import (
@@ -28,7 +29,6 @@ from penstock.engine.operators.sink import (
     committables_table,
     connector_context,
 )
-from penstock.engine.task.partitioners import Forward
 
 _LOG = logging.getLogger(__name__)
 _EPOCH: Final = 0

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.state.xxh64_kernel import compile_cached
+from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 # Everything is uint32: numba would make a float of a signed and an unsigned operand.
 _SEED: Final = np.uint32(0x9747B28C)

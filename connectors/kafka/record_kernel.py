@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.state.xxh64_kernel import compile_cached
+from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]

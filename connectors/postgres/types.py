@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.accumulators import plain
+from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.errors import ColumnTypeError, RecordError
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)

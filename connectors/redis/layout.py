@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.accumulators import plain
+from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, RecordError, nearest
 
 _SEPARATOR: Final = ":"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.engine.accumulators import plain_type
+from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.api.streams import DataStream
 from penstock.engine.api.texts import function_name
 from penstock.engine.errors import GraphError

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.engine.aggregates import Aggregate
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.functions import Aggregate
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api.checks import check_bounded
 from penstock.engine.api.hints import GROUPED_HINTS, no_such_verb
 from penstock.engine.api.streams import DataStream

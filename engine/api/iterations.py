@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.engine.api.keyed import KeyedStream
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.exchange.partitioners import Partitioner, Rebalance
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph
 from penstock.engine.operators.final_aggregate import FinalAggregateFactory
 from penstock.engine.operators.iteration import (
@@ -26,7 +27,6 @@ from penstock.engine.operators.iteration import (
 )
 from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.windows.window import WindowOperatorFactory
-from penstock.engine.task.partitioners import Partitioner, Rebalance
 from penstock.engine.windows.triggers import ContinuousProcessingTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
 
 Body: TypeAlias = Callable[[DataStream], tuple[DataStream | KeyedStream, DataStream]]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
-from penstock.engine.aggregates import Aggregate
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.functions import Aggregate
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api import joins
 from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from penstock.engine.api.hints import KEYED_HINTS, no_such_verb

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, overload
 
 from penstock.engine.api.checks import check_keys
+from penstock.engine.exchange.partitioners import Broadcast, Forward, Global, Hash, Partitioner, Rebalance, Rescale
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.state.descriptors import MapStateDescriptor
-from penstock.engine.task.partitioners import Broadcast, Forward, Global, Hash, Partitioner, Rebalance, Rescale
 
 if TYPE_CHECKING:
     from penstock.engine.api.connected import BroadcastStream

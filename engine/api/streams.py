@@ -25,6 +25,7 @@ from penstock.engine.api.texts import columns_text, function_name
 from penstock.engine.connectors import LookupTable, Sink
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
+from penstock.engine.exchange.partitioners import Global, Partitioner
 from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
 from penstock.engine.functions import OutputTag, ProcessFunction
 from penstock.engine.graph.logical import Chaining, Edge, Node, Resources, Results, Role
@@ -41,7 +42,6 @@ from penstock.engine.operators.sink import SinkFactory
 from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy
 from penstock.engine.rows import Returns, declared_schema
-from penstock.engine.task.partitioners import Global, Partitioner
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from penstock.engine.aggregates import Aggregate
+from penstock.engine.aggregates.functions import Aggregate
 
 
 def function_name(function: object) -> str:

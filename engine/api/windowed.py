@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.engine.aggregates import Aggregate
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.functions import Aggregate
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api.hints import WINDOWED_HINTS, no_such_verb
 from penstock.engine.api.streams import DataStream
 from penstock.engine.api.texts import aggregates_text, function_name
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.exchange.partitioners import Global
 from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
 from penstock.engine.graph.logical import Role
 from penstock.engine.operators.base import SchemaOrUnknown
@@ -31,7 +32,6 @@ from penstock.engine.operators.windows.window_folds import AggregateWith, FoldFa
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.schemas import SchemaLike, TypeLike, parse_schema, parse_type
 from penstock.engine.state.descriptors import AggregateFunction, Serializer
-from penstock.engine.task.partitioners import Global
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.evictors import CountEvictor, Evictor

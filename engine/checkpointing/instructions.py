@@ -1,6 +1,6 @@
 """What the checkpoint coordinator says, and what its answers mean: values, without logic.
 
-The runtimes (`engine/local_manager.py`, the job manager on Ray) carry the instructions out in their order. They import
+The runtimes (`engine/local/manager.py`, the job manager on Ray) carry the instructions out in their order. They import
 them from `coordinator.py`, which makes them.
 """
 

@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 from penstock.engine.connectors import Source
 from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.exchange.partitioners import Partitioner
 from penstock.engine.operators.base import OperatorFactory, SchemaOrUnknown
 from penstock.engine.operators.iteration import IterationTailFactory
 from penstock.engine.operators.sink import SinkFactory
-from penstock.engine.task.partitioners import Partitioner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 

@@ -18,13 +18,13 @@ from penstock.engine.config import JobConfig, check_parallelism
 from penstock.engine.connectors import Sink, Source, Split, TransactionalSink
 from penstock.engine.elements import FEEDBACK_INPUT
 from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.exchange.partitioners import Forward, Partitioner, Rebalance
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, live_part
 from penstock.engine.graph.rewrite import rewrite
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.base import OperatorFactory
 from penstock.engine.operators.iteration import IterationTailFactory
 from penstock.engine.operators.sink import SinkFactory
-from penstock.engine.task.partitioners import Forward, Partitioner, Rebalance
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 

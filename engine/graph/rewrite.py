@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from penstock.engine.aggregates.partials import PartialLayout, Slices, mergeable
+from penstock.engine.exchange.partial_aggregates import PartialAggregates
+from penstock.engine.exchange.partitioners import Global, Hash
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Role
 from penstock.engine.operators.expressions import ExpressionFactory
 from penstock.engine.operators.final_aggregate import FinalAggregateFactory
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
-from penstock.engine.partials import PartialLayout, Slices, mergeable
-from penstock.engine.task.partial_aggregates import PartialAggregates
-from penstock.engine.task.partitioners import Global, Hash
 
 Rule: TypeAlias = Callable[[LogicalGraph], LogicalGraph]
 

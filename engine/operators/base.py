@@ -21,7 +21,7 @@ from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrie
 from penstock.engine.errors import PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_capture
-from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot
 
 _SHOWN_CHARACTERS = 500

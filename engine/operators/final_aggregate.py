@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext

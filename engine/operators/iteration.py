@@ -24,8 +24,8 @@ from penstock.engine.elements import (
     WatermarkStatus,
 )
 from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.exchange.partitioners import Partitioner
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.task.partitioners import Partitioner
 from penstock.engine.task.schema_guard import SchemaGuard
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain_type
+from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext

@@ -13,8 +13,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.accumulators import INTERNAL, ExtremeAccumulator, FoldAccumulator, GroupAccumulator, one_array
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.accumulators import (
+    INTERNAL,
+    ExtremeAccumulator,
+    FoldAccumulator,
+    GroupAccumulator,
+    one_array,
+)
+from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.aggregates.partials import accumulators_of, rows_of
 from penstock.engine.elements import Batch, join_schemas
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.base import OperatorContext
@@ -26,10 +33,9 @@ from penstock.engine.operators.cells.slot_accumulators import (
     SlotAccumulators,
     accumulators_by_slot,
 )
-from penstock.engine.partials import accumulators_of, rows_of
 from penstock.engine.state.capture import DELETED, CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
-from penstock.engine.state.key_index import KeyIndex, Slots
+from penstock.engine.state.keys.index import KeyIndex, Slots
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups
 
 _STATE: Final = "accumulators"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators

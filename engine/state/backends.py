@@ -29,7 +29,7 @@ def create_backend(kind: str, context: BackendContext) -> KeyedStateBackend:
         case "heap":
             return HeapBackend(context)
         case "rocksdb":
-            from penstock.engine.state.rocksdb import RocksDbBackend
+            from penstock.engine.state.rocksdb.backend import RocksDbBackend
 
             return RocksDbBackend(context)
         case _:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.state.xxh64_kernel import compile_cached
+from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 
 @compile_cached

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.state.capture import CaptureScope
-from penstock.engine.state.key_codec import grown, pooled_empty
-from penstock.engine.state.key_index import Slots
+from penstock.engine.state.keys.codec import grown, pooled_empty
+from penstock.engine.state.keys.index import Slots
 from penstock.engine.state.state_tables import StateRows
 
 CHANGES_OF_BASE: Final = 4

@@ -49,7 +49,7 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.engine.state.heap import HeapBackend
-from penstock.engine.state.key_index import KeyIndex, Slots
+from penstock.engine.state.keys.index import KeyIndex, Slots
 from penstock.engine.state.slots import SlotColumn
 from penstock.engine.state.snapshot import Redistribution, StateTable, parts_of
 from penstock.engine.state.state_tables import START, VALUE, StateTables, ValueCodec

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.state.key_codec import from_words, grown, is_word, mask_of, pooled_copy, words_of
-from penstock.engine.state.key_index import Slots
+from penstock.engine.state.keys.codec import from_words, grown, is_word, mask_of, pooled_copy, words_of
+from penstock.engine.state.keys.index import Slots
 
 _WORDS: Final = 2**64
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.elements import MIN_TIMESTAMP
-from penstock.engine.state.key_codec import pooled_empty, read_only
-from penstock.engine.state.key_groups import key_group_range, key_groups
+from penstock.engine.state.keys.codec import pooled_empty, read_only
+from penstock.engine.state.keys.groups import key_group_range, key_groups
 
 KEY_GROUP: Final = "__key_group"
 """The first column of a keyed table: int32; ascending, but in rows of checkpoints."""

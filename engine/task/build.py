@@ -13,6 +13,9 @@ from penstock.engine.checkpointing.task_capture import in_flight_key
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.elements import Batch, Element
+from penstock.engine.exchange.outputs import BatchLimits, Channel, ChannelBuffer
+from penstock.engine.exchange.partial_aggregates import fits
+from penstock.engine.exchange.partitioners import SplitterContext, is_overtakable
 from penstock.engine.graph.physical import PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.base import Collector, OperatorContext
@@ -21,9 +24,6 @@ from penstock.engine.task.chain import ChainLink, CountingCollector, fan_out
 from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
-from penstock.engine.task.outputs import BatchLimits, Channel, ChannelBuffer
-from penstock.engine.task.partial_aggregates import fits
-from penstock.engine.task.partitioners import SplitterContext, is_overtakable
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.schema_guard import GuardedEntry
 from penstock.engine.task.source_head import SourceHead

@@ -32,8 +32,8 @@ from penstock.engine.elements import (
     Watermark,
     WatermarkStatus,
 )
+from penstock.engine.exchange.outputs import Message
 from penstock.engine.task.barriers import BarrierAligner
-from penstock.engine.task.outputs import Message
 
 Choice: TypeAlias = Callable[[Sequence[int]], int]
 """Picks one of the channels that have a message, of which it is given each once, in order."""

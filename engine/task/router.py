@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Barrier, Batch, CheckpointMode, Control
 from penstock.engine.errors import RestoreError
-from penstock.engine.task.outputs import ChannelBuffer
-from penstock.engine.task.partitioners import Splitter
+from penstock.engine.exchange.outputs import ChannelBuffer
+from penstock.engine.exchange.partitioners import Splitter
 
 
 class RouterEdge:

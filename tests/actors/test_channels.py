@@ -17,7 +17,7 @@ from penstock.actors import channels
 from penstock.actors.channels import ReceivingEnd, SendingEnd, packed, unpacked
 from penstock.engine.elements import Barrier, Batch, Watermark
 from penstock.engine.errors import PenstockError, WorkerLostError
-from penstock.engine.task.outputs import Message
+from penstock.engine.exchange.outputs import Message
 
 
 class Sent:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from penstock.engine.clock import Clock, ManualClock
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter, Source, SourceReader, Split, SplitOrder, Wait
 from penstock.engine.elements import Batch, Control, Element, Watermark
+from penstock.engine.exchange.outputs import Message
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext
-from penstock.engine.task.outputs import Message
 from penstock.environment import StreamEnvironment
 
 Row = dict[str, Any]

@@ -19,9 +19,9 @@ from penstock.engine.checkpointing.config import (
 )
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
+from penstock.engine.exchange.partitioners import Broadcast, Forward, Hash, Partitioner, Rebalance, Rescale
 from penstock.engine.failover import RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import Exchange, PhysicalGraph, TaskPlan
-from penstock.engine.task.partitioners import Broadcast, Forward, Hash, Partitioner, Rebalance, Rescale
 
 
 def policy(strategy: RestartStrategy) -> RestartPolicy:

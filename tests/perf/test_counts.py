@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.elements import Batch
-from penstock.engine.task.outputs import ChannelBuffer
+from penstock.engine.exchange.outputs import ChannelBuffer
 from penstock.engine.task.router import RouterEdge
 from perf import counts
 from perf.counts import JOBS, Counted, Counts, ReferenceJob, complaints, count_job, read_budgets

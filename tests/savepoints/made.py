@@ -18,7 +18,7 @@ from penstock.engine.checkpointing.handles import (
 )
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.state.capture import DELETED, Expiry
-from penstock.engine.state.key_groups import key_group_range
+from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, keyed_table, rows_of_groups
 from penstock.savepoints.content import sha256_of
 from penstock.savepoints.manifest import encode_manifest

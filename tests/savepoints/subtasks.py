@@ -15,12 +15,12 @@ from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
+from penstock.engine.exchange.partitioners import Hash
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import DELETED, Expiry, OperatorCapture, TableCapture
-from penstock.engine.state.key_groups import key_groups, subtask_of
+from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, with_groups
-from penstock.engine.task.partitioners import Hash
 from penstock.savepoints.content import Data, whole
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.restore import load_task, plan_failover

@@ -29,7 +29,7 @@ from penstock.engine.errors import CheckpointError, ConfigurationError, Penstock
 from penstock.engine.functions import Context, RuntimeContext
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.state.key_groups import key_groups, subtask_of
+from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.savepoints.restore import load_task, plan_restore
 from penstock.savepoints.segments import write_file
 from penstock.savepoints.storage import open_blobs

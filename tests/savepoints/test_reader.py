@@ -17,7 +17,7 @@ from penstock.engine.checkpointing.handles import OperatorHandle, SegmentHandle,
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError, StateError
 from penstock.engine.state.capture import Expiry
-from penstock.engine.state.key_groups import key_groups
+from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.task.source_head import SPLITS_SCHEMA
 from penstock.savepoints.content import sha256_of

@@ -14,7 +14,7 @@ from penstock import (
     ValueStateDescriptor,
     savepoints,
 )
-from penstock.engine import aggregates
+from penstock.engine.aggregates import functions as aggregates
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import ManualClock

@@ -14,7 +14,7 @@ from penstock.engine.checkpointing.instructions import Acknowledgement
 from penstock.engine.checkpointing.pending import PendingCheckpoint
 from penstock.engine.checkpointing.shared_files import SharedFiles
 from penstock.engine.checkpointing.store import Claim
-from penstock.engine.local_manager import LocalManager
+from penstock.engine.local.manager import LocalManager
 from penstock.engine.operators.sink import TransactionalSinkOperator
 from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.task import source_head

@@ -1,7 +1,7 @@
 """The built-in aggregates as expressions of Spark's SQL.
 
-Each is computed in two steps, as in `engine/aggregates.py`: parts are lifted from rows and merged, and the result is
-made of the merged parts. So windows that share slices can be put together from these.
+Each is computed in two steps, as in `engine/aggregates/functions.py`: parts are lifted from rows and merged, and the
+result is made of the merged parts. So windows that share slices can be put together from these.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from penstock.actors.spark.native.relations import spark_type
 from penstock.actors.spark.native.sql import key
-from penstock.engine.aggregates import Aggregate
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.functions import Aggregate
+from penstock.engine.aggregates.grouped import GroupedAggregation
 
 _DEVIATIONS: Final[Mapping[int, str]] = MappingProxyType({0: "stddev_pop", 1: "stddev_samp"})
 

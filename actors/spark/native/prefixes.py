@@ -30,8 +30,10 @@ from penstock.actors.spark.native.relations import (
     spark_type,
 )
 from penstock.actors.spark.orders import IN_ANY_ORDER
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.connectors import ParquetFiles, Source
+from penstock.engine.exchange.partial_aggregates import PartialAggregates
+from penstock.engine.exchange.partitioners import Global, Hash, Rebalance, Rescale
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.operators.expressions import ExpressionFactory
 from penstock.engine.operators.final_aggregate import FinalAggregateFactory
@@ -40,8 +42,6 @@ from penstock.engine.operators.running_aggregate import RunningAggregateFactory
 from penstock.engine.operators.sort import SortFactory
 from penstock.engine.operators.timestamps import TimestampFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
-from penstock.engine.task.partial_aggregates import PartialAggregates
-from penstock.engine.task.partitioners import Global, Hash, Rebalance, Rescale
 from penstock.engine.windows.assigners import AlignedWindows
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.operators.joins.window_join import WindowJoinFactory
 from penstock.engine.ordering import SortKey
 from penstock.engine.windows.assigners import AlignedWindows

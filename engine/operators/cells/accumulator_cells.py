@@ -13,7 +13,13 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.accumulators import CountAccumulator, FoldAccumulator, GroupAccumulator, Groups, MomentsAccumulator
+from penstock.engine.aggregates.accumulators import (
+    CountAccumulator,
+    FoldAccumulator,
+    GroupAccumulator,
+    Groups,
+    MomentsAccumulator,
+)
 from penstock.engine.operators.cells.dense_columns import Cells, DenseColumn, KeysOf, storage_type
 from penstock.engine.operators.cells.segment_cells import SegmentCells
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.state.key_index import KeyIndex
+from penstock.engine.state.keys.index import KeyIndex
 
 _Int64s = npt.NDArray[np.int64]
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import FoldAccumulator, Groups
+from penstock.engine.aggregates.accumulators import FoldAccumulator, Groups
 from penstock.engine.operators.cells.counted_keys import beside
-from penstock.engine.state.key_codec import pooled_copy
+from penstock.engine.state.keys.codec import pooled_copy
 
 Cells = npt.NDArray[np.int64]
 KeysOf = Callable[[Cells], pa.Table]

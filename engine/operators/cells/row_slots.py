@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from penstock.engine.operators.cells.distinct import map_distinct
 from penstock.engine.row_numbers import distinct_of
-from penstock.engine.state.key_codec import is_word
-from penstock.engine.state.key_index import KeyIndex
+from penstock.engine.state.keys.codec import is_word
+from penstock.engine.state.keys.index import KeyIndex
 
 _Int64s = npt.NDArray[np.int64]
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import FoldAccumulator, GroupAccumulator, Groups
-from penstock.engine.aggregation import combine_accumulators
+from penstock.engine.aggregates.accumulators import FoldAccumulator, GroupAccumulator, Groups
+from penstock.engine.aggregates.grouped import combine_accumulators
 from penstock.engine.state.segments import SegmentedTable, concat_tables
 
 _LIFE: Final = "__life"

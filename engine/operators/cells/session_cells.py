@@ -16,7 +16,7 @@ import numpy.typing as npt
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.operators.cells import session_rules
 from penstock.engine.operators.cells.cell_pool import CellPool
-from penstock.engine.state.key_codec import read_only
+from penstock.engine.state.keys.codec import read_only
 
 _Int64s = npt.NDArray[np.int64]
 

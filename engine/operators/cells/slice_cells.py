@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import Groups, stable_order
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.accumulators import Groups, stable_order
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.operators.cells.cell_index import CellIndex
 from penstock.engine.operators.cells.cell_pool import CellPool

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import one_array
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.accumulators import one_array
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells, HasAccumulators
 from penstock.engine.operators.cells.dense_columns import KeysOf, storage_type
-from penstock.engine.state.key_index import Slots
+from penstock.engine.state.keys.index import Slots
 from penstock.engine.state.slots import SlotColumn
 
 _SLOT: Final = "__slot"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain_type
+from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import StateError
 from penstock.engine.functions import Row

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain
+from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError
 from penstock.engine.functions import KeyedBatch, KeyedProcessFunction

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain_type
+from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.errors import GraphError, RecordError, StateError
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext

@@ -20,7 +20,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, concat
 from penstock.engine.operators.base import Collector
 from penstock.engine.operators.joins.join_columns import Int64s, same_keys
 from penstock.engine.operators.joins.row_bytes import row_bytes, widest_row_bytes
-from penstock.engine.state.key_groups import hash_columns
+from penstock.engine.state.keys.groups import hash_columns
 
 EMIT_ROWS: Final = 65_536
 """The most rows that a join emits at once."""

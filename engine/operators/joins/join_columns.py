@@ -18,12 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.accumulators import plain, plain_type
+from penstock.engine.aggregates.accumulators import plain, plain_type
 from penstock.engine.elements import concat_record_batches, join_schemas, table_to_record_batch
 from penstock.engine.errors import ColumnTypeError, GraphError
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.state.capture import TableCapture, complete_table
-from penstock.engine.state.key_groups import check_key_column
+from penstock.engine.state.keys.groups import check_key_column
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, keyed_table
 
 LEFT: Final = 0

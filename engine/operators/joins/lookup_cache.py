@@ -20,7 +20,7 @@ from penstock.engine.errors import ConfigurationError
 from penstock.engine.operators.cells.cell_pool import CellPool
 from penstock.engine.operators.joins.join_columns import Int64s
 from penstock.engine.operators.joins.row_log import RowLog, positions
-from penstock.engine.state.key_codec import grown
+from penstock.engine.state.keys.codec import grown
 from penstock.engine.windows.limits import check_count
 
 _NEVER: Final = 2**63 - 1

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain
+from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.engine.operators.cells.cell_pool import CellPool
 from penstock.engine.operators.joins.join_columns import Int64s
 from penstock.engine.operators.joins.row_log import RowLog, positions
-from penstock.engine.state.key_codec import grown
+from penstock.engine.state.keys.codec import grown
 
 _NONE: Final = -1
 _MIN_DEAD: Final = 4096

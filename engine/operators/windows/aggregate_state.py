@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.aggregates.partials import rows_of
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.partials import rows_of
 from penstock.engine.state.capture import DELETED, Expiry, TableCapture
 from penstock.engine.state.segments import concat_tables
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext

@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.accumulators import Groups
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.accumulators import Groups
+from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.aggregates.partials import accumulators_of, rows_of
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, table_to_record_batch
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
@@ -39,7 +40,6 @@ from penstock.engine.operators.windows.aggregate_state import (
     restored_parts,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
-from penstock.engine.partials import accumulators_of, rows_of
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.windows.assigners import SlicedWindows

@@ -12,14 +12,14 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain_type
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.accumulators import plain_type
+from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.aggregates.scalar import Accumulators, ScalarAggregation
 from penstock.engine.elements import Batch, join_schemas
 from penstock.engine.errors import RecordError
 from penstock.engine.functions import Row
 from penstock.engine.operators.base import OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.keyed_reduce import check_reduced
-from penstock.engine.scalar_aggregates import Accumulators, ScalarAggregation
 from penstock.engine.state.descriptors import AggregateFunction, Serializer, ValueStateDescriptor
 from penstock.engine.windows.row_serializer import RowSerializer
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.accumulators import plain_type
+from penstock.engine.aggregates.accumulators import plain_type
+from penstock.engine.aggregates.scalar import Accumulators
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.functions import ProcessWindowFunction
 from penstock.engine.operators.base import Collector, SchemaOrUnknown
@@ -21,7 +22,6 @@ from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDO
 from penstock.engine.operators.windows.window_context import FiringContext
 from penstock.engine.operators.windows.window_folds import Fold, NamedFold
 from penstock.engine.rows import RowConverter
-from penstock.engine.scalar_aggregates import Accumulators
 from penstock.engine.state.backend import Key
 from penstock.engine.windows.windows import TimeWindow
 

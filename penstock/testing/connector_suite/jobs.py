@@ -26,7 +26,7 @@ from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import JobStatus
-from penstock.engine.local_manager import JobFolder, LocalManager
+from penstock.engine.local.manager import JobFolder, LocalManager
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.engine.local_mail import Letter, LetterKind, Mailbox
+from penstock.engine.local.mail import Letter, LetterKind, Mailbox
 from penstock.testing.simulation.faults import Dice
 
 _REPEATED: Final = (

@@ -14,8 +14,8 @@ from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, WorkerLostError
 from penstock.engine.job import JobStatus
-from penstock.engine.local_attempt import LocalAttempt
-from penstock.engine.local_manager import LocalManager
+from penstock.engine.local.attempt import LocalAttempt
+from penstock.engine.local.manager import LocalManager
 from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Dice
 

@@ -19,8 +19,8 @@ from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import JobStatus
-from penstock.engine.local_mail import LetterKind
-from penstock.engine.local_manager import JobFolder, LocalManager
+from penstock.engine.local.mail import LetterKind
+from penstock.engine.local.manager import JobFolder, LocalManager
 from penstock.savepoints.restore import plan_restore
 from penstock.savepoints.store import START_AGAIN, FolderJobStore, find_checkpoint
 from penstock.testing.simulation.disk import Disk, SimulatedClock

@@ -23,7 +23,7 @@ from penstock.engine.connectors import Committable, ConnectorContext, Wait
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
 from penstock.engine.job import JobStatus
-from penstock.engine.local_manager import JobFolder, LocalManager
+from penstock.engine.local.manager import JobFolder, LocalManager
 from penstock.savepoints.store import FolderJobStore
 from penstock.testing.services import S3
 from tests.connectors.files.test_sink_checkpoints import ROWS, Faults, WatchedSink, _build, _environment

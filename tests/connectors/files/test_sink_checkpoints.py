@@ -29,7 +29,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch
 from penstock.engine.job import JobStatus
-from penstock.engine.local_manager import JobFolder, LocalManager
+from penstock.engine.local.manager import JobFolder, LocalManager
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
 

@@ -18,7 +18,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.errors import ColumnTypeError
 from penstock.engine.job import JobStatus
-from penstock.engine.local_manager import JobFolder, LocalManager
+from penstock.engine.local.manager import JobFolder, LocalManager
 from penstock.savepoints.store import FolderJobStore
 from tests.connectors.files.test_sink_checkpoints import ROWS, Faults, WatchedSink, _build, _environment
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.engine.aggregates import count
+from penstock.engine.aggregates.functions import count
 from penstock.engine.api.keyed import KeyedStream
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError

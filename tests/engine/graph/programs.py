@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.engine import aggregates as agg
+from penstock.engine.aggregates import functions as agg
 from penstock.engine.api.streams import DataStream
 from penstock.engine.expressions import col
 from penstock.engine.functions import OutputTag

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.connectors.datagen import DataGenSource, DataGenSplit, Sequence
-from penstock.engine.aggregates import count
+from penstock.engine.aggregates.functions import count
 from penstock.engine.api.streams import DataStream
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ConfigurationError

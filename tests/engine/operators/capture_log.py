@@ -83,7 +83,7 @@ def restorable(capture: OperatorCapture) -> OperatorSnapshot:
     snapshot, native = captured_snapshot(capture), capture.native
     if native is None:
         return snapshot
-    from penstock.engine.state.rocksdb_native import read_native
+    from penstock.engine.state.rocksdb.native import read_native
 
     with tempfile.TemporaryDirectory() as directory:
         for name, path in native.files.items():

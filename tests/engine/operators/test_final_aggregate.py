@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import collect_list, count
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import collect_list, count
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, WatermarkStatus
 from penstock.engine.errors import StateError
 from penstock.engine.operators.final_aggregate import FinalAggregateFactory

@@ -17,6 +17,7 @@ from penstock.engine.elements import (
     WatermarkStatus,
 )
 from penstock.engine.errors import RecordError
+from penstock.engine.exchange.partitioners import Rebalance
 from penstock.engine.operators.iteration import (
     Asynchronous,
     BulkSynchronous,
@@ -25,7 +26,6 @@ from penstock.engine.operators.iteration import (
     IterationTailFactory,
     StaleSynchronous,
 )
-from penstock.engine.task.partitioners import Rebalance
 from tests.engine.helpers import RunningOperator, numbers
 
 LOOP = 7

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import collect_list, count, mean
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import collect_list, count, mean
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch
 from penstock.engine.errors import StateError
 from penstock.engine.operators.running_aggregate import RunningAggregateFactory

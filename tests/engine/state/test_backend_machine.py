@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.state.backend import Key, Namespace, key_tuple
-from penstock.engine.state.key_groups import key_groups, subtask_of
+from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share
 from tests.engine.state.backends import (
     GROUPS,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.state import snapshot as module
-from penstock.engine.state.key_groups import key_group_range, key_groups
+from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import (
     EMPTY_SNAPSHOT,
     KEY_GROUP,

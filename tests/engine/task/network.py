@@ -21,6 +21,8 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.config import JobConfig
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, SplitOrder, Wait
 from penstock.engine.elements import Barrier, Batch
+from penstock.engine.exchange.outputs import Message
+from penstock.engine.exchange.partitioners import Hash, Partitioner
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.capture import OperatorCapture
@@ -28,8 +30,6 @@ from penstock.engine.state.snapshot import OperatorSnapshot, StateTable, keyed_t
 from penstock.engine.task.build import build_task
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Finished, Task
-from penstock.engine.task.outputs import Message
-from penstock.engine.task.partitioners import Hash, Partitioner
 
 KEYS = 5
 SCHEMA = pa.schema([("key", pa.int64()), ("split", pa.string()), ("n", pa.int64())])

@@ -23,6 +23,8 @@ from penstock.engine.elements import (
     Watermark,
 )
 from penstock.engine.errors import RestoreError
+from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer, Message
+from penstock.engine.exchange.partitioners import Hash, SplitterContext
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
@@ -31,8 +33,6 @@ from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Head, Idle, Progress, Task
-from penstock.engine.task.outputs import BatchLimits, ChannelBuffer, Message
-from penstock.engine.task.partitioners import Hash, SplitterContext
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
 from tests.engine.helpers import RecordingChannel, numbers, numbers_in

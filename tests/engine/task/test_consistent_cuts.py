@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
-from penstock.engine.task.partitioners import Forward, Global, Hash, Partitioner, Rebalance, Rescale
+from penstock.engine.exchange.partitioners import Forward, Global, Hash, Partitioner, Rebalance, Rescale
 from tests.engine.task.network import BY_KEY, Network, Seen, Shape, rescaled, restored
 
 MODES = {

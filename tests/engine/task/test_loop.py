@@ -11,14 +11,14 @@ from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import Batch, Element, EndOfInput, Watermark
+from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer
+from penstock.engine.exchange.partitioners import Forward, SplitterContext
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, StepResult, Task
-from penstock.engine.task.outputs import BatchLimits, ChannelBuffer
-from penstock.engine.task.partitioners import Forward, SplitterContext
 from penstock.engine.task.router import Router, RouterEdge
 from tests.engine.helpers import RecordingChannel, numbers, numbers_in
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Barrier, CheckpointMode, Element, EndOfInput, Watermark
-from penstock.engine.task.outputs import BatchLimits, ChannelBuffer, Message
-from penstock.engine.task.partitioners import (
+from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer, Message
+from penstock.engine.exchange.partitioners import (
     Broadcast,
     Forward,
     Global,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.engine.aggregates import collect_list, count
+from penstock.engine.aggregates.functions import collect_list, count
 from penstock.engine.clock import Clock, ManualClock
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, SplitOrder, Wait
 from penstock.engine.elements import MAX_TIMESTAMP

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.accumulators import Groups
-from penstock.engine.aggregates import Aggregate
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.accumulators import Groups
+from penstock.engine.aggregates.functions import Aggregate
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.cells import segment_cells
 from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
-from tests.engine.test_aggregates import EVERY, ROWS, Row, batch_of, concat, times_of
+from tests.engine.aggregates.test_functions import EVERY, ROWS, Row, batch_of, concat, times_of
 
 FOLDED = {name: each for name, each in EVERY.items() if each.function in ("count", "sum", "min", "max", "mean")}
 NUMERIC = {name: each for name, each in FOLDED.items() if each.column != "string"}

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.aggregates import count
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates.functions import count
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.operators.cells.slice_cells import SliceCells
 from penstock.engine.operators.cells.slice_tree import SliceTree
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.cells.slot_accumulators import (
     CombinedAccumulators,

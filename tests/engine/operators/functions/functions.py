@@ -14,7 +14,7 @@ from penstock.engine.elements import Batch, Watermark
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.operators.base import OperatorContext, OperatorFactory
 from penstock.engine.state.descriptors import ValueStateDescriptor
-from penstock.engine.state.key_groups import key_groups, subtask_of
+from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RecordingCollector
 

@@ -20,7 +20,7 @@ from penstock.engine.operators.base import Operator, OperatorContext
 from penstock.engine.operators.joins import join_buffers
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinSide
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
-from penstock.engine.state.key_groups import key_groups, subtask_of
+from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share
 from penstock.engine.task.chain import ChainLink
 from tests.engine.helpers import RecordingCollector

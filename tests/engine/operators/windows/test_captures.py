@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import collect_list, count, first
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import collect_list, count, first
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.operators.base import OperatorFactory
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory

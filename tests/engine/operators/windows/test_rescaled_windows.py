@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import count
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import count
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.operators.base import OperatorFactory
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
-from penstock.engine.state.key_groups import key_group_range, key_groups
+from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from tests.engine.helpers import RunningOperator, timed

@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import collect_list, count, first, last
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import collect_list, count, first, last
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
 from penstock.engine.windows.assigners import SessionWindows

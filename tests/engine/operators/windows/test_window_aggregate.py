@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import collect_list, count, last
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import collect_list, count, last
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
 from penstock.engine.windows.assigners import AlignedWindows

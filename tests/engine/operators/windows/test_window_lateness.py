@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import collect_list, count
-from penstock.engine.aggregation import GroupedAggregation
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import collect_list, count
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.cells import cell_index, slice_cells, slice_tree
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.engine import aggregates as agg
-from penstock.engine.aggregates import count
+from penstock.engine.aggregates import functions as agg
+from penstock.engine.aggregates.functions import count
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import MAX_TIMESTAMP, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
-from penstock.engine.state.key_groups import key_group_range, key_groups
+from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RecordingCollector, timed
 

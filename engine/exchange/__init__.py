@@ -1,0 +1,1 @@
+"""What lies between two tasks: partitioners, output buffers, aggregation before rows travel."""

@@ -1,0 +1,1 @@
+"""The runtime of one process: tests, debugging, small data, the deterministic simulation."""

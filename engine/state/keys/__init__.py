@@ -1,0 +1,1 @@
+"""Keys of keyed state: key groups, codes, slots."""

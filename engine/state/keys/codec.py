@@ -1,0 +1,260 @@
+"""Keys as words of 64 bits or as byte strings, and back: what `KeyIndex` compares and keeps.
+
+A single column of integers, booleans, dates or times is words; a single text column its own bytes; any other key is
+packed row by row. Two keys of the same types have the same bytes exactly if they are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Words: TypeAlias = "npt.NDArray[np.uint64]"
+Ints: TypeAlias = "npt.NDArray[np.int64]"
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+
+_A = TypeVar("_A", bound=np.generic)
+
+_WORD_BYTES: Final = 8
+_LENGTH_BYTES: Final = 4
+_TEXT: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Byte strings: that of a row is `data[offsets[row]:offsets[row + 1]]`."""
+
+    data: Bytes
+    offsets: Ints
+
+    @property
+    def lengths(self) -> Ints:
+        """The length of each row's."""
+        return np.diff(self.offsets)
+
+
+def is_word(kind: pa.DataType) -> bool:
+    """Whether values of a type are words of at most 64 bits."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind)) and (
+        not pa.types.is_interval(kind)
+    )
+
+
+def words_of(column: pa.Array) -> Words:
+    """The values of a word column; anything at nulls."""
+    kind = column.type
+    if len(column) == 0:
+        return np.empty(0, np.uint64)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif not pa.types.is_integer(kind):
+        column = column.view(_integer(kind))
+    values = np.frombuffer(column.buffers()[1], column.type.to_pandas_dtype())
+    return values[column.offset : column.offset + len(column)].astype(np.int64, copy=False).view(np.uint64)
+
+
+def from_words(words: Words, valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+    """The column of which `words_of` made these words, which must not change; null where it is not `valid`."""
+    mask = None if valid is None else mask_of(valid)
+    if pa.types.is_boolean(kind):
+        return pa.array(words != 0, mask=mask)
+    width = kind if pa.types.is_integer(kind) else _integer(kind)
+    integers = pa.array(words.view(np.int64).astype(width.to_pandas_dtype(), copy=False), width, mask=mask)
+    return integers if width == kind else integers.view(kind)
+
+
+def mask_of(valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    """What `pa.array` takes as the mask of values of which some may not be valid."""
+    return None if valid.all() else ~valid
+
+
+def _integer(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if kind.bit_width == 32 else pa.int64()
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are byte strings of any length."""
+    return any(is_kind(kind) for is_kind in _TEXT)
+
+
+def comparable(column: pa.Array) -> pa.Array:
+    """The column as values of which Python tells all apart: its own times have no nanoseconds."""
+    return column.cast(comparable_type(column.type))
+
+
+def comparable_type(kind: pa.DataType) -> pa.DataType:
+    """The type of `comparable` columns."""
+    is_long_time = pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind)
+    return pa.int64() if is_long_time else kind
+
+
+def pack(columns: Sequence[pa.Array]) -> Packed:
+    """Each row of key columns as a byte string; anything where the only column is null.
+
+    Several columns lie behind one another: a byte that says whether there is a value, the length of a text, the value.
+    """
+    if len(columns) == 1 and is_text(columns[0].type):
+        return _texts(columns[0])
+    parts = [_Part.of(column) for column in columns]
+    offsets = np.zeros(len(columns[0]) + 1, np.int64)
+    np.cumsum(sum(part.total for part in parts), out=offsets[1:])
+    data = np.zeros(int(offsets[-1]), np.uint8)
+    cursor = offsets[:-1].copy()
+    for part in parts:
+        part.write(data, cursor)
+    return Packed(data, offsets)
+
+
+def unpack(arena: Bytes, starts: Ints, lengths: Ints, types: Sequence[pa.DataType]) -> list[pa.Array]:
+    """The columns of which `pack` made the byte strings that lie at `starts` in `arena`."""
+    if len(types) == 1 and is_text(types[0]):
+        return [_text_column(arena, starts, lengths, None, types[0])]
+    cursor = starts.copy()
+    return [_read(arena, cursor, kind) for kind in types]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One column's share of packed rows; lengths are 0 at nulls."""
+
+    valid: npt.NDArray[np.bool_]
+    data: Bytes
+    starts: Ints
+    lengths: Ints
+    has_length: bool
+
+    @classmethod
+    def of(cls, column: pa.Array) -> _Part:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        if is_text(column.type):
+            texts = _texts(column)
+            return cls(valid, texts.data, texts.offsets[:-1], texts.lengths * valid, True)
+        data, width = _fixed(column)
+        return cls(valid, data, np.arange(len(column), dtype=np.int64) * width, valid * np.int64(width), False)
+
+    @property
+    def total(self) -> Ints:
+        """Bytes of each row, with what is before the value."""
+        return 1 + self.lengths + (self.valid * np.int64(_LENGTH_BYTES) if self.has_length else 0)
+
+    def write(self, target: Bytes, cursor: Ints) -> None:
+        """Write each row at its cursor, and move that behind it."""
+        target[cursor] = self.valid
+        cursor += 1
+        if self.has_length:
+            header = self.lengths.astype("<u4").view(np.uint8)
+            sizes = self.valid * np.int64(_LENGTH_BYTES)
+            _copy(header, np.arange(len(cursor), dtype=np.int64) * _LENGTH_BYTES, sizes, target, cursor)
+            cursor += sizes
+        _copy(self.data, self.starts, self.lengths, target, cursor)
+        cursor += self.lengths
+
+
+def _read(arena: Bytes, cursor: Ints, kind: pa.DataType) -> pa.Array:
+    """One column of packed rows, from the cursors, which move behind it."""
+    valid = arena[cursor] == 1
+    cursor += 1
+    if is_text(kind):
+        sizes = valid * np.int64(_LENGTH_BYTES)
+        lengths = _gather(arena, cursor, sizes, _LENGTH_BYTES).view("<u4").astype(np.int64)
+        cursor += sizes
+        column = _text_column(arena, cursor, lengths, valid, kind)
+        cursor += lengths
+        return column
+    if pa.types.is_null(kind):
+        return pa.nulls(len(cursor))
+    width = _WORD_BYTES if is_word(kind) else kind.bit_width // 8
+    sizes = valid * np.int64(width)
+    values = _gather(arena, cursor, sizes, width)
+    cursor += sizes
+    if is_word(kind):
+        return from_words(values.view(np.uint64), valid, kind)
+    return pa.Array.from_buffers(kind, len(cursor), [_bitmap(valid), pa.py_buffer(values)])
+
+
+def _gather(arena: Bytes, starts: Ints, sizes: Ints, width: int) -> Bytes:
+    """Values of `width` bytes behind one another; zeros where the size is 0."""
+    values = np.zeros(len(starts) * width, np.uint8)
+    _copy(arena, starts, sizes, values, np.arange(len(starts), dtype=np.int64) * width)
+    return values
+
+
+def _text_column(
+    arena: Bytes, starts: Ints, lengths: Ints, valid: npt.NDArray[np.bool_] | None, kind: pa.DataType
+) -> pa.Array:
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    data = np.zeros(int(offsets[-1]), np.uint8)
+    _copy(arena, starts, lengths, data, offsets[:-1])
+    buffers = [None if valid is None else _bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).cast(kind)
+
+
+def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.array(valid).buffers()[1]
+
+
+def _texts(column: pa.Array) -> Packed:
+    packed = column.cast(pa.large_binary())
+    if len(packed) == 0:
+        return Packed(np.empty(0, np.uint8), np.zeros(1, np.int64))
+    _, offsets, data = packed.buffers()
+    positions = np.frombuffer(offsets, np.int64)[packed.offset : packed.offset + len(packed) + 1]
+    return Packed(np.frombuffer(b"" if data is None else data, np.uint8), positions)
+
+
+def _fixed(column: pa.Array) -> tuple[Bytes, int]:
+    """The values of a column of fixed width behind one another, and their width in bytes."""
+    if pa.types.is_null(column.type) or len(column) == 0:
+        return np.empty(0, np.uint8), 0
+    if is_word(column.type):
+        return words_of(column).view(np.uint8), _WORD_BYTES
+    width = column.type.bit_width // 8
+    values = np.frombuffer(column.buffers()[1], np.uint8)
+    return values[column.offset * width : (column.offset + len(column)) * width], width
+
+
+def _copy(source: Bytes, starts: Ints, lengths: Ints, target: Bytes, to: Ints) -> None:
+    from penstock.engine.state.keys.index_kernel import copy_ranges
+
+    copy_ranges(read_only(source), read_only(starts), lengths, target, read_only(to))
+
+
+def read_only(array: npt.NDArray[_A]) -> npt.NDArray[_A]:
+    """A view that cannot be written to: some Arrow buffers can, and numba would compile once more for those."""
+    view: npt.NDArray[_A] = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def pooled_empty(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array of numbers in memory of Arrow's pool, which keeps what was freed for the next checkpoint."""
+    return np.frombuffer(pa.allocate_buffer(length * np.dtype(dtype).itemsize), dtype)
+
+
+def pooled_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy of numbers, as `pooled_empty`."""
+    copy = pooled_empty(len(array), array.dtype)
+    copy[:] = array
+    return copy
+
+
+def grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The array with room for `size` values at least; the new ones are 0."""
+    if size <= len(array):
+        return array
+    bigger = np.zeros(max(size, 2 * len(array)), array.dtype)
+    bigger[: len(array)] = array
+    return bigger
