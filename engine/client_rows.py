@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.elements import Barrier, Batch, Element, SnapshotKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A batch, the results node that it is for, the checkpoint whose barrier it came behind, and who sent it."""
+
+    result: int
+    behind: int
+    batch: Batch
+    sender: Place | None
 
 
 class EpochTagger:
     """Tags the rows of one channel to the client with the last checkpoint whose barrier went before them.
 
     Args:
-        restored: the checkpoint that the attempt goes on from, 0 for none.
+        restored: the checkpoint that the attempt was restored from, 0 for none.
     """
 
     def __init__(self, restored: int = 0) -> None:
@@ -33,11 +45,11 @@ class HeldRows:
     """Rows of all results nodes, in order of arrival."""
 
     def __init__(self) -> None:
-        self._held: deque[tuple[int, int, Batch]] = deque()
+        self._held: deque[_Held] = deque()
 
-    def hold(self, result: int, behind: int, batch: Batch) -> None:
-        """Keep a batch of results node `result` that came behind the barrier of checkpoint `behind`."""
-        self._held.append((result, behind, batch))
+    def hold(self, result: int, behind: int, batch: Batch, sender: Place | None = None) -> None:
+        """Keep a batch of results node `result` that came behind the barrier of checkpoint `behind`, from `sender`."""
+        self._held.append(_Held(result, behind, batch, sender))
 
     def release(self, completed: int) -> list[tuple[int, Batch]]:
         """Take the rows that belong to checkpoint `completed`, or to one before it."""
@@ -47,11 +59,13 @@ class HeldRows:
         """Take all rows: the job has finished, or takes no checkpoints."""
         return self._take(lambda _: True)
 
-    def roll_back(self, restored: int) -> None:
-        """Drop the rows that will come again, as the job goes on from checkpoint `restored`."""
-        self._held = deque(entry for entry in self._held if entry[1] < restored)
+    def roll_back(self, restored: int, sender: Place | None = None) -> None:
+        """Drop the rows that will come again, as `sender` is restored from checkpoint `restored`; None: as all are."""
+        self._held = deque(
+            held for held in self._held if held.behind < restored or (sender is not None and held.sender != sender)
+        )
 
     def _take(self, is_final: Callable[[int], bool]) -> list[tuple[int, Batch]]:
-        final = [(result, batch) for result, behind, batch in self._held if is_final(behind)]
-        self._held = deque(entry for entry in self._held if not is_final(entry[1]))
+        final = [(held.result, held.batch) for held in self._held if is_final(held.behind)]
+        self._held = deque(held for held in self._held if not is_final(held.behind))
         return final

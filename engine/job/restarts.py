@@ -1,7 +1,7 @@
-"""What a job has got over: each restart with its cause and how long it took; for people and the chaos report.
+"""The restarts of a job: each with its cause and how long it took; for people and the chaos report.
 
-The job manager keeps a log, notes what happens, and gives it out with its `info`. Times within a restart are seconds of
-one monotonic clock, so the clock of the machine may jump.
+The brain keeps the log, and whoever shows the job reads it. Times within a restart are seconds of one monotonic clock,
+so the clock of the machine may jump.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import Any, Final
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import JobStory
 from penstock.engine.checkpointing.history import STORED
+from penstock.engine.job.events import Moment
 
 KEPT: Final = 100
 """How many restarts are kept."""
@@ -50,7 +50,7 @@ class Restart:
         at_ms: when it was noticed, civil time in ms UTC.
         detected: the same, monotonic seconds.
         attempt: number of the attempt that followed; 0 while there is none.
-        checkpoint: what that went on from; 0 for none.
+        checkpoint: what that was restored from; 0 for none.
         restored: when all subtasks ran again, monotonic seconds.
         first_output: when the first rows came to an end of the job behind that.
     """
@@ -88,14 +88,16 @@ class RestartLog:
         failures: how many it had to get over, without deaths of job managers.
         kept: the newest restarts under this manager, also those that were asked for.
         before: those under managers before it, as JSON has them; their monotonic times mean nothing any more.
+        current: the one under way, if one is.
     """
 
     failures: int = 0
     kept: deque[Restart] = field(default_factory=lambda: deque(maxlen=KEPT))
     before: Sequence[Mapping[str, Any]] = ()
+    current: Restart | None = None
 
-    def go_on_from(self, story: JobStory) -> None:
-        """Tell what the manager before has told."""
+    def resume_from(self, story: JobStory) -> None:
+        """Take on what the manager before had in its log."""
         self.failures += story.restarts
         told = []
         for text in story.restart_records:
@@ -114,13 +116,16 @@ class RestartLog:
         """The newest restarts as JSON has them, oldest first."""
         return [*self.before, *(restart.to_dict() for restart in self.kept)][-KEPT:]
 
-    def on_failure(self, cause: str, places: Sequence[Place], detected: float) -> Restart:
-        """A restart begins behind a failure, noticed at `detected`, monotonic seconds."""
+    def on_failure(self, cause: str, places: Sequence[Place], detected: Moment) -> Restart:
+        """Something failed, noticed at `detected`: a restart begins, or the one under way has one more cause."""
+        if self.current is not None:
+            self.current.cause = f"{self.current.cause}; then: {cause}"
+            return self.current
         self.failures += 1
         return self._begin(RestartKind.FAILURE, cause, places, detected)
 
-    def on_takeover(self, places: Sequence[Place], began: float) -> Restart:
-        """The job goes on under another manager, which began at that time, monotonic seconds."""
+    def on_takeover(self, places: Sequence[Place], began: Moment) -> Restart:
+        """The job resumes under another manager, which began at that time."""
         return self._begin(
             RestartKind.TAKEOVER,
             "another job manager took the job over: the one before died, or could not be reached",
@@ -128,15 +133,21 @@ class RestartLog:
             began,
         )
 
-    def on_rescale(self, parallelism: int, places: Sequence[Place], asked: float) -> Restart:
-        """A rescale begins, `asked` for at that time, monotonic seconds."""
-        return self._begin(RestartKind.RESCALE, f"rescale to {parallelism}", places, asked)
+    def on_rescale(self, parallelism: int, places: Sequence[Place], stopped: Moment) -> Restart:
+        """A rescale stops the job at that time."""
+        return self._begin(RestartKind.RESCALE, f"rescale to {parallelism}", places, stopped)
 
-    def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: float) -> Restart:
-        at_ms = time.time_ns() // 1_000_000 - int((time.monotonic() - detected) * 1000)
-        restart = Restart(kind, cause, tuple(places), at_ms, detected)
+    def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> Restart:
+        restart = Restart(kind, cause, tuple(places), detected.ms, detected.monotonic)
         self.kept.append(restart)
+        self.current = restart
         return restart
+
+    def on_resumed(self, attempt: int, checkpoint: int, at: float) -> None:
+        """All subtasks run again since `at`, monotonic seconds, from `checkpoint`."""
+        if self.current is not None:
+            self.current.attempt, self.current.checkpoint, self.current.restored = attempt, checkpoint, at
+            self.current = None
 
     def on_rows(self, attempt: int, at: float) -> None:
         """Rows have come to an end of the job, in subtasks of `attempt`."""

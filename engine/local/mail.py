@@ -18,22 +18,36 @@ Letter: TypeAlias = Callable[[], None]
 class LetterKind(enum.Enum):
     """What a letter is about."""
 
+    # Work of the manager's own process, with the storage or with subtasks; each is done once.
+    CLAIM = "claim"
+    DEPLOY = "deploy"
+    CANCEL = "cancel"
+    PREPARE = "prepare"
+    CHECK_FOLDER = "check folder"
+    STORE = "store"
+    DELETE = "delete"
+    TAKE_DOWN = "take down"
+    WRITE_END = "write end"
+    REPORT = "report"
+    """The brain hears what came of it."""
+
+    # Calls between the manager and a subtask, which may get lost or come twice.
     TRIGGER = "trigger"
     """A subtask is told of a checkpoint."""
-    WRITE = "write"
-    """A subtask's background work: the oldest capture that waits becomes files."""
-    ACKNOWLEDGE = "acknowledge"
-    """A subtask's part of a checkpoint is there, or could not be made."""
-    STORE = "store"
-    """The manifest is written."""
-    STORED = "stored"
-    """The manager learns that it was."""
-    COMPLETE = "complete"
+    COMMIT = "commit"
     """A subtask is told that a checkpoint counts."""
     ABORT = "abort"
     """A subtask is told that a checkpoint is given up."""
-    DELETE = "delete"
-    """Files that nothing refers to are removed."""
+    END_INPUT = "end input"
+    """A source is told to end."""
+    ANSWER = "answer"
+    """The brain hears what a subtask answers to these."""
+    TELL = "tell"
+    """The brain hears of a subtask what it was not asked for: it has finished, or failed."""
+
+    # Work of a subtask's process.
+    WRITE = "write"
+    """The oldest capture that waits becomes files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,14 @@ from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
-from penstock.engine.elements import Batch, SnapshotKind
-from penstock.engine.errors import CheckpointError, PenstockError
+from penstock.engine.elements import Batch
+from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import JobProgram
+from penstock.engine.job.events import CancelJob, Command, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
 from penstock.engine.job.status import JobStatus
-from penstock.engine.local.manager import LocalManager
+from penstock.engine.local.execution import ResultMessage
+from penstock.engine.local.manager import LocalManager, Outcome
 from penstock.engine.metrics import JobMetrics, report
 
 _LOG = logging.getLogger(__name__)
@@ -53,128 +55,105 @@ class LocalJob(JobHandle):
         super().__init__(program.name, consumers)
         self._clock = clock
         self._holds_back = folder is not None and program.config.checkpoints.enabled
-        self._manager = LocalManager(program, clock, random.Random(seed), folder)
+        # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
+        self._manager = LocalManager(program, clock, random.Random(seed), folder, warn=_LOG.warning)
+        self._brain = self._manager.brain
         self._held = HeldRows()
         self._shown: list[tuple[int, Batch]] = []
-        self._attempt = self._manager.attempt
-        self._told: PenstockError | None = None
+        self._senders: dict[Place, int] = {}
+        self._seen = 0
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
-        self._manager.start()
+        while self._brain.status in (JobStatus.CREATED, JobStatus.DEPLOYING) and not self._brain.ended:
+            self._manager.step(_STEP_SECONDS)
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         deadline = time.monotonic() + seconds
         arrived = self._take_rows()
-        while not arrived and not self._manager.status.ended and (patience := deadline - time.monotonic()) > 0:
-            self._step(patience)
+        while not arrived and not self._brain.ended and (patience := deadline - time.monotonic()) > 0:
+            self._manager.step(patience)
             arrived = self._take_rows()
         return arrived
 
-    def _step(self, seconds: float) -> None:
-        self._tell()
-        self._manager.step(seconds)
-        self._tell()
-
-    def _tell(self) -> None:
-        # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
-        error = self._manager.error
-        if self._manager.status is JobStatus.RESTARTING and error is not None and error is not self._told:
-            self._told = error
-            _LOG.warning("job %r failed and is restarted (restart-strategy.type sets how often): %s", self.name, error)
-
     def _take_rows(self) -> list[tuple[int, Batch]]:
         """The rows that are final now; those of an attempt that failed may not be."""
-        self._hear()
-        if self._attempt is not self._manager.attempt:
-            self._held.roll_back(self._manager.restored)
-            self._attempt = self._manager.attempt
-            self._taggers.clear()
-            self._hear()
-        shown, self._shown = self._shown, []
-        finished = self._manager.status is JobStatus.FINISHED
-        return [*shown, *(self._held.release_all() if finished else self._held.release(self._manager.completed))]
-
-    def _hear(self) -> None:
-        results = self._attempt.results
+        results = self._manager.execution.results
         while results:
-            result, sender, message, release = results.popleft()
-            release()
-            tagger = self._taggers.setdefault((result, sender), EpochTagger(self._manager.restored))
-            waits = self._holds_back and isinstance(self._consumers[result], CollectedRows)
-            for element in message:
-                if (tagged := tagger.tag(element)) is None:
-                    continue
-                if waits:
-                    self._held.hold(result, *tagged)
-                else:
-                    # What is only printed need not wait until no failure can take it back.
-                    self._shown.append((result, tagged[1]))
+            self._hear(results.popleft())
+        if self._seen != self._brain.attempts.number:
+            self._seen = self._brain.attempts.number
+            for place, (attempt, restored) in self._brain.attempts.deployed.items():
+                self._follow(place, attempt, restored)
+        shown, self._shown = self._shown, []
+        finished = self._brain.status is JobStatus.FINISHED
+        return [*shown, *(self._held.release_all() if finished else self._held.release(self._brain.completed))]
+
+    def _hear(self, sent: ResultMessage) -> None:
+        sent.release()
+        self._follow(sent.place, sent.attempt, sent.restored)
+        tagger = self._taggers.setdefault((sent.result, sent.place), EpochTagger(sent.restored))
+        waits = self._holds_back and isinstance(self._consumers[sent.result], CollectedRows)
+        for element in sent.message:
+            if (tagged := tagger.tag(element)) is None:
+                continue
+            if waits:
+                self._held.hold(sent.result, *tagged, sent.place)
+            else:
+                # What is only printed need not wait until no failure can take it back.
+                self._shown.append((sent.result, tagged[1]))
+
+    def _follow(self, place: Place, attempt: int, restored: int) -> None:
+        """A subtask runs this attempt: what it had sent before, and will send again, is dropped."""
+        if self._senders.get(place, 0) < attempt:
+            self._senders[place] = attempt
+            self._held.roll_back(restored, place)
+            for key in [key for key in self._taggers if key[1] == place]:
+                del self._taggers[key]
 
     @property
     def _drained(self) -> bool:
-        return self._manager.status.ended
+        return self._brain.ended
 
     @property
     def _error(self) -> PenstockError | None:
-        return self._manager.error
+        return self._brain.error
 
     def status(self) -> JobStatus:
-        return self._manager.status
+        return self._brain.status
 
     def metrics(self) -> JobMetrics:
-        return report(self._manager.attempt.metrics())
+        return report(self._manager.execution.metrics())
 
     def cancel(self) -> None:
-        self._manager.end(JobStatus.CANCELLED)
+        request = self._manager.ask(CancelJob())
+        while request not in self._manager.answers:
+            self._manager.step(_STEP_SECONDS)
 
     def checkpoint(self) -> str:
-        return self._await(self._manager.request(SnapshotKind.CHECKPOINT))
+        return str(self._ask(TakeCheckpoint()))
 
     def savepoint(self, directory: str | None = None) -> str:
-        return self._await(self._manager.request(SnapshotKind.SAVEPOINT, directory))
+        return str(self._ask(TakeSavepoint(directory)))
 
     def stop(self, directory: str | None = None) -> str:
-        url = self._await(self._manager.request(SnapshotKind.SUSPEND, directory))
-        self._settle()
-        self.raise_if_ended_badly()
-        return url
+        return str(self._ask(StopJob(directory)))
 
     def drain(self, directory: str | None = None) -> str:
-        self._manager.drain(directory)
-        while self._manager.drained is None:
-            self._advance()
-        if isinstance(self._manager.drained, CheckpointError):
-            raise self._manager.drained
-        self._settle()
-        self.raise_if_ended_badly()
-        return self._manager.drained
+        return str(self._ask(DrainJob(directory)))
 
     def rescale(self, parallelism: int) -> float:
-        self.checkpoint()
-        began = self._clock.monotonic()
-        self._manager.rescale(parallelism)
-        while self._manager.status is JobStatus.RESTARTING:
-            self._advance()
-        self.raise_if_ended_badly()
-        return self._clock.monotonic() - began
+        return float(self._ask(RescaleJob(parallelism)))  # type: ignore[arg-type]
 
-    def _await(self, number: int) -> str:
-        """The URL of a checkpoint that was asked for; the job moves meanwhile."""
-        while number not in self._manager.outcomes:
-            if self._manager.status.ended:
-                raise CheckpointError(f"job {self.name!r} ended before checkpoint {number} was complete")
+    def _ask(self, command: Command) -> Outcome:
+        """What came of a request; the job moves meanwhile, and rows that come go to their consumers."""
+        request = self._manager.ask(command)
+        while request not in self._manager.answers:
             self._advance()
-        outcome = self._manager.outcomes.pop(number)
-        if isinstance(outcome, CheckpointError):
+        outcome = self._manager.answers.pop(request)
+        if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
 
-    def _settle(self) -> None:
-        """Return when the job has ended."""
-        while not self._manager.status.ended:
-            self._advance()
-
     def _advance(self) -> None:
-        """Let one thing happen; rows that come meanwhile go to their consumers."""
-        self._step(_STEP_SECONDS)
+        self._manager.step(_STEP_SECONDS)
         for result, batch in self._take_rows():
             self._consumers[result].accept(batch)

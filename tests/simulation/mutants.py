@@ -14,7 +14,7 @@ from penstock.engine.checkpointing.instructions import Acknowledgement
 from penstock.engine.checkpointing.pending import PendingCheckpoint
 from penstock.engine.checkpointing.shared_files import SharedFiles
 from penstock.engine.checkpointing.store import Claim
-from penstock.engine.local.manager import LocalManager
+from penstock.engine.job.brain import JobBrain
 from penstock.engine.operators.sink import TransactionalSinkOperator
 from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.task import source_head
@@ -215,7 +215,7 @@ def _trust_all_bytes(patch: Patch) -> None:
 
 
 def _go_on_behind_a_stop(patch: Patch) -> None:
-    patch.setattr(LocalManager, "_was_suspended", lambda self: False)
+    patch.setattr(JobBrain, "_ends_as_suspended", lambda self, error: False)
     patch.setattr(CheckpointCoordinator, "_stopping", lambda self: 0)
 
 

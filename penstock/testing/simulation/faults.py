@@ -20,6 +20,7 @@ _SWARM: Final = (
     "disk_full",
     "commit",
     "repeat",
+    "lose",
     "stuck",
     "clock_jump",
     "rescale",
@@ -48,6 +49,8 @@ class FaultRates:
         disk_full: at each step: nothing can be written for a while.
         commit: at each commit of a sink: the process dies before or behind it.
         repeat, delay: of each letter.
+        lose: of each call to a subtask about a checkpoint.
+        regions: of a run: that what no channel connects restarts by itself.
         stuck: at each step: one subtask gets no turn for a while; half of them are killed in the end.
         clock_jump: at each step: civil time jumps, forth or back.
         rescale, savepoint: at each step.
@@ -67,6 +70,8 @@ class FaultRates:
     commit: float = 0.08
     repeat: float = 0.05
     delay: float = 0.3
+    lose: float = 0.01
+    regions: float = 0.5
     stuck: float = 0.0005
     clock_jump: float = 0.0005
     rescale: float = 0.0007

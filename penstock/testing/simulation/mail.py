@@ -7,14 +7,17 @@ from typing import Final
 from penstock.engine.local.mail import Letter, LetterKind, Mailbox
 from penstock.testing.simulation.faults import Dice
 
-_REPEATED: Final = (
+_CALLS: Final = (
     LetterKind.TRIGGER,
-    LetterKind.ACKNOWLEDGE,
-    LetterKind.COMPLETE,
+    LetterKind.COMMIT,
     LetterKind.ABORT,
-    LetterKind.STORED,
+    LetterKind.END_INPUT,
+    LetterKind.ANSWER,
+    LetterKind.TELL,
 )
 """Calls between processes may come twice; work within one is done once."""
+_LOST: Final = (LetterKind.TRIGGER, LetterKind.COMMIT, LetterKind.ABORT)
+"""Calls that may never come, though both processes live. What a subtask has to tell is asked for until it comes."""
 
 
 class SimulatedMailbox(Mailbox):
@@ -33,8 +36,10 @@ class SimulatedMailbox(Mailbox):
         self.last: LetterKind | None = None
 
     def post(self, kind: LetterKind, letter: Letter) -> None:
+        if kind in _LOST and self._dice.strikes(self._dice.rates.lose, f"{kind.value} is lost"):
+            return
         super().post(kind, letter)
-        if kind in _REPEATED and self._dice.strikes(self._dice.rates.repeat, f"{kind.value} comes twice"):
+        if kind in _CALLS and self._dice.strikes(self._dice.rates.repeat, f"{kind.value} comes twice"):
             super().post(kind, letter)
 
     def take(self, number: int) -> None:

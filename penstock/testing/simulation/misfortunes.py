@@ -6,15 +6,13 @@ the warehouse and the mailbox.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import CheckpointError, WorkerLostError
+from penstock.engine.errors import WorkerLostError
+from penstock.engine.job.events import DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.status import JobStatus
-from penstock.engine.local.attempt import LocalAttempt
 from penstock.engine.local.manager import LocalManager
 from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Dice
@@ -41,16 +39,18 @@ class Misfortunes:
 
     Attributes:
         kills: how many subtasks were killed.
-        branch: the number of the savepoint that a second job is to start from, while it is under way.
+        branch: the request for a savepoint that a second job is to start from, while it is under way.
+        drain: the request that the job be drained, while nobody knows what comes of it.
     """
 
     def __init__(self, dice: Dice, disk: Disk, clock: SimulatedClock) -> None:
         self.kills = 0
         self.branch: int | None = None
+        self.drain: int | None = None
         self._dice = dice
         self._disk = disk
         self._clock = clock
-        self._stuck: tuple[LocalAttempt, Place, int] | None = None
+        self._stuck: tuple[LocalManager, Place, int, int] | None = None
         rates = dice.rates
         self._table: Sequence[tuple[float, str, Happening]] = (
             (rates.kill_subtask, "kill a subtask", self._kill),
@@ -70,7 +70,7 @@ class Misfortunes:
 
     def forget(self) -> None:
         """The job has ended."""
-        self.branch = None
+        self.branch = self.drain = None
         self._stuck = None
 
     def strike(self, job: Job) -> None:
@@ -86,7 +86,7 @@ class Misfortunes:
         for rate, what, act in self._table:
             drawn -= rate
             if drawn < 0:
-                if manager.status is JobStatus.RUNNING or act in (self._kill_manager, self._fill, self._jump):
+                if manager.brain.status is JobStatus.RUNNING or act in (self._kill_manager, self._fill, self._jump):
                     act(job, real, what)
                 return
 
@@ -108,7 +108,7 @@ class Misfortunes:
             self._dice.note("it goes on as a zombie")
             job.zombies.append(real)
         job.real = None
-        self.branch = None
+        self.branch = self.drain = None
 
     def _kill(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
@@ -117,70 +117,62 @@ class Misfortunes:
     def _rescale(self, job: Job, real: ManagerProcess, what: str) -> None:
         parallelism = self._dice.chosen.choice(PARALLELISMS)
         if self._happens(f"{what} to {parallelism}"):
-            job.program = job.program.rescaled(parallelism)
-            real.manager.rescale(parallelism)
+            real.manager.ask(RescaleJob(parallelism))
 
     def _save(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
-            self._request(real.manager, SnapshotKind.SAVEPOINT)
+            real.manager.ask(TakeSavepoint(SAVEPOINTS))
 
     def _take_checkpoint(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
-            self._request(real.manager, SnapshotKind.CHECKPOINT)
+            real.manager.ask(TakeCheckpoint())
 
     def _begin_branch(self, job: Job, real: ManagerProcess, what: str) -> None:
         if job.savepoint is None and self._happens(what):
-            self.branch = self._request(real.manager, SnapshotKind.SAVEPOINT)
+            self.branch = real.manager.ask(TakeSavepoint(SAVEPOINTS))
 
     def _suspend(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
-            self._request(real.manager, SnapshotKind.SUSPEND)
+            real.manager.ask(StopJob(SAVEPOINTS))
 
     def _drain(self, job: Job, real: ManagerProcess, what: str) -> None:
-        if job.case.check_drained is not None and self._stuck is None and self._happens(what):
-            # The storage may fail then, too; the job goes on.
-            with contextlib.suppress(CheckpointError):
-                real.manager.drain(SAVEPOINTS)
-                job.drained = True
-
-    @staticmethod
-    def _request(manager: LocalManager, kind: SnapshotKind) -> int | None:
-        try:
-            return manager.request(kind, SAVEPOINTS)
-        except CheckpointError:
-            # It is being stopped already.
-            return None
+        can = job.case.check_drained is not None and self._stuck is None and self.drain is None
+        if can and self._happens(what):
+            self.drain = real.manager.ask(DrainJob(SAVEPOINTS))
 
     def kill_subtask(self, manager: LocalManager) -> None:
         """The process of one subtask dies."""
-        self.kills += 1
-        place = self._dice.chosen.choice(manager.attempt.places)
-        manager.fail(WorkerLostError(f"killed: subtask {place}"), place)
+        places = manager.execution.places
+        if places:
+            self.kills += 1
+            place = self._dice.chosen.choice(places)
+            manager.lose(place, WorkerLostError(f"killed: subtask {place}"))
 
     def _stick(self, job: Job, real: ManagerProcess, what: str) -> None:
-        attempt = real.manager.attempt
+        ready = real.manager.execution.ready
         # Of a job that is drained no checkpoint is under way, whose time-out would notice it: heartbeats do, on Ray.
-        if self._stuck is not None or job.drained or not attempt.ready or not self._happens(what):
+        if self._stuck is not None or self.drain is not None or not ready or not self._happens(what):
             return
-        number = attempt.ready.pop(self._dice.chosen.randrange(len(attempt.ready)))
+        place = ready.pop(self._dice.chosen.randrange(len(ready)))
         until = self._dice.step + self._dice.chosen.randint(*_STUCK_STEPS)
-        self._stuck = attempt, attempt.places[number], until
+        self._stuck = real.manager, place, real.manager.execution.running(place), until
 
     def _free_stuck(self, manager: LocalManager) -> None:
         if self._stuck is None:
             return
-        attempt, place, until = self._stuck
-        if attempt is not manager.attempt or manager.status is not JobStatus.RUNNING:
+        stuck, place, attempt, until = self._stuck
+        if stuck is not manager or not manager.execution.runs(place, attempt):
             self._stuck = None
         elif self._dice.step >= until:
             self._stuck = None
-            attempt.ready.append(attempt.places.index(place))
+            manager.execution.ready.append(place)
             if self._dice.chosen.random() < 0.5:
-                manager.fail(WorkerLostError(f"not heard of for long: subtask {place}"), place)
+                manager.lose(place, WorkerLostError(f"not heard of for long: subtask {place}"))
 
     def _damage(self, job: Job, real: ManagerProcess, what: str) -> None:
         """Change a byte of a file that the job would go on from, and make it do so."""
-        latest = real.manager.coordinator.latest
+        checkpoints = real.manager.brain.checkpoints
+        latest = None if checkpoints is None else checkpoints.latest
         if latest is None or job.corrupted is not None:
             return
         folder = f"{ROOT}/{job.job_id}"

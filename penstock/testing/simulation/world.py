@@ -34,7 +34,15 @@ _MOST_STEPS: Final = 60_000
 _PATIENCE: Final = 0.05
 _ZOMBIE_TURNS: Final = 0.3
 _MEANWHILE: Final = 0.3
-_MANAGERS_LETTERS: Final = (LetterKind.STORE, LetterKind.DELETE)
+_MANAGERS_LETTERS: Final = (
+    LetterKind.CLAIM,
+    LetterKind.DEPLOY,
+    LetterKind.PREPARE,
+    LetterKind.CHECK_FOLDER,
+    LetterKind.STORE,
+    LetterKind.DELETE,
+    LetterKind.WRITE_END,
+)
 _RESTARTS: Final = 1_000_000
 
 
@@ -82,7 +90,8 @@ class Job:
     """What had been written when it was complete."""
     suspended: str | None = None
     """The URL of the savepoint that the job was stopped with."""
-    drained: bool = False
+    draining: ManagerProcess | None = None
+    """Who was asked to drain it, and has neither refused nor been replaced: it may be at its end because of that."""
     ends_early: bool = False
     """Whether it goes on from a savepoint behind which there is nothing to do."""
     corrupted: str | None = None
@@ -102,7 +111,7 @@ class _World:
         self._violations: list[str] = []
         self._rows: list[str] = []
         self._jobs = self._managers = 0
-        self._claims = False
+        self._acting: ManagerProcess | None = None
         self._nested = False
         self._misfortunes = Misfortunes(self._dice, self._disk, self._clock)
         self._job = self._new_job(Warehouse())
@@ -137,7 +146,8 @@ class _World:
 
     def _with_restarts(self, program: JobProgram) -> JobProgram:
         """The program with as many restarts as there are faults: whether to restart is not what is tested."""
-        failover = replace(program.config.failover, restart=FixedDelay(_RESTARTS, self._delay))
+        regions = self._random.random() < self._dice.rates.regions
+        failover = replace(program.config.failover, restart=FixedDelay(_RESTARTS, self._delay), regions=regions)
         return replace(program, config=replace(program.config, failover=failover))
 
     # Steps
@@ -160,7 +170,10 @@ class _World:
             if job.real is None:
                 continue
             self._turn(self._whose_turn(job.real))
-            if job.real is not None and job.real.manager.status.ended:
+            if job.real is not None and job.real.manager.brain.ended:
+                if self._gave_up(job.real):
+                    job.real = None
+                    continue
                 return self._judge(job.real, waiting)
             if self._violations:
                 return None
@@ -169,38 +182,31 @@ class _World:
 
     def _condition(self) -> str:
         real = self._job.real
-        return "no manager" if real is None else f"{real.manager.status.value}, {real.manager.error}"
+        return "no manager" if real is None else f"{real.manager.brain.status.value}, {real.manager.brain.error}"
 
     def _start_manager(self) -> None:
         job = self._job
         store = FolderJobStore(ROOT, job.job_id, job.job_id, SAVEPOINTS, (), self._disk.open, 1)
         mail = SimulatedMailbox(self._dice)
-        self._claims = True
-        try:
-            folder = JobFolder(store, job.job_id, job.start)
-            manager = LocalManager(job.program, self._clock, self._random, folder, mail)
-            self._managers += 1
-            job.real = ManagerProcess(manager, mail)
-            manager.start()
-        except (CheckpointCorruptError, FencedError, CheckpointError, Crash) as error:
-            # It dies, or gives up, before it has done anything; the next one tries again.
-            job.real = None
-            if isinstance(error, CheckpointCorruptError):
-                self._judge_failure(error)
-        finally:
-            self._claims = False
+        folder = JobFolder(store, job.job_id, job.start)
+        job.real = ManagerProcess(LocalManager(job.program, self._clock, self._random, folder, mail), mail)
+        self._managers += 1
+
+    def _gave_up(self, real: ManagerProcess) -> bool:
+        """Whether a manager could not take the job over, but the next one may."""
+        brain = real.manager.brain
+        return brain.checkpoints is None and not isinstance(brain.error, CheckpointCorruptError)
 
     def _meanwhile(self) -> None:
         """In the middle of what one process does with the storage, another one may do something."""
         job = self._job
-        if self._nested or not job.zombies or self._random.random() >= _MEANWHILE:
+        if self._nested or not job.zombies or job.real is None or self._random.random() >= _MEANWHILE:
             return
         self._nested = True
         try:
-            if self._claims:
-                self._turn(self._random.choice(job.zombies))
-            elif job.real is None:
-                self._start_manager()
+            others = [one for one in (job.real, *job.zombies) if one is not self._acting]
+            if others:
+                self._turn(self._random.choice(others))
         finally:
             self._nested = False
 
@@ -211,42 +217,59 @@ class _World:
         return real
 
     def _turn(self, one: ManagerProcess) -> None:
-        job = self._job
+        job, before = self._job, self._acting
         self._record(one)
+        self._acting = one
         one.mail.last = None
         try:
             one.manager.step(_PATIENCE)
         except Crash:
             self._on_crash(one)
+        finally:
+            self._acting = before
         self._learn(one)
-        # The other way in which a job is stopped with a savepoint: the manager before this one was, and died.
-        stopped = one.manager.coordinator.suspended is not None or one.manager.found_ended
-        if one.manager.error is not None and not stopped and not self._is_expected(one.manager.error):
-            self._violations.append(f"a subtask failed: {one.manager.error}")
-        if one in job.zombies and (one.manager.status.ended or one.manager.error is not None):
+        brain = one.manager.brain
+        # A job that was stopped with a savepoint may fail behind it, also under the next manager.
+        suspended = None if brain.checkpoints is None else brain.checkpoints.suspended_url
+        stopped = brain.layout is None or suspended is not None
+        if brain.error is not None and not stopped and not self._is_expected(brain.error):
+            self._violations.append(f"a subtask failed: {brain.error}")
+        if one in job.zombies and (brain.ended or brain.error is not None):
             job.zombies.remove(one)
 
     def _record(self, one: ManagerProcess) -> None:
-        manager = one.manager
-        what = (self._dice.step, manager.attempt.number, manager.status.value, len(one.mail), self._clock.monotonic())
+        brain = one.manager.brain
+        what = (self._dice.step, brain.attempts.number, brain.status.value, len(one.mail), self._clock.monotonic())
         self._trace.update(repr(what).encode())
 
     def _learn(self, one: ManagerProcess) -> None:
         """What a user and a checker know of the job."""
-        job, manager = self._job, one.manager
-        job.warehouse.completed.add((job.number, manager.completed))
-        suspended = manager.coordinator.suspended
-        if suspended is not None and isinstance(url := manager.outcomes.get(suspended.checkpoint), str):
-            job.suspended = url
+        job, brain, misfortunes = self._job, one.manager.brain, self._misfortunes
+        job.warehouse.completed.add((job.number, brain.completed))
+        suspended = None if brain.checkpoints is None else brain.checkpoints.coordinator.suspended
+        if suspended is not None and brain.checkpoints is not None:
+            job.suspended = brain.checkpoints.urls[suspended.checkpoint]
             job.warehouse.completed.add((job.number, suspended.checkpoint))
-        if self._misfortunes.branch is not None and one is job.real:
-            outcome = manager.outcomes.get(self._misfortunes.branch)
-            # The manager that was asked may have died, and its successor have given the number to a checkpoint.
-            if isinstance(outcome, str) and outcome.startswith(SAVEPOINTS):
+        if one is not job.real:
+            return
+        if misfortunes.branch is not None and (outcome := one.manager.answers.get(misfortunes.branch)) is not None:
+            if isinstance(outcome, str):
                 job.savepoint = outcome
-                job.branch = job.warehouse.branch(job.number, self._misfortunes.branch)
-            if outcome is not None:
-                self._misfortunes.branch = None
+                number = next(n for n, url in brain.checkpoints.urls.items() if url == outcome)  # type: ignore[union-attr]
+                job.branch = job.warehouse.branch(job.number, number)
+            misfortunes.branch = None
+        self._learn_of_drain(one)
+
+    def _learn_of_drain(self, one: ManagerProcess) -> None:
+        job, asked = self._job, self._misfortunes.drain
+        if asked is not None:
+            job.draining = one
+            if not isinstance(one.manager.answers.get(asked), str | None):
+                # It was refused, or has been undone.
+                job.draining = self._misfortunes.drain = None
+        elif job.draining is not one and one.manager.brain.status is JobStatus.RUNNING:
+            # The manager that was asked has died, and its successor resumes from before.
+            job.draining = None
 
     def _is_expected(self, error: BaseException | None) -> bool:
         """Whether nothing but what the world does can have made an attempt fail."""
@@ -261,7 +284,7 @@ class _World:
         job = self._job
         if one in job.zombies:
             job.zombies.remove(one)
-        elif one.mail.last in _MANAGERS_LETTERS or one.manager.status.ended:
+        elif one.mail.last in _MANAGERS_LETTERS or one.manager.brain.ended:
             job.real = None
         else:
             try:
@@ -289,20 +312,20 @@ class _World:
         return content
 
     def _judge(self, real: ManagerProcess, waiting: list[Job]) -> Job | None:
-        job, manager = self._job, real.manager
-        if manager.status is JobStatus.FAILED:
+        job, brain = self._job, real.manager.brain
+        if brain.status is JobStatus.FAILED:
             self._find_stop(job)
-        if job.suspended is not None and not (job.drained and manager.status is JobStatus.FINISHED):
+        drained = job.draining is not None
+        if job.suspended is not None and not (drained and brain.status is JobStatus.FINISHED):
             job.zombies.clear()
             self._misfortunes.forget()
             following = self._new_job(job.warehouse, job.suspended)
-            following.drained = following.ends_early = job.drained
+            following.ends_early = drained
             return following
-        if manager.status is not JobStatus.FINISHED:
-            self._judge_failure(manager.error)
+        if brain.status is not JobStatus.FINISHED:
+            self._judge_failure(brain.error)
             return None
-        drained = job.drained and manager.drained is not None
-        ended_early = job.ends_early or job.suspended is not None or drained
+        ended_early = job.ends_early or (drained and self._was_stopped(job))
         self._check(job.case.check_drained if ended_early and job.case.check_drained else job.case.check)
         self._check_folder(real)
         if job.savepoint is not None and job.branch is not None:
@@ -311,6 +334,12 @@ class _World:
             waiting.append(branch)
         self._misfortunes.forget()
         return None
+
+    def _was_stopped(self, job: Job) -> bool:
+        """Whether the savepoint is there that a drain must end with."""
+        folders = {path.partition("/")[0] for path in self._disk.under(SAVEPOINTS) if path.endswith("/manifest.json")}
+        found = (find_checkpoint(f"{SAVEPOINTS}/{folder}", self._calm_disk.open).checkpoint for folder in folders)
+        return any(one.kind is SnapshotKind.SUSPEND and one.job_id == job.job_id for one in found)
 
     def _judge_failure(self, error: BaseException | None) -> None:
         """A job may fail only because what it goes on from is damaged, and must say what is."""

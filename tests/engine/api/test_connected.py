@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -179,7 +180,10 @@ def test_reduce_gives_every_running_result_of_a_key(parallelism: int, declared: 
     assert len(rows) == 200
     last = {row["user"]: row["amount"] for row in rows}
     assert sorted(last.items()) == totals()
-    assert Counter(row["amount"] for row in rows if row["user"] == "u1")[1] == 1
+    for user in last:
+        sums = [row["amount"] for row in rows if row["user"] == user]
+        added = [later - earlier for earlier, later in itertools.pairwise([0, *sums])]
+        assert Counter(added) == Counter(row["amount"] for row in PAYMENTS if row["user"] == user)
 
 
 class Match(KeyedCoProcessFunction):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from penstock.engine.checkpointing.handles import JobStory
 from penstock.engine.checkpointing.history import STORED
+from penstock.engine.job.events import Moment
 from penstock.engine.job.restarts import KEPT, LONGEST_CAUSE, RestartLog
 
 
 def test_a_rescale_is_listed_and_no_failure() -> None:
     log = RestartLog()
-    log.on_failure("a process died", [(0, 1)], 5.0)
-    log.on_rescale(3, [(0, 0), (0, 1), (0, 2)], 6.0)
+    log.on_failure("a process died", [(0, 1)], Moment(5.0, 0))
+    log.on_resumed(1, 0, 9.0)
+    log.on_rescale(3, [(0, 0), (0, 1), (0, 2)], Moment(6.0, 0))
     assert log.failures == 1
     shown = [restart.to_dict() for restart in log.kept]
     assert [(one["kind"], one["cause"], one["subtasks"]) for one in shown] == [
@@ -22,21 +24,23 @@ def test_a_rescale_is_listed_and_no_failure() -> None:
 def test_all_failures_are_counted_though_only_the_newest_are_kept() -> None:
     log = RestartLog()
     for number in range(KEPT + 5):
-        log.on_failure(str(number), [(0, 0)], float(number))
+        log.on_failure(str(number), [(0, 0)], Moment(float(number), 0))
+        log.on_resumed(1, 0, 9.0)
     assert (log.failures, len(log.kept), log.kept[0].cause) == (KEPT + 5, KEPT, "5")
 
 
 def test_a_manager_tells_the_restarts_of_the_one_before_without_its_times() -> None:
     log = RestartLog()
     for number in range(STORED + 2):
-        log.on_failure(f"{number}: a process died\n{'much more ' * 100}", [(0, 0)], 5.0)
+        log.on_failure(f"{number}: a process died\n{'much more ' * 100}", [(0, 0)], Moment(5.0, 0))
+        log.on_resumed(1, 0, 9.0)
     story = log.add_to(JobStory(completed=7))
     assert story.completed == 7
     assert max(map(len, story.restart_records)) < 200 + LONGEST_CAUSE
 
     after = RestartLog()
-    after.go_on_from(story)
-    after.on_failure("again", [(0, 1)], 6.0)
+    after.resume_from(story)
+    after.on_failure("again", [(0, 1)], Moment(6.0, 0))
     assert after.failures == STORED + 3
     told = after.to_dicts()
     assert [one["cause"] for one in told] == [*(f"{n}: a process died" for n in range(2, STORED + 2)), "again"]
@@ -46,5 +50,15 @@ def test_a_manager_tells_the_restarts_of_the_one_before_without_its_times() -> N
 
 def test_what_another_version_tells_is_passed_over() -> None:
     log = RestartLog()
-    log.go_on_from(JobStory(restarts=3, restart_records=("", "[1]", '{"cause": "known"}')))
+    log.resume_from(JobStory(restarts=3, restart_records=("", "[1]", '{"cause": "known"}')))
     assert (log.failures, [one["cause"] for one in log.to_dicts()]) == (3, ["known"])
+
+
+def test_what_fails_while_a_restart_is_under_way_is_another_cause_of_it() -> None:
+    log = RestartLog()
+    log.on_failure("a process died", [(0, 1)], Moment(5.0, 100))
+    log.on_failure("its node, too", [(0, 0)], Moment(6.0, 200))
+    log.on_resumed(2, 7, 8.0)
+    (restart,) = log.to_dicts()
+    assert restart["cause"] == "a process died; then: its node, too"
+    assert (log.failures, restart["attempt"], restart["checkpoint"], restart["restore_ms"]) == (1, 2, 7, 3000.0)

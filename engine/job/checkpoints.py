@@ -1,0 +1,323 @@
+"""The checkpoints of a job as its brain sees them: who waits for which, and which one ends the job.
+
+The brain makes one when it has taken the job over. What the coordinator says becomes instructions to the shell; each
+checkpoint that somebody wanted has one outcome, which is told by `settle`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.instructions import (
+    AbortReason,
+    Delete,
+    FailJob,
+    NotifyAborted,
+    NotifyComplete,
+    Place,
+    Store,
+    Trigger,
+)
+from penstock.engine.checkpointing.instructions import Instruction as Said
+from penstock.engine.checkpointing.pending import CheckpointRecord
+from penstock.engine.elements import SnapshotKind
+from penstock.engine.errors import CheckpointError
+from penstock.engine.job.events import Acknowledged, Declined, Moment
+from penstock.engine.job.failover import RETRY_SECONDS
+from penstock.engine.job.instructions import (
+    AbortCheckpoint,
+    Commit,
+    DeleteFiles,
+    Inject,
+    Instruction,
+    WriteManifest,
+)
+from penstock.engine.job.layout import Layout
+from penstock.engine.job.restarts import RestartLog
+
+
+class Purpose(enum.Enum):
+    """What somebody wants a checkpoint for."""
+
+    ANSWER = "a user asked for it"
+    RESCALE = "the job is to be rescaled behind it"
+    STOP = "the job is to end behind it"
+    DRAIN = "the job is to end behind it, as its sources were made to end"
+    LAST = "the job has come to its end, and sinks hold rows back"
+
+    @property
+    def ends_the_job(self) -> bool:
+        return self in (Purpose.STOP, Purpose.DRAIN, Purpose.LAST)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A checkpoint that somebody waits for.
+
+    Args:
+        kind, folder: which, and where it goes.
+        purpose: what for.
+        request: number of the request, 0 for none.
+    """
+
+    kind: SnapshotKind
+    purpose: Purpose
+    folder: str | None = None
+    request: int = 0
+
+
+@dataclass(slots=True)
+class _Final:
+    """The checkpoint that ends the job once it is stored and everything in it is committed.
+
+    Args:
+        number: which.
+        stored: whether its manifest is there.
+        uncommitted: the subtasks that have not said that they have committed.
+        again: when those are told again, monotonic seconds: a call may have been lost.
+    """
+
+    number: int
+    stored: bool = False
+    uncommitted: set[Place] | None = None
+    again: float = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self.stored and self.uncommitted is not None and not self.uncommitted
+
+
+class JobCheckpoints:
+    """The checkpoints of one job under one manager.
+
+    Args:
+        coordinator: decides when they are taken and when they count.
+        epoch: of the manager.
+        restarts: those of the job, which are kept with its checkpoints.
+        say: takes instructions for the shell.
+        settle: is told what became of a wanted checkpoint: its URL, or why there is none.
+        fail: is told that the job has to fail.
+
+    Attributes:
+        completed: the newest checkpoint that counts; rows for the client that belong to it are final.
+        latest_url: where that is, if this manager has taken it.
+        urls: of the checkpoints and savepoints that this manager has taken, by number.
+    """
+
+    def __init__(
+        self,
+        coordinator: CheckpointCoordinator,
+        epoch: int,
+        restarts: RestartLog,
+        say: Callable[[Instruction], None],
+        settle: Callable[[Wanted, str | CheckpointError], None],
+        fail: Callable[[CheckpointError], None],
+    ) -> None:
+        self.coordinator = coordinator
+        self.epoch = epoch
+        self.completed = coordinator.latest.checkpoint if coordinator.latest is not None else 0
+        self.latest_url: str | None = None
+        self.urls: dict[int, str] = {}
+        self._restarts = restarts
+        self._say = say
+        self._settle = settle
+        self._fail = fail
+        self._layout: Layout | None = None
+        self._attempt = 0
+        self._wanted: dict[int, Wanted] = {}
+        self._storing: set[int] = set()
+        self._final: _Final | None = None
+
+    # What there is
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """What the job is restored from after a failure."""
+        return self.coordinator.latest
+
+    @property
+    def suspended_url(self) -> str | None:
+        """Where the savepoint is that has stopped the job, once it is complete: behind it the job never runs again."""
+        suspended = self.coordinator.suspended
+        return None if suspended is None else self.urls.get(suspended.checkpoint, str(suspended.checkpoint))
+
+    @property
+    def final_rows(self) -> int:
+        """The number up to which rows for the client are final once the job has ended."""
+        suspended = self.coordinator.suspended
+        return max(self.completed, suspended.checkpoint if suspended is not None else 0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no manifest is being written: what is newest then is what the job is restored from."""
+        return not self._storing
+
+    @property
+    def ends_the_job(self) -> bool:
+        """Whether the checkpoint is under way behind which the job ends."""
+        return self._final is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether that is stored, and everything in it committed."""
+        return self._final is not None and self._final.is_done
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, monotonic seconds; None: not before another event."""
+        final = self._final
+        again = final.again if final is not None and final.stored and final.uncommitted else None
+        return min((time for time in (self.coordinator.deadline, again) if time is not None), default=None)
+
+    def savepoint_of(self, record: CheckpointRecord) -> str | None:
+        """Where a savepoint of the history is; None: it is none, is not there, or was taken under a manager before."""
+        is_there = record.reason is None and record.kind is not SnapshotKind.CHECKPOINT
+        return self.urls.get(record.checkpoint) if is_there else None
+
+    @property
+    def savepoint_url(self) -> str | None:
+        """Where the newest savepoint is, of those in the history that this manager has taken."""
+        urls = [url for record in self.coordinator.history if (url := self.savepoint_of(record)) is not None]
+        return urls[-1] if urls else None
+
+    # Events
+
+    def start_attempt(self, attempt: int, layout: Layout, now: Moment) -> None:
+        """All subtasks of an attempt run."""
+        self._attempt, self._layout = attempt, layout
+        places, split = layout.places, layout.split_parallelism
+        self._obey(self.coordinator.start_attempt(attempt, places, split, now.monotonic), now)
+
+    def end_attempt(self, now: Moment, reason: AbortReason = AbortReason.ATTEMPT_ENDED) -> None:
+        """The attempt is over: what is under way is given up, but for a manifest that is being written."""
+        self._final = None
+        self._obey(self.coordinator.end_attempt(now.monotonic, reason), now)
+
+    def drain(self, now: Moment) -> None:
+        """The sources are about to end one after another: none but the savepoint behind that may be taken meanwhile.
+
+        Raises:
+            CheckpointError: the job is being stopped.
+        """
+        self._obey(self.coordinator.drain(now.monotonic), now)
+
+    def want(self, wanted: Wanted, now: Moment) -> None:
+        """Take a checkpoint or savepoint; `settle` will be told what became of it.
+
+        Raises:
+            CheckpointError: none can be taken now.
+        """
+        number, said = self.coordinator.request(wanted.kind, now.monotonic, now.ms, wanted.folder)
+        self._wanted[number] = wanted
+        if wanted.purpose.ends_the_job:
+            self._final = _Final(number)
+        self._obey(said, now)
+
+    def acknowledge(self, event: Acknowledged, now: Moment) -> None:
+        """A subtask has taken its part."""
+        self._obey(
+            self.coordinator.acknowledge(
+                event.attempt, event.checkpoint, event.place, event.handle, now.monotonic, now.ms
+            )[1],
+            now,
+        )
+
+    def decline(self, event: Declined, now: Moment) -> None:
+        """A subtask cannot take its part."""
+        self._obey(
+            self.coordinator.decline(
+                event.attempt, event.checkpoint, event.place, event.message, now.monotonic, event.reason
+            )[1],
+            now,
+        )
+
+    def on_stored(self, number: int, url: str, now: Moment) -> None:
+        """A manifest is there: the checkpoint counts, or the savepoint is whole."""
+        self._storing.discard(number)
+        self.urls[number] = url
+        if self._final is not None and self._final.number == number:
+            self._final.stored = True
+            self._final.again = now.monotonic + RETRY_SECONDS
+        self._obey(self.coordinator.on_stored(number, now.monotonic), now)
+        if self.latest is not None and self.latest.checkpoint == number:
+            self.completed, self.latest_url = number, url
+        if (wanted := self._wanted.pop(number, None)) is not None:
+            self._settle(wanted, url)
+
+    def on_store_failed(self, number: int, message: str, now: Moment) -> None:
+        """A manifest could not be written."""
+        self._storing.discard(number)
+        self._obey(self.coordinator.on_store_failed(number, message, now.monotonic), now)
+
+    def on_fenced(self, number: int) -> None:
+        """A manifest could not be written, as the job is another manager's now."""
+        self._storing.discard(number)
+
+    def on_committed(self, number: int, place: Place) -> None:
+        """A subtask has committed what it had prepared."""
+        if self._final is not None and self._final.number == number and self._final.uncommitted is not None:
+            self._final.uncommitted.discard(place)
+
+    def tick(self, now: Moment) -> None:
+        """Time has passed."""
+        self._obey(self.coordinator.tick(now.monotonic, now.ms), now)
+        final = self._final
+        if final is not None and final.stored and final.uncommitted and now.monotonic >= final.again:
+            final.again = now.monotonic + RETRY_SECONDS
+            self._say(Commit(final.number, tuple(sorted(final.uncommitted))))
+
+    # What the coordinator says
+
+    def _obey(self, said: Sequence[Said], now: Moment) -> None:
+        for one in said:
+            match one:
+                case Trigger(barrier, places, directory):
+                    self._say(Inject(self._attempt, barrier, places, directory))
+                case Store(checkpoint):
+                    self._storing.add(checkpoint.checkpoint)
+                    self._say(WriteManifest(self._with_restarts(checkpoint), self.epoch))
+                case NotifyComplete(number, places):
+                    self._commit(number, places)
+                case NotifyAborted(number, reason, message, places):
+                    if places:
+                        self._say(AbortCheckpoint(number, places))
+                    self._give_up(number, reason, message, now)
+                case Delete(checkpoints, files, savepoint):
+                    self._say(DeleteFiles(checkpoints, files, savepoint))
+                case FailJob(message):
+                    self._fail(CheckpointError(message))
+
+    def _with_restarts(self, checkpoint: CompletedCheckpoint) -> CompletedCheckpoint:
+        if checkpoint.story is None:
+            return checkpoint
+        return replace(checkpoint, story=self._restarts.add_to(checkpoint.story))
+
+    def _commit(self, number: int, places: Sequence[Place]) -> None:
+        """Have those commit that hold something back: to the others it means nothing, and each call costs time."""
+        assert self._layout is not None
+        committing = self._layout.committing(places)
+        if self._final is not None and self._final.number == number:
+            self._final.uncommitted = set(committing)
+        if committing:
+            self._say(Commit(number, tuple(committing)))
+
+    def _give_up(self, number: int, reason: AbortReason, message: str, now: Moment) -> None:
+        wanted = self._wanted.pop(number, None)
+        if self._final is not None and self._final.number == number:
+            self._final = None
+        if wanted is None:
+            return
+        error = CheckpointError(message)
+        if reason is AbortReason.OVERTAKEN:
+            # A later one came first to a subtask, as calls may: who waits for it is not to blame.
+            try:
+                self.want(wanted, now)
+            except CheckpointError as refused:
+                error = refused
+            else:
+                return
+        self._settle(wanted, error)

@@ -1,0 +1,196 @@
+"""What the brain of a job says: what a shell must do, in this order. Values, without logic.
+
+A shell carries them out and reports what came of each by the event that is named here. It decides nothing: whatever
+fails is reported, not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle
+from penstock.engine.checkpointing.instructions import Place
+from penstock.engine.elements import Barrier
+from penstock.engine.errors import PenstockError
+from penstock.engine.job.layout import Layout
+from penstock.engine.job.status import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Claim the job's folder: `Claimed` or `ClaimFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """Start subtasks as a new attempt: `Deployed` or `DeployFailed`.
+
+    First of all the claim is checked: another manager may have taken the job over, and its subtasks may be why these
+    must start anew.
+
+    Args:
+        attempt: its number.
+        layout: of the whole job.
+        places: what to start; the others run on.
+        checkpoint: what is restored; None: what the job began with, if anything.
+        epoch: of this manager.
+    """
+
+    attempt: int
+    layout: Layout
+    places: Sequence[Place]
+    checkpoint: CompletedCheckpoint | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FillStandbys:
+    """The job runs: have as many warm processes as are configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End what these subtasks run: `Cancelled`, once none of them does anything any more."""
+
+    number: int
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class EndInput:
+    """Have the sources end as if their input had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inject:
+    """Have subtasks take part in a checkpoint: `Acknowledged` or `Declined` of each.
+
+    Args:
+        attempt: to be reported with it.
+        barrier: what sources inject and others expect.
+        places: all subtasks of the job.
+        directory: of a savepoint: the folder in which it gets one of its own.
+    """
+
+    attempt: int
+    barrier: Barrier
+    places: Sequence[Place]
+    directory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Write the manifest of a checkpoint or savepoint: `Stored` or `StoreFailed`."""
+
+    checkpoint: CompletedCheckpoint
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Tell subtasks that a checkpoint counts: `Committed` of each."""
+
+    checkpoint: int
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCheckpoint:
+    """Tell subtasks, as far as they still run, to expect a checkpoint no more."""
+
+    checkpoint: int
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFiles:
+    """Remove manifests, then files; what cannot be removed stays, and costs storage. See `checkpointing.Delete`."""
+
+    checkpoints: Sequence[CompletedCheckpoint]
+    files: Sequence[FileHandle]
+    savepoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFolder:
+    """See whether savepoints can be written to `directory`: `FolderChecked`, `FolderRefused`. None: as configured."""
+
+    request: int
+    directory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Check that `checkpoint` fits `layout`, and make what it needs meanwhile: `Prepared` or `PrepareFailed`."""
+
+    request: int
+    layout: Layout
+    checkpoint: CompletedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tell who asked: what came of it, or the error."""
+
+    request: int
+    outcome: str | float | bool | PenstockError
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Write to the log."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeDown:
+    """End all subtasks and whatever is under way for them: `TakenDown`.
+
+    Args:
+        at_once: without waiting for anything, as another manager's do the same work.
+    """
+
+    at_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEnd:
+    """Write down that the job has ended, then remove its checkpoints if they are not kept: `EndWritten`."""
+
+    epoch: int
+    status: JobStatus
+    message: str
+    discards: bool
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job has ended; nothing follows but answers."""
+
+    status: JobStatus
+    error: PenstockError | None
+
+
+Instruction: TypeAlias = (
+    TakeOver
+    | Deploy
+    | FillStandbys
+    | Cancel
+    | EndInput
+    | Inject
+    | WriteManifest
+    | Commit
+    | AbortCheckpoint
+    | DeleteFiles
+    | CheckFolder
+    | Prepare
+    | Answer
+    | Warn
+    | TakeDown
+    | WriteEnd
+    | End
+)
+"""What the brain wants done."""

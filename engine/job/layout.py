@@ -1,0 +1,153 @@
+"""What the brain knows of a job's graph: which subtasks there are, and how they depend on each other.
+
+A `Layout` is small and plain, so that it can stand in the stimulus log; shells get the whole graph for it from the
+`GraphPlanner` that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.instructions import Place
+from penstock.engine.connectors import TransactionalSink
+from penstock.engine.graph.physical import JobProgram, PhysicalGraph, TaskPlan
+from penstock.engine.job.failover import regions
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLayout:
+    """One task.
+
+    Args:
+        id, name, parallelism: as in `TaskPlan`.
+        commits: whether something in it waits for each checkpoint to count.
+        is_end: whether all of its rows leave the job.
+        source: uid of the source at its head; None: it has none.
+        split_parallelism: the parallelism that the splits of the source were made for.
+    """
+
+    id: int
+    name: str
+    parallelism: int
+    commits: bool
+    is_end: bool
+    source: str | None
+    split_parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The subtasks of a job at one parallelism.
+
+    Args:
+        parallelism: that users have rescaled it to; None: as it was submitted.
+        tasks: by id, upstream first.
+        regions: the parts that can restart by themselves; one, if they are not to.
+        commits_last: whether sinks hold rows back until a checkpoint, so that the job ends with one.
+    """
+
+    parallelism: int | None
+    tasks: tuple[TaskLayout, ...]
+    regions: tuple[frozenset[Place], ...]
+    commits_last: bool
+
+    @property
+    def places(self) -> list[Place]:
+        """All subtasks, upstream first."""
+        return [(task.id, subtask) for task in self.tasks for subtask in range(task.parallelism)]
+
+    @property
+    def parallelisms(self) -> dict[int, int]:
+        """That of each task, by id."""
+        return {task.id: task.parallelism for task in self.tasks}
+
+    @property
+    def split_parallelism(self) -> dict[str, int]:
+        """Of each source, by uid."""
+        return {task.source: task.split_parallelism for task in self.tasks if task.source is not None}
+
+    def task(self, task_id: int) -> TaskLayout:
+        """A task by its id."""
+        return self.tasks[task_id - 1]
+
+    def name(self, place: Place) -> str:
+        """A subtask in words."""
+        return f"task {self.task(place[0]).name!r}, subtask {place[1]}"
+
+    def committing(self, places: Sequence[Place]) -> list[Place]:
+        """Those of `places` in which something waits for checkpoints to count."""
+        return [place for place in places if self.task(place[0]).commits]
+
+
+class Planner(Protocol):
+    """Plans a job at a parallelism."""
+
+    def plan(self, parallelism: int | None, split_parallelism: Mapping[str, int]) -> Layout:
+        """The layout.
+
+        Args:
+            parallelism: as in `Layout`.
+            split_parallelism: for sources (by uid) that have been read before, the parallelism that their splits were
+                made for.
+
+        Raises:
+            GraphError, ConfigurationError: the program cannot run so.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class GraphPlanner:
+    """Plans a program; keeps what it has planned, so that the same layout is the same graph.
+
+    Args:
+        program: the job.
+    """
+
+    program: JobProgram
+    _graphs: dict[tuple[int | None, tuple[tuple[str, int], ...]], PhysicalGraph] = field(default_factory=dict)
+
+    def plan(self, parallelism: int | None, split_parallelism: Mapping[str, int]) -> Layout:
+        program = self.program if parallelism is None else self.program.rescaled(parallelism)
+        graph = program.physical(split_parallelism)
+        places = frozenset((task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism))
+        layout = Layout(
+            parallelism,
+            tuple(_task_layout(task) for task in graph.tasks),
+            tuple(regions(graph)) if graph.config.failover.regions else (places,),
+            any(isinstance(sink, TransactionalSink) for sink in graph.sinks),
+        )
+        self._graphs.setdefault(_key(layout), graph)
+        return layout
+
+    def graph(self, layout: Layout) -> PhysicalGraph:
+        """The whole graph of a layout that was planned here."""
+        return self._graphs[_key(layout)]
+
+
+def taken_parallelism(planner: Planner, latest: CompletedCheckpoint) -> int | None:
+    """The parallelism that a checkpoint was taken at, where the job had been rescaled; None: that of its submission."""
+    taken = {subtask.task: subtask.parallelism for subtask in latest.subtasks}
+    for candidate in (None, *sorted(set(taken.values()))):
+        if planner.plan(candidate, latest.split_parallelism).parallelisms == taken:
+            return candidate
+    return None
+
+
+def _key(layout: Layout) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+    return layout.parallelism, tuple(sorted(layout.split_parallelism.items()))
+
+
+def _task_layout(task: TaskPlan) -> TaskLayout:
+    return TaskLayout(
+        id=task.id,
+        name=task.name,
+        parallelism=task.parallelism,
+        commits=task.commits,
+        is_end=all(exchange.downstream is None for exchange in task.outputs),
+        source=None if task.source is None else task.source.uid,
+        split_parallelism=0 if task.source is None else task.source.split_parallelism,
+    )

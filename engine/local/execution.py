@@ -1,0 +1,299 @@
+"""The subtasks of a job in this process: their tasks, the channels between them, and which of them can be stepped.
+
+The local manager deploys subtasks into it, steps them, and closes them when the brain says so. Channels have the same
+credits as anywhere; what goes to the client waits in `results`, over all attempts in order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.restored import RestoredTask
+from penstock.engine.clock import Clock
+from penstock.engine.exchange.outputs import Channel, Message
+from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
+from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.alignment import AlignmentMember, alignment_groups, alignment_member, group_minimum
+from penstock.engine.task.build import build_task
+from penstock.engine.task.input_gate import InputGate
+from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+
+Release: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultMessage:
+    """A message for the client.
+
+    Args:
+        result: the results node.
+        place, attempt, restored: who sent it, and the checkpoint that this was restored from, 0 for none.
+        message: rows and barriers.
+        release: gives the credit back.
+    """
+
+    result: int
+    place: Place
+    attempt: int
+    restored: int
+    message: Message
+    release: Release
+
+
+class _LocalChannel:
+    """A channel between two subtasks of the process: a credit is in use until the receiver takes the message."""
+
+    def __init__(
+        self, credit: int, deliver: Callable[[Message, Release], None], wake_receiver: Release, wake_sender: Release
+    ) -> None:
+        self.credits = credit
+        self.under_way = 0
+        self._deliver = deliver
+        self._wake_receiver = wake_receiver
+        self._wake_sender = wake_sender
+
+    def send(self, message: Message) -> None:
+        self.credits -= 1
+        self.under_way += 1
+        self._deliver(message, self._give_back)
+        self._wake_receiver()
+
+    def _give_back(self) -> None:
+        self.credits += 1
+        self.under_way -= 1
+        self._wake_sender()
+
+
+@dataclass(slots=True)
+class _Subtask:
+    """A subtask that is deployed.
+
+    Args:
+        task: what is stepped.
+        attempt: that it belongs to.
+        member: of its alignment group, if it has one.
+        waits_until: when it wants to be stepped at the latest, monotonic seconds.
+        is_open: whether it has been opened.
+        is_over: whether it has emitted everything.
+        is_lost: whether it has failed, or its process has.
+    """
+
+    task: Task
+    attempt: int
+    member: AlignmentMember | None
+    waits_until: float | None = None
+    is_open: bool = False
+    is_over: bool = False
+    is_lost: bool = False
+
+    @property
+    def can_step(self) -> bool:
+        return self.is_open and not self.is_over and not self.is_lost
+
+
+class LocalExecution:
+    """The subtasks of one job.
+
+    Args:
+        clock: time.
+        chosen: chooses the channel that each step reads.
+
+    Attributes:
+        results: messages for the client.
+        ready: the subtasks that can be stepped.
+        stepping: the one that is stepped, or was last.
+    """
+
+    def __init__(self, clock: Clock, chosen: random.Random) -> None:
+        self.results: deque[ResultMessage] = deque()
+        self.ready: list[Place] = []
+        self.stepping: Place = (0, 0)
+        self._clock = clock
+        self._random = chosen
+        self._graph: PhysicalGraph | None = None
+        self._subtasks: dict[Place, _Subtask] = {}
+        self._outgoing: dict[Place, list[list[tuple[Place, int]]]] = {}
+        self._groups: Sequence[Sequence[Place]] = ()
+        self._metrics: dict[Place, SubtaskMetrics] = {}
+        self._is_ready: set[Place] = set()
+        self._deadlines: list[tuple[float, Place]] = []
+
+    # Deployment
+
+    def deploy(self, graph: PhysicalGraph, places: Sequence[Place], attempt: int, restored: int = 0) -> None:
+        """Make the tasks of these subtasks, in the place of what ran there before.
+
+        Args:
+            graph, places, attempt: which.
+            restored: the checkpoint that they are restored from, 0 for none.
+        """
+        if graph is not self._graph:
+            self._graph = graph
+            self._outgoing = graph.output_channels()
+            self._groups = [group.places for group in alignment_groups(graph)]
+            uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}
+            self._metrics = {place: self._metrics.get(place, one) for place, one in uncounted.items()}
+        gates = {place: self._gate(graph, place) for place in places}
+        for place in places:
+            self._subtasks[place] = self._built(graph, place, (attempt, restored), gates)
+            self._metrics[place] = self._subtasks[place].task.metrics
+
+    def _gate(self, graph: PhysicalGraph, place: Place) -> InputGate | None:
+        if graph.task(place[0]).source is not None:
+            return None
+        channels: Sequence[ChannelPlan] = graph.input_channels(*place)
+        return InputGate([channel.input_index for channel in channels], self._random.choice)
+
+    def _built(
+        self, graph: PhysicalGraph, place: Place, attempt: tuple[int, int], gates: dict[Place, InputGate | None]
+    ) -> _Subtask:
+        def open_channel(output: int, index: int) -> Channel:
+            return self._channel(graph, place, attempt, gates, output, index)
+
+        plan = graph.task(place[0])
+        member = alignment_member(plan)
+        task = build_task(graph, plan, place[1], gates[place], open_channel, self._clock, member)
+        return _Subtask(task, attempt[0], member)
+
+    def _channel(
+        self,
+        graph: PhysicalGraph,
+        sender: Place,
+        attempt: tuple[int, int],
+        gates: dict[Place, InputGate | None],
+        output: int,
+        index: int,
+    ) -> Channel:
+        exchange = graph.task(sender[0]).outputs[output]
+        credit = graph.config.channel_credits
+        if exchange.downstream is None:
+            result = exchange.result
+            assert result is not None
+            return _LocalChannel(
+                credit,
+                lambda message, release: self.results.append(ResultMessage(result, sender, *attempt, message, release)),
+                lambda: None,
+                lambda: self.wake(sender),
+            )
+        receiver, number = self._outgoing[sender][output][index]
+        gate = gates[receiver]
+        assert gate is not None, "who is connected is deployed together"
+        return _LocalChannel(
+            credit,
+            lambda message, release: gate.put(number, message, release),
+            lambda: self.wake(receiver),
+            lambda: self.wake(sender),
+        )
+
+    def open(self, place: Place, restored: RestoredTask | None) -> None:
+        """Open one task, with what it is restored from."""
+        self._subtasks[place].task.open(restored)
+        self._subtasks[place].is_open = True
+        self.wake(place)
+
+    def close(self, places: Iterable[Place]) -> Iterator[tuple[Place, Exception]]:
+        """Close the tasks of subtasks; gives the errors of those that could not be."""
+        closing = set(places)
+        self._is_ready -= closing
+        self.ready = [place for place in self.ready if place not in closing]
+        for place in sorted(closing):
+            subtask = self._subtasks.pop(place, None)
+            if subtask is None:
+                continue
+            try:
+                subtask.task.close()
+            except Exception as error:
+                yield place, error
+
+    # What runs
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """The subtasks that are deployed, in a fixed order."""
+        return sorted(self._subtasks)
+
+    def runs(self, place: Place, attempt: int) -> bool:
+        """Whether a subtask runs this attempt; one that has emitted everything still does."""
+        subtask = self._subtasks.get(place)
+        return subtask is not None and subtask.attempt == attempt and subtask.is_open and not subtask.is_lost
+
+    def running(self, place: Place) -> int:
+        """The attempt that a subtask runs; 0: none."""
+        subtask = self._subtasks.get(place)
+        return 0 if subtask is None or subtask.is_lost else subtask.attempt
+
+    def task(self, place: Place) -> Task:
+        """The task of one subtask. Whoever tells it something wakes it."""
+        return self._subtasks[place].task
+
+    def lose(self, place: Place) -> None:
+        """A subtask has failed, or its process has: it does nothing any more."""
+        self._subtasks[place].is_lost = True
+
+    def metrics(self) -> Iterator[SubtaskMetrics]:
+        """The counters of all subtasks, of those that are gone their last ones."""
+        return (self._metrics[place] for place in sorted(self._metrics))
+
+    # Steps
+
+    def wake(self, place: Place) -> None:
+        """A subtask may have something to do."""
+        subtask = self._subtasks.get(place)
+        if place not in self._is_ready and subtask is not None and subtask.can_step:
+            self._is_ready.add(place)
+            self.ready.append(place)
+
+    def wake_due(self) -> None:
+        """Wake the subtasks whose time has come."""
+        while self._deadlines and self._deadlines[0][0] <= self._clock.monotonic():
+            place = heapq.heappop(self._deadlines)[1]
+            if place in self._subtasks:
+                self._subtasks[place].waits_until = None
+            self.wake(place)
+
+    @property
+    def deadline(self) -> float | None:
+        """When (seconds, monotonic) a subtask can be stepped that waits for time to pass, or None."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def step(self, position: int) -> bool:
+        """Step the subtask at `position` among the ready ones; errors are the task's.
+
+        Returns:
+            Whether it has emitted everything now. Which one it was is in `stepping`.
+        """
+        self.ready[position], self.ready[-1] = self.ready[-1], self.ready[position]
+        self.stepping = place = self.ready.pop()
+        self._is_ready.discard(place)
+        subtask = self._subtasks.get(place)
+        if subtask is None or not subtask.can_step:
+            return False
+        result = subtask.task.step()
+        if subtask.member is not None:
+            self._align()
+        match result:
+            case Progress():
+                self.wake(place)
+            case Idle(until) | Blocked(until):
+                if until is not None and until != subtask.waits_until:
+                    subtask.waits_until = until
+                    heapq.heappush(self._deadlines, (until, place))
+            case Finished():
+                subtask.is_over = True
+        return subtask.is_over
+
+    def _align(self) -> None:
+        """Tell the sources of each alignment group how far it is, and wake those that may have waited for that."""
+        for group in self._groups:
+            members = {place: one.member for place in group if (one := self._subtasks.get(place)) and one.member}
+            minimum = group_minimum(member.position for member in members.values())
+            for place, member in members.items():
+                if member.minimum != minimum:
+                    member.minimum = minimum
+                    self.wake(place)

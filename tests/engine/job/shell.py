@@ -1,0 +1,163 @@
+"""A shell for tests of the brain: feeds it events one by one, and keeps what it says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, FixedDelay
+from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.checkpointing.instructions import Place
+from penstock.engine.checkpointing.store import Claim
+from penstock.engine.config import JobConfig
+from penstock.engine.errors import PenstockError, WorkerLostError
+from penstock.engine.job import events as ev
+from penstock.engine.job import instructions as say
+from penstock.engine.job.brain import JobBrain, Storage
+from penstock.engine.job.layout import Layout, TaskLayout
+
+I = TypeVar("I", bound=say.Instruction)  # noqa: E741 - an instruction
+DEAD = WorkerLostError("the process died")
+
+
+class TwoTasks:
+    """Plans a source and a sink behind it, each subtask a region of its own with its counterpart if `regions`."""
+
+    def __init__(self, regions: bool = False, commits: bool = True) -> None:
+        self.regions = regions
+        self.commits = commits
+
+    def plan(self, parallelism: int | None, split_parallelism: Mapping[str, int]) -> Layout:
+        count = 2 if parallelism is None else parallelism
+        tasks = (
+            TaskLayout(1, "source", count, False, False, "s", split_parallelism.get("s", count)),
+            TaskLayout(2, "sink", count, self.commits, True, None, 0),
+        )
+        pairs = [frozenset({(1, subtask), (2, subtask)}) for subtask in range(count)]
+        regions = pairs if self.regions else [frozenset().union(*pairs)]
+        return Layout(parallelism, tasks, tuple(regions), self.commits)
+
+
+class Shell:
+    """Runs a brain by hand.
+
+    Attributes:
+        said: all instructions so far, oldest first.
+        new: those of the last event.
+    """
+
+    def __init__(
+        self,
+        planner: TwoTasks | None = None,
+        *,
+        interval_ms: int = 1000,
+        restarts: int | None = 10,
+        storage: bool = True,
+    ) -> None:
+        restart = None if restarts is None else FixedDelay(restarts, 100)
+        config = JobConfig(
+            checkpoints=CheckpointConfig(interval_ms=interval_ms), failover=FailoverConfig(restart=restart)
+        )
+        self.brain = JobBrain(
+            "job", config, planner or TwoTasks(), random.Random(0), Storage("job-1") if storage else None
+        )
+        self.now = 0.0
+        self.said: list[say.Instruction] = []
+        self.new: Sequence[say.Instruction] = ()
+        self._requests = 0
+
+    def hear(self, *events: ev.Event) -> Sequence[say.Instruction]:
+        """Tell the brain; what it says to the last event."""
+        for event in events:
+            self.new = self.brain.handle(event, ev.Moment(self.now, round(self.now * 1000)))
+            self.said += self.new
+        return self.new
+
+    def wait(self, seconds: float) -> Sequence[say.Instruction]:
+        """Let time pass."""
+        self.now += seconds
+        return self.hear(ev.Ticked())
+
+    def last(self, kind: type[I]) -> I:
+        """The newest instruction of a kind."""
+        return next(one for one in reversed(self.said) if isinstance(one, kind))
+
+    def count(self, kind: type[say.Instruction]) -> int:
+        """How many of a kind there were."""
+        return sum(isinstance(one, kind) for one in self.said)
+
+    # Common stories
+
+    def run(self, claim: Claim | None = None) -> Shell:
+        """Begin, take over and deploy."""
+        self.hear(ev.Began())
+        if self.count(say.TakeOver):
+            self.hear(ev.Claimed(claim or Claim(1, 1)))
+        return self.deployed()
+
+    def deployed(self) -> Shell:
+        """What was told to be deployed runs."""
+        self.hear(ev.Deployed(self.last(say.Deploy).attempt))
+        return self
+
+    def cancelled(self) -> Shell:
+        """What was told to be cancelled runs no more."""
+        self.hear(ev.Cancelled(self.last(say.Cancel).number))
+        return self
+
+    def fail(self, place: Place | None = (2, 1), error: PenstockError = DEAD) -> Sequence[say.Instruction]:
+        """A subtask fails."""
+        attempt = 0 if place is None else self.brain.attempts.deployed[place][0]
+        return self.hear(ev.TaskFailed(place, attempt, error))
+
+    def restart(self) -> Shell:
+        """What failed has ended, and runs again."""
+        self.cancelled()
+        self.wait(0.2)
+        return self.deployed()
+
+    def finish(self) -> Sequence[say.Instruction]:
+        """All subtasks emit everything."""
+        for place, (attempt, _) in sorted(self.brain.attempts.deployed.items()):
+            self.hear(ev.TaskFinished(place, attempt))
+        return self.new
+
+    def ask(self, command: ev.Command) -> int:
+        """A user asks for something; the number of the request."""
+        self._requests += 1
+        self.hear(ev.Asked(self._requests, command))
+        return self._requests
+
+    def answers(self, request: int) -> list[object]:
+        """What was answered."""
+        return [one.outcome for one in self.said if isinstance(one, say.Answer) and one.request == request]
+
+    def acknowledge(self) -> say.WriteManifest:
+        """All subtasks take their part in the newest checkpoint: its manifest is to be written."""
+        inject = self.last(say.Inject)
+        parallelism = len(inject.places) // 2
+        for task, subtask in inject.places:
+            handle = SubtaskHandle(task, subtask, parallelism, ())
+            self.hear(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, (task, subtask), handle))
+        return self.last(say.WriteManifest)
+
+    def store(self) -> int:
+        """The newest checkpoint is taken, and its manifest written; its number."""
+        number = self.acknowledge().checkpoint.checkpoint
+        self.hear(ev.Stored(number, f"memory://{number}"))
+        return number
+
+    def commit(self) -> Sequence[say.Instruction]:
+        """Those who were told to commit have done so."""
+        commit = self.last(say.Commit)
+        for place in commit.places:
+            self.hear(ev.Committed(commit.checkpoint, place, self.brain.attempts.deployed[place][0]))
+        return self.new
+
+    def take_down(self) -> Shell:
+        """The job's end is carried out."""
+        self.hear(ev.TakenDown())
+        if isinstance(self.said[-1], say.WriteEnd):
+            self.hear(ev.EndWritten())
+        return self

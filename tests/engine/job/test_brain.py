@@ -1,0 +1,466 @@
+"""What the job brain says to what happens: the whole life of a job, without a clock, a process or a disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.checkpointing.store import Claim
+from penstock.engine.elements import SnapshotKind
+from penstock.engine.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    ClusterError,
+    FencedError,
+    JobError,
+    PenstockError,
+    WorkerLostError,
+)
+from penstock.engine.job import events as ev
+from penstock.engine.job import instructions as say
+from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS
+from penstock.engine.job.status import JobStatus
+from tests.engine.job.shell import DEAD, Shell, TwoTasks
+
+ALL = ((1, 0), (1, 1), (2, 0), (2, 1))
+
+
+# Beginning and end
+
+
+def test_a_job_without_storage_runs_and_ends_when_all_have_finished() -> None:
+    shell = Shell(storage=False, interval_ms=0).run()
+    assert shell.brain.status is JobStatus.RUNNING
+    shell.finish()
+    shell.take_down()
+    assert (shell.brain.status, shell.brain.ended, shell.count(say.WriteEnd)) == (JobStatus.FINISHED, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "commits", "takes_one"), [(1000, False, True), (0, True, True), (0, False, False)]
+)
+def test_a_job_ends_with_a_checkpoint_where_it_takes_any_or_sinks_hold_rows_back(
+    interval_ms: int, commits: bool, takes_one: bool
+) -> None:
+    shell = Shell(TwoTasks(commits=commits), interval_ms=interval_ms).run()
+    shell.finish()
+    assert shell.count(say.Inject) == takes_one
+    if takes_one:
+        assert not shell.count(say.TakeDown)
+        shell.store()
+        if commits:
+            assert not shell.count(say.TakeDown), "what is stored is not committed yet"
+            shell.commit()
+    shell.take_down()
+    assert shell.brain.status is JobStatus.FINISHED
+    assert shell.last(say.WriteEnd).discards
+
+
+def test_only_those_commit_that_hold_something_back() -> None:
+    shell = Shell().run()
+    shell.wait(1.0)
+    shell.store()
+    assert shell.last(say.Commit).places == ((2, 0), (2, 1))
+
+
+def test_who_was_told_to_commit_and_was_not_heard_of_is_told_again_before_the_job_ends() -> None:
+    shell = Shell(interval_ms=60_000).run()
+    shell.finish()
+    number = shell.store()
+    shell.hear(ev.Committed(number, (2, 0), shell.brain.attempts.number))
+    assert shell.brain.deadline == shell.now + RETRY_SECONDS
+    shell.wait(RETRY_SECONDS)
+    assert shell.new == (say.Commit(number, ((2, 1),)),)
+    shell.commit()
+    assert shell.count(say.TakeDown) == 1
+
+
+def test_a_last_checkpoint_that_fails_is_taken_again() -> None:
+    shell = Shell().run()
+    shell.finish()
+    number = shell.acknowledge().checkpoint.checkpoint
+    shell.hear(ev.StoreFailed(number, CheckpointError("no space left")))
+    shell.restart()
+    assert shell.brain.status is JobStatus.RUNNING
+
+
+def test_the_job_ends_only_once_a_manifest_under_way_is_written() -> None:
+    shell = Shell().run()
+    shell.wait(1.0)
+    number = shell.acknowledge().checkpoint.checkpoint
+    request = shell.ask(ev.CancelJob())
+    shell.hear(ev.TakenDown())
+    assert not shell.count(say.WriteEnd)
+    shell.hear(ev.Stored(number, "memory://1"), ev.EndWritten())
+    assert shell.count(say.WriteEnd) == 1
+    assert (shell.brain.status, shell.answers(request)) == (JobStatus.CANCELLED, [True])
+
+
+def test_one_that_ends_already_cannot_be_cancelled_and_says_so_when_it_has_ended() -> None:
+    shell = Shell().run()
+    first, second = shell.ask(ev.CancelJob()), shell.ask(ev.CancelJob())
+    assert not shell.answers(second)
+    shell.take_down()
+    third = shell.ask(ev.CancelJob())
+    assert [shell.answers(one) for one in (first, second, third)] == [[True], [False], [False]]
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_a_cancelled_job_keeps_its_checkpoints_where_it_is_told_to(retain: bool) -> None:
+    shell = Shell().run()
+    shell.ask(ev.CancelJob(retain))
+    shell.take_down()
+    assert shell.last(say.WriteEnd).discards == (not retain)
+
+
+def test_who_is_cancelled_before_it_has_begun_ends_what_the_manager_before_has_left() -> None:
+    shell = Shell()
+    shell.hear(ev.Began())
+    shell.ask(ev.CancelJob())
+    shell.hear(ev.TakenDown())
+    assert not shell.brain.ended
+    shell.hear(ev.Claimed(Claim(2, 5)))
+    assert shell.last(say.WriteEnd) == say.WriteEnd(2, JobStatus.CANCELLED, "", True)
+    assert not shell.count(say.Deploy)
+
+
+def test_a_job_that_has_ended_under_a_manager_before_is_not_begun_again() -> None:
+    shell = Shell()
+    shell.hear(ev.Began(), ev.Claimed(Claim(2, 5, (), "finished")))
+    shell.take_down()
+    assert (shell.brain.status, shell.count(say.Deploy)) == (JobStatus.FINISHED, 0)
+
+
+def test_an_error_that_was_written_down_is_told_on() -> None:
+    shell = Shell()
+    shell.hear(ev.Began(), ev.Claimed(Claim(2, 5, (), "failed", "the disk is gone")))
+    shell.take_down()
+    assert (shell.brain.status, str(shell.brain.error)) == (JobStatus.FAILED, "the disk is gone")
+
+
+def test_a_folder_that_cannot_be_taken_over_fails_the_job_and_is_left_alone() -> None:
+    shell = Shell()
+    shell.hear(ev.Began(), ev.ClaimFailed(CheckpointCorruptError("damaged")), ev.TakenDown())
+    assert (shell.brain.status, shell.brain.ended, shell.count(say.WriteEnd)) == (JobStatus.FAILED, True, 0)
+
+
+# Failures
+
+
+def test_a_failure_restarts_the_job_from_its_newest_checkpoint() -> None:
+    shell = Shell().run()
+    shell.wait(1.0)
+    number = shell.store()
+    shell.fail()
+    assert shell.last(say.Cancel).places == ALL
+    shell.restart()
+    deploy = shell.last(say.Deploy)
+    assert (deploy.attempt, deploy.places) == (ATTEMPTS + 2, ALL)
+    assert deploy.checkpoint is not None
+    assert deploy.checkpoint.checkpoint == number
+    assert shell.brain.attempts.restored == number
+
+
+def test_a_restart_waits_for_what_ran_for_its_delay_and_for_manifests() -> None:
+    shell = Shell().run()
+    shell.wait(1.0)
+    number = shell.acknowledge().checkpoint.checkpoint
+    shell.fail()
+    shell.wait(1.0)
+    assert shell.count(say.Deploy) == 1, "what ran may still do so"
+    shell.cancelled()
+    assert shell.count(say.Deploy) == 1, "the manifest may be there in a moment"
+    shell.hear(ev.Stored(number, "memory://1"))
+    assert shell.count(say.Deploy) == 2
+    assert shell.brain.attempts.restored == number
+
+
+def test_what_is_heard_of_an_attempt_that_has_ended_means_nothing() -> None:
+    shell = Shell().run()
+    old = shell.brain.attempts.number
+    shell.fail()
+    shell.restart()
+    shell.hear(ev.TaskFailed((1, 0), old, DEAD), *(ev.TaskFinished(place, old) for place in ALL), ev.Deployed(old))
+    assert shell.brain.status is JobStatus.RUNNING
+    assert not shell.brain.attempts.finished
+
+
+def test_a_region_restarts_by_itself_and_the_others_run_on() -> None:
+    shell = Shell(TwoTasks(regions=True)).run()
+    shell.fail((2, 1))
+    assert shell.last(say.Cancel).places == ((1, 1), (2, 1))
+    shell.restart()
+    assert shell.last(say.Deploy).places == ((1, 1), (2, 1))
+    assert shell.brain.attempts.deployed[1, 0][0] == ATTEMPTS + 1
+    shell.wait(1.0)
+    assert shell.last(say.Inject).places == ALL, "a checkpoint is of the whole job"
+
+
+def test_regions_that_fail_one_after_the_other_restart_together() -> None:
+    shell = Shell(TwoTasks(regions=True)).run()
+    shell.fail((2, 1))
+    shell.fail((1, 0))
+    shell.hear(ev.Cancelled(1), ev.Cancelled(2))
+    shell.wait(0.2)
+    assert shell.last(say.Deploy).places == ALL
+    assert shell.brain.restarts.failures == 1
+
+
+def test_what_fails_while_it_is_deployed_restarts_once_the_deployment_is_over() -> None:
+    shell = Shell()
+    shell.hear(ev.Began(), ev.Claimed(Claim(1, 1)))
+    attempt = shell.last(say.Deploy).attempt
+    assert shell.hear(ev.TaskFailed((1, 0), attempt, DEAD)) == ()
+    shell.hear(ev.Deployed(attempt))
+    assert shell.brain.status is JobStatus.RESTARTING
+    shell.restart()
+    assert shell.brain.status is JobStatus.RUNNING
+
+
+def test_a_job_fails_when_its_strategy_allows_no_more_restarts() -> None:
+    shell = Shell(restarts=1).run()
+    shell.fail()
+    shell.restart()
+    shell.fail()
+    shell.take_down()
+    assert (shell.brain.status, shell.brain.error) == (JobStatus.FAILED, DEAD)
+    assert not shell.last(say.WriteEnd).discards
+
+
+@pytest.mark.parametrize("error", [CheckpointCorruptError("damaged"), FencedError("replaced")])
+def test_what_is_so_the_next_time_too_ends_the_job_at_once(error: PenstockError) -> None:
+    shell = Shell().run()
+    shell.fail(None, error)
+    assert shell.new[-1] == say.TakeDown(isinstance(error, FencedError))
+
+
+def test_who_was_fenced_writes_nothing_down() -> None:
+    shell = Shell().run()
+    shell.wait(1.0)
+    number = shell.acknowledge().checkpoint.checkpoint
+    shell.hear(ev.StoreFailed(number, FencedError("another manager")), ev.TakenDown())
+    assert (shell.brain.ended, shell.count(say.WriteEnd), shell.count(say.Commit)) == (True, 0, 0)
+
+
+def test_missing_room_ends_a_job_that_has_never_run_and_restarts_one_that_has() -> None:
+    shell = Shell()
+    shell.hear(ev.Began(), ev.Claimed(Claim(1, 1)))
+    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    assert shell.count(say.TakeDown) == 1
+    shell = Shell().run()
+    shell.fail()
+    shell.cancelled()
+    shell.wait(0.2)
+    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    assert (shell.count(say.TakeDown), shell.brain.status) == (0, JobStatus.RESTARTING)
+    (restart,) = shell.brain.restarts.to_dicts()
+    assert restart["cause"] == "the process died; then: no room"
+
+
+def test_an_error_that_ends_the_job_waits_for_its_explanation() -> None:
+    shell = Shell(restarts=0).run()
+    attempt = shell.brain.attempts.number
+    shell.hear(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
+    assert not shell.count(say.TakeDown)
+    explained = WorkerLostError("the process died: out of memory")
+    shell.hear(ev.Explained((2, 1), attempt, explained))
+    shell.take_down()
+    assert shell.brain.error is explained
+
+
+def test_a_restart_that_is_explained_later_says_all_in_the_end() -> None:
+    shell = Shell().run()
+    attempt = shell.brain.attempts.number
+    shell.hear(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
+    shell.restart()
+    shell.hear(ev.Explained((2, 1), attempt, WorkerLostError("the process died: out of memory")))
+    assert [one["cause"] for one in shell.brain.restarts.to_dicts()] == ["the process died: out of memory"]
+
+
+def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_checkpoint() -> None:
+    first = Shell().run()
+    first.ask(ev.RescaleJob(3))
+    first.store()
+    first.hear(ev.Prepared(1))
+    first.restart()
+    first.wait(1.0)
+    first.store()
+    latest = first.brain.kept
+    assert latest is not None
+    second = Shell().run(Claim(2, latest.checkpoint + 1, (latest,)))
+    assert second.last(say.Deploy).layout.parallelism == 3
+    assert [one["kind"] for one in second.brain.restarts.to_dicts()][-1] == "takeover"
+
+
+# What users ask for
+
+
+def test_a_checkpoint_that_came_too_late_to_a_subtask_is_asked_for_again() -> None:
+    shell = Shell(interval_ms=0).run()
+    request = shell.ask(ev.TakeCheckpoint())
+    inject = shell.last(say.Inject)
+    late = ev.Declined(inject.attempt, inject.barrier.checkpoint, (1, 0), "", AbortReason.OVERTAKEN)
+    shell.hear(late)
+    assert shell.last(say.Inject).barrier.checkpoint == inject.barrier.checkpoint + 1
+    number = shell.store()
+    assert shell.answers(request) == [f"memory://{number}"]
+
+
+def test_a_savepoint_goes_to_a_folder_that_can_be_written() -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.TakeSavepoint("somewhere"))
+    assert shell.new == (say.CheckFolder(request, "somewhere"),)
+    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    inject = shell.last(say.Inject)
+    assert (inject.barrier.kind, inject.directory) == (SnapshotKind.SAVEPOINT, "file:///somewhere")
+    number = shell.store()
+    assert shell.answers(request) == [f"memory://{number}"]
+
+
+def test_a_stop_is_answered_when_the_job_has_ended() -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.StopJob())
+    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    number = shell.store()
+    assert not shell.answers(request)
+    shell.commit()
+    shell.take_down()
+    assert (shell.brain.status, shell.answers(request)) == (JobStatus.FINISHED, [f"memory://{number}"])
+
+
+def test_a_job_never_runs_again_behind_the_savepoint_that_stopped_it() -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.StopJob())
+    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    number = shell.acknowledge().checkpoint.checkpoint
+    shell.fail()
+    shell.hear(ev.Stored(number, "memory://stopped"))
+    shell.restart()
+    shell.take_down()
+    assert (shell.brain.status, shell.count(say.Deploy)) == (JobStatus.FAILED, 1)
+    (answer,) = shell.answers(request)
+    assert "memory://stopped is complete" in str(answer)
+
+
+def test_a_drain_ends_the_sources_and_then_the_job_with_a_savepoint() -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.DrainJob())
+    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    assert shell.last(say.EndInput) == say.EndInput()
+    shell.wait(5.0)
+    assert not shell.count(say.Inject), "one now would have some sources ended, and lose what the others had to read"
+    shell.finish()
+    assert shell.last(say.Inject).barrier.kind is SnapshotKind.SUSPEND
+    number = shell.store()
+    shell.commit()
+    shell.take_down()
+    assert (shell.brain.status, shell.answers(request)) == (JobStatus.FINISHED, [f"memory://{number}"])
+
+
+@pytest.mark.parametrize("how", ["a subtask fails", "the savepoint cannot be stored"])
+def test_a_drain_that_cannot_end_with_its_savepoint_has_not_happened(how: str) -> None:
+    shell = Shell().run()
+    shell.wait(1.0)
+    before = shell.store()
+    request = shell.ask(ev.DrainJob())
+    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.finish()
+    if how == "a subtask fails":
+        shell.fail()
+    else:
+        number = shell.acknowledge().checkpoint.checkpoint
+        shell.hear(ev.StoreFailed(number, CheckpointError("no space left")))
+    (answer,) = shell.answers(request)
+    assert isinstance(answer, CheckpointError)
+    shell.restart()
+    assert (shell.brain.status, shell.brain.attempts.restored) == (JobStatus.RUNNING, before)
+    shell.wait(1.0)
+    assert shell.last(say.Inject).barrier.kind is SnapshotKind.CHECKPOINT, "it takes checkpoints as before"
+
+
+@pytest.mark.parametrize("command", [ev.TakeCheckpoint(), ev.TakeSavepoint(), ev.StopJob(), ev.DrainJob()])
+def test_nothing_is_taken_while_the_job_comes_to_its_end(command: ev.Command) -> None:
+    shell = Shell().run()
+    shell.finish()
+    (answer,) = shell.answers(shell.ask(command))
+    assert "is coming to its end" in str(answer)
+
+
+@pytest.mark.parametrize("command", [ev.TakeCheckpoint(), ev.StopJob(), ev.RescaleJob(3)])
+def test_a_job_without_storage_says_so(command: ev.Command) -> None:
+    shell = Shell(storage=False, interval_ms=0).run()
+    (answer,) = shell.answers(shell.ask(command))
+    assert "has no checkpoint storage" in str(answer)
+
+
+def test_who_waits_when_the_job_ends_is_told_exactly_once() -> None:
+    shell = Shell().run()
+    requests = [shell.ask(one) for one in (ev.TakeCheckpoint(), ev.TakeSavepoint(), ev.RescaleJob(3), ev.CancelJob())]
+    shell.take_down()
+    shell.hear(ev.FolderChecked(requests[1], "file:///somewhere"))
+    assert [len(shell.answers(request)) for request in requests] == [1, 1, 1, 1]
+
+
+# Rescaling
+
+
+def rescaled(shell: Shell) -> int:
+    """A rescale for which a checkpoint was taken, and processes are being prepared."""
+    request = shell.ask(ev.RescaleJob(3))
+    shell.store()
+    return request
+
+
+def test_a_rescale_restarts_the_job_behind_a_checkpoint_with_other_subtasks() -> None:
+    shell = Shell().run()
+    request = rescaled(shell)
+    prepare = shell.last(say.Prepare)
+    assert (prepare.layout.parallelism, shell.brain.status) == (3, JobStatus.RUNNING)
+    shell.now += 10.0
+    shell.hear(ev.Prepared(request))
+    assert shell.last(say.Cancel).places == ALL
+    shell.cancelled()
+    deploy = shell.last(say.Deploy)
+    assert (len(deploy.places), deploy.layout) == (6, prepare.layout)
+    shell.now += 2.0
+    shell.deployed()
+    assert shell.answers(request) == [2.0]
+    assert shell.brain.restarts.failures == 0
+
+
+def test_a_job_that_runs_so_already_is_not_rescaled() -> None:
+    shell = Shell().run()
+    assert shell.answers(shell.ask(ev.RescaleJob(2))) == [0.0]
+    assert not shell.count(say.Inject)
+
+
+def test_a_failure_while_a_rescale_is_prepared_restarts_once_into_the_new_layout() -> None:
+    shell = Shell().run()
+    request = rescaled(shell)
+    shell.fail()
+    shell.cancelled()
+    shell.wait(1.0)
+    assert shell.count(say.Deploy) == 1, "slots and processes are being changed"
+    shell.hear(ev.Prepared(request))
+    shell.deployed()
+    assert (len(shell.last(say.Deploy).places), len(shell.answers(request))) == (6, 1)
+
+
+def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
+    shell = Shell().run()
+    request = rescaled(shell)
+    shell.hear(ev.Prepared(request))
+    shell.cancelled()
+    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    (answer,) = shell.answers(request)
+    assert isinstance(answer, ClusterError)
+    shell.restart()
+    assert (shell.last(say.Deploy).places, shell.brain.status) == (ALL, JobStatus.RUNNING)
+
+
+def test_a_rescale_that_cannot_be_prepared_changes_nothing() -> None:
+    shell = Shell().run()
+    request = rescaled(shell)
+    shell.hear(ev.PrepareFailed(request, JobError("does not fit")))
+    assert (shell.brain.status, shell.count(say.Cancel)) == (JobStatus.RUNNING, 0)
+    assert [str(one) for one in shell.answers(request)] == ["does not fit"]
