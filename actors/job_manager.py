@@ -104,6 +104,7 @@ class JobManager:
         self._policy = RestartPolicy(default_strategy(program.config), random.Random())
         self._graph: PhysicalGraph | None = None
         self._attempt = 0
+        self._sinks_ready = False
         self._deployed: dict[Place, tuple[int, int]] = {}
         self._finished: set[Place] = set()
         self._finishing: asyncio.Task[None] | None = None
@@ -199,6 +200,7 @@ class JobManager:
         restored = restore.checkpoint if restore is not None else 0
         self._attempt += 1
         await self._execution.provide(self._graph)
+        await self._prepare_sinks(self._graph, restored)
         self._finished.difference_update(chosen)
         # From now on, what is heard of earlier attempts of these subtasks means nothing.
         for place in chosen:
@@ -214,6 +216,17 @@ class JobManager:
             self._execution.fill_standbys()
         self._changed.set()
         self._changed = asyncio.Event()
+
+    async def _prepare_sinks(self, graph: PhysicalGraph, restored: int) -> None:
+        """Make the targets of the sinks ready, where the job begins and holds its name, its storage and its slots.
+
+        Raises:
+            SinkNotReadyError: a target cannot be made ready; the job has written nothing.
+        """
+        if not self._sinks_ready and not restored:
+            await asyncio.to_thread(graph.prepare_sinks)
+        # A job that has a checkpoint has begun, and may have committed rows.
+        self._sinks_ready = True
 
     @property
     def _policy_restarts(self) -> bool:

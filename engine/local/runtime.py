@@ -38,6 +38,7 @@ class LocalJob(JobHandle):
 
     Raises:
         CheckpointError: the folder cannot be used.
+        SinkNotReadyError: the target of a sink cannot be made ready.
     """
 
     def __init__(
@@ -57,6 +58,16 @@ class LocalJob(JobHandle):
         self._attempt = self._manager.attempt
         self._told: PenstockError | None = None
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the job, with sinks that are ready; nothing of them is touched before it holds its folder."""
+        if not self._manager.status.ended and not self._manager.restored:
+            try:
+                self._manager.attempt.graph.prepare_sinks()
+            except BaseException:
+                self._manager.end(JobStatus.CANCELLED)
+                raise
         self._manager.start()
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
