@@ -25,10 +25,10 @@ from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.deployment import places
 from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
-from penstock.actors.restarts import Restart, RestartLog
 from penstock.actors.running_task import SubtaskEvent
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import (
@@ -41,10 +41,17 @@ from penstock.engine.errors import (
     located,
     summary,
 )
-from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
-from penstock.engine.job import JobStatus, transition
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.failover import (
+    ATTEMPTS,
+    RETRY_SECONDS,
+    TERMINAL_ERRORS,
+    RestartPolicy,
+    default_strategy,
+    regions,
+)
+from penstock.engine.job.restarts import Restart, RestartLog
+from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.metrics import SubtaskMetrics
 
 _LOG = logging.getLogger(__name__)
@@ -200,7 +207,10 @@ class JobManager:
         restored = restore.checkpoint if restore is not None else 0
         self._attempt += 1
         await self._execution.provide(self._graph)
-        await self._prepare_sinks(self._graph, restored)
+        if not self._sinks_ready and not restored:
+            # Only now, with its name, storage and slots, the job may touch them; one with a checkpoint has begun.
+            await asyncio.to_thread(self._graph.prepare_sinks)
+        self._sinks_ready = True
         self._finished.difference_update(chosen)
         # From now on, what is heard of earlier attempts of these subtasks means nothing.
         for place in chosen:
@@ -216,17 +226,6 @@ class JobManager:
             self._execution.fill_standbys()
         self._changed.set()
         self._changed = asyncio.Event()
-
-    async def _prepare_sinks(self, graph: PhysicalGraph, restored: int) -> None:
-        """Make the targets of the sinks ready, where the job begins and holds its name, its storage and its slots.
-
-        Raises:
-            SinkNotReadyError: a target cannot be made ready; the job has written nothing.
-        """
-        if not self._sinks_ready and not restored:
-            await asyncio.to_thread(graph.prepare_sinks)
-        # A job that has a checkpoint has begun, and may have committed rows.
-        self._sinks_ready = True
 
     @property
     def _policy_restarts(self) -> bool:

@@ -35,7 +35,7 @@ from penstock.engine.errors import (
     MissingColumnError,
     SinkNotReadyError,
 )
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.savepoints.store import FolderJobStore
 from tests.engine.helpers import RecordingSink, local_environment
 
