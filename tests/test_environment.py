@@ -411,9 +411,7 @@ def test_a_program_that_cannot_be_planned_prepares_no_sink() -> None:
 
 
 @pytest.mark.parametrize("fails", ["check_serializable", "connect", None])
-def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(
-    monkeypatch: pytest.MonkeyPatch, fails: str | None
-) -> None:
+def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.MonkeyPatch, fails: str | None) -> None:
     events: list[str] = []
 
     def step(name: str) -> Callable[..., Any]:
