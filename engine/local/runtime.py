@@ -137,6 +137,9 @@ class LocalJob(JobHandle):
     def cancel(self) -> None:
         self._manager.end(JobStatus.CANCELLED)
 
+    def suspend(self) -> None:
+        self._manager.suspend()
+
     def checkpoint(self) -> str:
         return self._await(self._manager.request(SnapshotKind.CHECKPOINT))
 
