@@ -28,6 +28,7 @@ from penstock.engine.errors import ClusterError, ConfigurationError, PenstockErr
 from penstock.engine.failover import default_strategy
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer, new_job_id
+from penstock.engine.job_info import JobInfo
 from penstock.engine.local.manager import JobFolder
 from penstock.engine.metrics import JobMetrics, report
 
@@ -293,9 +294,9 @@ class RayJob(JobHandle):
                 # Its manager is being restarted.
                 time.sleep(_AGAIN_SECONDS)
                 continue
-            status, waiting_for = JobStatus(info["status"]), info["waiting_for"]
-            if status is JobStatus.RESTARTING and info["restart_history"]:
-                cause = str(info["restart_history"][-1]["cause"]).partition("\n")[0]
+            status, waiting_for = info.status, info.waiting_for
+            if status is JobStatus.RESTARTING and info.restart_history:
+                cause = info.restart_history[-1].cause.partition("\n")[0]
                 tell(f"job {self.name} failed at its start, which is tried again: {cause}")
             if status not in (JobStatus.CREATED, JobStatus.DEPLOYING) and not status.ended:
                 return status
@@ -352,8 +353,8 @@ class RayJob(JobHandle):
 
     # Checkpoints: rows are taken meanwhile, as a checkpoint is complete only when the client has those before it
 
-    def info(self) -> dict[str, Any]:
-        """The job as JSON has it: status, tasks, restarts, checkpoints; see `actors/info.py`."""
+    def info(self) -> JobInfo:
+        """The job: status, tasks, restarts, checkpoints."""
         return self.control.info()
 
     def checkpoint(self) -> str:

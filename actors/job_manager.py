@@ -44,6 +44,7 @@ from penstock.engine.errors import (
 from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import JobStatus, transition
+from penstock.engine.job_info import JobInfo
 from penstock.engine.local.manager import JobFolder
 from penstock.engine.metrics import SubtaskMetrics
 
@@ -442,8 +443,8 @@ class JobManager:
             return await self._execution.metrics()
         return self._execution.last_metrics
 
-    async def info(self) -> dict[str, Any]:
-        """The job as JSON has it; see `job_info`."""
+    async def info(self) -> JobInfo:
+        """The job as it is now."""
         report = self._report.result() if self._report.done() else None
         return job_info(
             self._job_id,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.connectors import TransactionalSink
+from penstock.engine.job import JobStatus
 from penstock.testing.chaos import (
     AfterCheckpoints,
     ChaosRun,
@@ -43,7 +44,7 @@ def test_each_row_is_seen_once_and_in_order(seed: int, kafka: Kafka, tmp_path: P
     schedule = server_schedule(job, seed, "3s")
     run = run_server_job(job, schedule, chaos_environment(str(tmp_path)), "3s")
     assert not run.violations
-    assert run.status == "finished"
+    assert run.status is JobStatus.FINISHED
     assert run.fired
 
 

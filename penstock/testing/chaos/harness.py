@@ -10,13 +10,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.actors.client import RayJob
 from penstock.actors.registry import JobControl, find_job
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
 from penstock.engine.job import JobHandle, JobStatus
+from penstock.engine.job_info import JobInfo
 from penstock.testing.chaos import faults
 from penstock.testing.chaos.faults import JobProcess, LiveProcess
 from penstock.testing.chaos.recoveries import Recoveries
@@ -122,7 +123,7 @@ class ChaosHarness:
         self._recoveries = Recoveries()
         self._asking: list[threading.Thread] = []
         self._stopped: list[threading.Thread] = []
-        self._info: Mapping[str, Any] | None = None
+        self._info: JobInfo | None = None
         self._started = 0.0
         self._last_fault = 0.0
         self._base = 0
@@ -156,13 +157,13 @@ class ChaosHarness:
 
     @property
     def _status(self) -> JobStatus | None:
-        return JobStatus(self._info["status"]) if self._info is not None else None
+        return self._info.status if self._info is not None else None
 
     @property
     def _completed(self) -> int:
         """How many checkpoints, over all managers of the job: their numbers go on from one to the next."""
-        checkpoints = self._info["checkpoints"] if self._info is not None else None
-        return int(checkpoints["latest"] or 0) if checkpoints else 0
+        checkpoints = self._info.checkpoints if self._info is not None else None
+        return int(checkpoints.latest or 0) if checkpoints else 0
 
     @property
     def _ended(self) -> bool:
@@ -368,7 +369,7 @@ class ChaosHarness:
         status = self._handle.status() if self._handle is not None else self._status
         run.status = status.value if status is not None else "unknown"
         if status in (JobStatus.FAILED, JobStatus.CANCELLED):
-            run.problems.append(f"the job {run.status}: {self._info['error'] if self._info else ''}")
+            run.problems.append(f"the job {run.status}: {self._info.error if self._info else ''}")
 
 
 def _disturb(server: ChaosServer, fault: ServerFault) -> None:
