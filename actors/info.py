@@ -10,11 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from penstock.actors.checkpoints import Checkpoints
-from penstock.actors.restarts import RestartLog
 from penstock.engine.checkpointing.coordinator import CheckpointRecord, Place
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import (
+from penstock.engine.job.info import (
     CheckpointInfo,
     CheckpointsInfo,
     InputInfo,
@@ -24,6 +22,8 @@ from penstock.engine.job_info import (
     SubtaskInfo,
     TaskInfo,
 )
+from penstock.engine.job.restarts import RestartLog
+from penstock.engine.job.status import JobStatus
 
 
 def job_info(

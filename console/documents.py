@@ -12,7 +12,7 @@ def document(value: object) -> Any:
     """A dataclass, or whatever is made of them, as JSON has it: members by name, enums by value, tuples as lists.
 
     Example:
-        >>> from penstock.engine.job_info import OperatorInfo
+        >>> from penstock.engine.job.info import OperatorInfo
         >>> document(OperatorInfo("count", "totals"))
         {'name': 'count', 'uid': 'totals'}
     """

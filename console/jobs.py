@@ -15,7 +15,7 @@ from penstock.console.job_views import job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, output_of
 from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.savepoints.storage import normalise_url
 
 _LEFT: Final = (

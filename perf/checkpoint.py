@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, WatermarkStrategy, tumbling
 from penstock.actors.client import RayJob
-from penstock.engine.job_info import CheckpointInfo
+from penstock.engine.job.info import CheckpointInfo
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import BenchmarkError, CountingSink, Options, Reading, Result, rows_in, shut_down

@@ -25,8 +25,8 @@ from penstock.actors.client import RayJob
 from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.config import DEFAULTS
 from penstock.engine.errors import JobError
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import CheckpointInfo, JobInfo
+from penstock.engine.job.info import CheckpointInfo, JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.recovery import fixed_delay
 from perf.generators import Pool, values
 from perf.harness import FLOW_SECONDS, POLL_SECONDS, BenchmarkError, Options, Result, rows_in

@@ -23,7 +23,7 @@ import numpy as np
 from penstock.actors.client import RayJob
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
-from penstock.engine.job_info import JobInfo, RestartInfo
+from penstock.engine.job.info import JobInfo, RestartInfo
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import BenchmarkError, Options, Reading, Result, shut_down, spread

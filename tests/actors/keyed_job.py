@@ -19,8 +19,8 @@ from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.client import RayJob
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
 from penstock.engine.errors import JobError
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import JobInfo
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.recovery import checkpoints
 
 KEYS = 5

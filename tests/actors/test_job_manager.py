@@ -131,7 +131,7 @@ def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None
         job.pump(0.1)
     # There may be jobs of other tests, which have ended.
     (listed,) = [info for info in list_jobs() if info.name == "the only one"]
-    with pytest.raises(JobError, match=f"'the only one' is running already, with id {listed['id']}"):
+    with pytest.raises(JobError, match=f"'the only one' is running already, with id {listed.id}"):
         endless().submit("the only one")
     with pytest.raises(JobError, match=r"no job 'the only' \(did you mean 'the only one'\?\)"):
         find_job("the only")

@@ -10,7 +10,7 @@ import ray
 
 from penstock.actors.ray_blobs import RayBlobs, open_blobs
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.recovery import checkpoints
 from penstock.savepoints.storage import BlobExistsError
 from tests.actors.keyed_job import assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.actors.registry import find_job, list_jobs
 from penstock.engine.errors import JobError
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import JobInfo
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 
 
 def jobs_are(monkeypatch: pytest.MonkeyPatch, *infos: JobInfo) -> None:

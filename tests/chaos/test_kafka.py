@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.connectors import TransactionalSink
-from penstock.engine.job import JobStatus
 from penstock.testing.chaos import (
     AfterCheckpoints,
     ChaosRun,
@@ -34,7 +33,7 @@ from tests.chaos.faulty_sinks import (
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-WATCH = ChaosSchedule([ScheduledFault(AfterCheckpoints(6), KillStandby())])
+WATCH = ChaosSchedule([ScheduledFault(AfterCheckpoints(6), KillStandby(), optional=True)])
 """Next to nothing; until then the job is watched, and what is to happen to it has happened."""
 
 
@@ -44,7 +43,7 @@ def test_each_row_is_seen_once_and_in_order(seed: int, kafka: Kafka, tmp_path: P
     schedule = server_schedule(job, seed, "3s")
     run = run_server_job(job, schedule, chaos_environment(str(tmp_path)), "3s")
     assert not run.violations
-    assert run.status is JobStatus.FINISHED
+    assert run.status == "finished"
     assert run.fired
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.job import JobStatus
 from penstock.testing.chaos import ServerJob, chaos_environment, run_server_job, server_schedule
 from penstock.testing.chaos.store_jobs import PostgresJob, S3Job
 from penstock.testing.services import S3, Postgres
@@ -29,5 +28,5 @@ def check(job: ServerJob, seed: int, folder: Path) -> None:
     schedule = server_schedule(job, seed, "3s")
     run = run_server_job(job, schedule, chaos_environment(str(folder)), "3s")
     assert not run.violations
-    assert run.status is JobStatus.FINISHED
+    assert run.status == "finished"
     assert run.fired

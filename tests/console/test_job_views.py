@@ -9,8 +9,8 @@ from rich.console import Console
 
 from penstock.console.job_views import job_view
 from penstock.console.output import duration_text, one_line
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import JobInfo, RestartInfo
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 
 CAUSE = "the process of task 'map', subtask 0 died: The actor died unexpectedly\n\tclass_name: SubtaskActor\n\tpid: 7"
 

@@ -13,8 +13,8 @@ from penstock import StreamEnvironment
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.elements import Batch
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import JobInfo, RestartInfo
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 from perf import checkpoint, generators, keyed_state, recovery, rescale, run
 from perf.harness import BenchmarkError, Options, Reading
 from perf.keyed_state import FULL_AFTER, DetailedResult, Keys, spread, summary
@@ -133,7 +133,9 @@ def test_a_recovery_counts_from_the_kill() -> None:
     restart = RestartInfo("failure", "", 0, detected_monotonic=10.05, restore_ms=400.0, first_output_ms=600.0)
     times = recovery.by_manager(restart, killed=10.0)
     assert times == pytest.approx({"detect_ms": 50.0, "restore_ms": 450.0, "first_output_ms": 650.0})
-    times = recovery.by_new_manager(JobInfo("", "", JobStatus.RUNNING, since_ms=9000, started_ms=7000), killed_ms=5000.0)
+    times = recovery.by_new_manager(
+        JobInfo("", "", JobStatus.RUNNING, since_ms=9000, started_ms=7000), killed_ms=5000.0
+    )
     assert times == {"manager_started_ms": 2000.0, "restore_ms": 4000.0}
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import ray
 
 from penstock.engine.errors import ClusterError
-from penstock.engine.job_info import JobInfo
+from penstock.engine.job.info import JobInfo, SubtaskInfo, TaskInfo
 from penstock.testing.chaos.schedule import SubtaskChoice
 
 SUBTASK: Final = "SubtaskActor"
@@ -82,15 +82,29 @@ def choose(info: JobInfo, choices: Sequence[SubtaskChoice]) -> Sequence[JobProce
     return chosen
 
 
+def unmatched(info: JobInfo, choices: Sequence[SubtaskChoice]) -> str:
+    """Which of the choices no subtask of the job can ever be, in words; empty: none."""
+    for choice in choices:
+        tasks = [task for task in info.tasks if _is_meant(task, choice)]
+        if not tasks:
+            known = ", ".join(repr(uid) for task in info.tasks for uid in task.uids)
+            return f"the job has no operator {choice.operator!r}; the uids of its operators are {known}"
+        if not any(_subtasks_meant(task, choice) for task in tasks):
+            most = max(len(task.subtasks) for task in tasks)
+            return f"the job has no {choice}: its parallelism is {most}"
+    return ""
+
+
+def _is_meant(task: TaskInfo, choice: SubtaskChoice) -> bool:
+    return choice.operator is None or choice.operator in task.uids or choice.operator in task.name
+
+
+def _subtasks_meant(task: TaskInfo, choice: SubtaskChoice) -> tuple[SubtaskInfo, ...]:
+    return tuple(one for one in task.subtasks if choice.subtask is None or one.subtask == choice.subtask)
+
+
 def _meant(info: JobInfo, choice: SubtaskChoice) -> Sequence[JobProcess]:
-    tasks = (
-        replace(
-            task,
-            subtasks=tuple(one for one in task.subtasks if choice.subtask is None or one.subtask == choice.subtask),
-        )
-        for task in info.tasks
-        if choice.operator is None or choice.operator in task.name
-    )
+    tasks = (replace(task, subtasks=_subtasks_meant(task, choice)) for task in info.tasks if _is_meant(task, choice))
     return subtasks(replace(info, tasks=tuple(tasks)))
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import JobInfo, RestartInfo
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos.report import HARMLESS, NOT_RECOVERED, RECOVERED, FaultRecord
 
 

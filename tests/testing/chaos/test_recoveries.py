@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.engine.job import JobStatus
-from penstock.engine.job_info import JobInfo, RestartInfo
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import ChaosReport, ChaosRun, ChaosSchedule, FaultRecord, Verdict
 from penstock.testing.chaos.recoveries import Recoveries
 from penstock.testing.chaos.report import HARMLESS, NOT_RECOVERED, RECOVERED

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,11 @@ class TaskInfo:
     operators: tuple[OperatorInfo, ...] = ()
     inputs: tuple[InputInfo, ...] = ()
     subtasks: tuple[SubtaskInfo, ...] = ()
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """The uids of its operators, the first one first."""
+        return tuple(operator.uid for operator in self.operators)
 
 
 @dataclass(frozen=True, slots=True)
