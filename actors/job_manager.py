@@ -25,10 +25,10 @@ from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.deployment import places
 from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
-from penstock.actors.restarts import Restart, RestartLog
 from penstock.actors.running_task import SubtaskEvent
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import (
@@ -41,10 +41,17 @@ from penstock.engine.errors import (
     located,
     summary,
 )
-from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
-from penstock.engine.job import JobStatus, transition
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.failover import (
+    ATTEMPTS,
+    RETRY_SECONDS,
+    TERMINAL_ERRORS,
+    RestartPolicy,
+    default_strategy,
+    regions,
+)
+from penstock.engine.job.restarts import Restart, RestartLog
+from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.metrics import SubtaskMetrics
 
 _LOG = logging.getLogger(__name__)

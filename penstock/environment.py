@@ -30,6 +30,7 @@ from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, RestartStrategy
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
 from penstock.engine.connectors import Source, TransactionalSink
@@ -38,8 +39,7 @@ from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
-from penstock.engine.job import CollectResult, JobHandle
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.handle import CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner

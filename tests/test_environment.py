@@ -27,7 +27,7 @@ from penstock import (
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from tests.engine.helpers import RecordingSink, local_environment
 
 Build = Callable[[DataStream], Any]

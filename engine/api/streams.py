@@ -29,7 +29,7 @@ from penstock.engine.exchange.partitioners import Global, Partitioner
 from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
 from penstock.engine.functions import OutputTag, ProcessFunction
 from penstock.engine.graph.logical import Chaining, Edge, Node, Resources, Results, Role
-from penstock.engine.job import CollectedRows, CollectResult
+from penstock.engine.job.handle import CollectedRows, CollectResult
 from penstock.engine.operators.async_function import AsyncFunctionFactory, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapFactory

@@ -14,14 +14,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer
+from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
+from penstock.engine.job.status import JobStatus
 from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.local.manager import LocalManager
 from penstock.engine.metrics import JobMetrics, report
 
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from penstock.actors.client import RayJob
 from penstock.actors.registry import JobControl, find_job
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
-from penstock.engine.job import JobHandle, JobStatus
+from penstock.engine.job.handle import JobHandle
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import faults
 from penstock.testing.chaos.faults import JobProcess, LiveProcess
 from penstock.testing.chaos.recoveries import Recoveries

@@ -20,7 +20,7 @@ import pytest
 from penstock.connectors.datagen import DataGenSource, Sequence
 from penstock.connectors.files.sink import FileSink
 from penstock.engine.clock import ManualClock
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints
