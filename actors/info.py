@@ -66,6 +66,7 @@ def job_info(
             {
                 "id": task.id,
                 "name": task.name,
+                "uids": task.uids,
                 "parallelism": task.parallelism,
                 "subtasks": [
                     {

@@ -111,6 +111,7 @@ class JobManager:
         self._policy = RestartPolicy(default_strategy(program.config), random.Random())
         self._graph: PhysicalGraph | None = None
         self._attempt = 0
+        self._sinks_ready = False
         self._deployed: dict[Place, tuple[int, int]] = {}
         self._finished: set[Place] = set()
         self._finishing: asyncio.Task[None] | None = None
@@ -206,6 +207,10 @@ class JobManager:
         restored = restore.checkpoint if restore is not None else 0
         self._attempt += 1
         await self._execution.provide(self._graph)
+        if not self._sinks_ready and not restored:
+            # Only now, with its name, storage and slots, the job may touch them; one with a checkpoint has begun.
+            await asyncio.to_thread(self._graph.prepare_sinks)
+        self._sinks_ready = True
         self._finished.difference_update(chosen)
         # From now on, what is heard of earlier attempts of these subtasks means nothing.
         for place in chosen:

@@ -42,6 +42,7 @@ class LocalJob(JobHandle):
 
     Raises:
         CheckpointError: the folder cannot be used.
+        SinkNotReadyError: the target of a sink cannot be made ready.
     """
 
     def __init__(
@@ -64,10 +65,20 @@ class LocalJob(JobHandle):
             heard = InterruptibleClock(clock, self._interrupts)
             self._manager = LocalManager(program, heard, random.Random(seed), folder)
             self._attempt = self._manager.attempt
-            self._manager.start()
+            self._begin()
             if self._interrupts.pending:
                 # Nobody gets a handle to end it by.
                 self._manager.end(JobStatus.CANCELLED)
+
+    def _begin(self) -> None:
+        """Start the job, with sinks that are ready; nothing of them is touched before it holds its folder."""
+        if not self._manager.status.ended and not self._manager.restored:
+            try:
+                self._manager.attempt.graph.prepare_sinks()
+            except BaseException:
+                self._manager.end(JobStatus.CANCELLED)
+                raise
+        self._manager.start()
 
     def pump(self, seconds: float = 1.0) -> bool:
         with self._interrupts.held():
