@@ -18,7 +18,6 @@ from ray.exceptions import RayActorError, RayError
 from penstock.actors.capture_writer import Declined
 from penstock.actors.deployment import places
 from penstock.actors.execution import Execution
-from penstock.actors.restarts import RestartLog
 from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.coordinator import (
     AbortReason,
@@ -34,13 +33,13 @@ from penstock.engine.checkpointing.coordinator import (
     Trigger,
 )
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
-from penstock.engine.checkpointing.store import Claim
+from penstock.engine.checkpointing.store import Claim, JobFolder
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobStatus
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.restarts import RestartLog
+from penstock.engine.job.status import JobStatus
 from penstock.savepoints.restore import url_of
 
 _LOG = logging.getLogger(__name__)

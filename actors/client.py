@@ -22,13 +22,14 @@ from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
 from penstock.engine.checkpointing.config import NoRestart
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ClusterError, ConfigurationError, PenstockError, SerializationError, WorkerLostError
-from penstock.engine.failover import default_strategy
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
-from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer, new_job_id
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.failover import default_strategy
+from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer, new_job_id
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, report
 
 _FETCH_SECONDS: Final = 1.0

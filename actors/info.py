@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from penstock.actors.checkpoints import Checkpoints
-from penstock.actors.restarts import RestartLog
 from penstock.engine.checkpointing.coordinator import CheckpointRecord, Place
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobStatus
+from penstock.engine.job.restarts import RestartLog
+from penstock.engine.job.status import JobStatus
 
 
 def job_info(
@@ -66,6 +66,7 @@ def job_info(
             {
                 "id": task.id,
                 "name": task.name,
+                "uids": task.uids,
                 "parallelism": task.parallelism,
                 "subtasks": [
                     {

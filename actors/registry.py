@@ -16,7 +16,7 @@ from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError, RayActorErr
 
 from penstock.actors.job_manager import JobManager
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError, nearest
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.console.output import bytes_text, time_text
-from penstock.engine.failover import attempt_text
-from penstock.engine.job import JobStatus
+from penstock.engine.job.failover import attempt_text
+from penstock.engine.job.status import JobStatus
 
 _SHOWN_RECORDS: Final = 10
 _MANY_RESTARTS: Final = 3

@@ -24,7 +24,8 @@ from penstock.console.output import Output, duration_text
 from penstock.console.sources import DEFINED, gather
 from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
 from penstock.engine.graph.checkpointable import check_checkpointable
-from penstock.engine.job import JobHandle, JobStatus
+from penstock.engine.job.handle import JobHandle
+from penstock.engine.job.status import JobStatus
 from penstock.environment import StreamEnvironment
 from penstock.job_folders import DEFAULT_FOLDER
 from penstock.savepoints.storage import check_writable, open_blobs

@@ -282,9 +282,11 @@ class Sink(ABC):
         """
 
     def prepare(self) -> None:  # noqa: B027 - most sinks need no preparation
-        """Make the target ready, such as by creating or emptying it. Called once a job, on the client.
+        """Make the target ready, such as by creating or emptying it.
 
-        All sinks of the job passed `check` before, and no writer is open yet.
+        Called where the job begins, in the process that manages it, when the job holds its name, its storage and its
+        slots: nothing else may touch the target. All sinks of the job passed `check` before, and no writer is open yet.
+        Called again where that process dies before the job has a checkpoint, as the job then begins anew.
 
         Raises:
             ConfigurationError: the target cannot be made ready.

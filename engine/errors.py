@@ -2,6 +2,7 @@
 
     PenstockError
     ├── ConfigurationError          an option has a value that cannot be used
+    │   └── SinkNotReadyError       the target of a sink cannot be made ready; the job has written nothing
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
     │   ├── ColumnTypeError         a column of a type that the operation does not take
@@ -53,6 +54,10 @@ def summary(error: BaseException) -> str:
 
 class ConfigurationError(PenstockError, ValueError):
     """An option or argument has a value that cannot be used."""
+
+
+class SinkNotReadyError(ConfigurationError):
+    """The target of a sink cannot be made ready where the job begins; nothing was written."""
 
 
 class GraphError(PenstockError, ValueError):

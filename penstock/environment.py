@@ -30,6 +30,7 @@ from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, RestartStrategy
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
 from penstock.engine.connectors import Source, TransactionalSink
@@ -38,8 +39,7 @@ from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
-from penstock.engine.job import CollectResult, JobHandle
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.handle import CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner
@@ -373,7 +373,7 @@ class StreamEnvironment:
             GraphError, ConfigurationError: the program cannot run; nothing was started.
             RestoreError, CheckpointCorruptError: it cannot go on from the savepoint; nothing was started.
             CheckpointError: something is at `savepoint_to` already.
-            JobFailedError: the job failed.
+            JobFailedError: the job failed; on Ray also where a sink could not be made ready, which is done last.
         """
         job = self.submit(name, parallelism, savepoint, allow_non_restored_state, mode=mode, savepoint_to=savepoint_to)
         try:
@@ -478,7 +478,6 @@ class StreamEnvironment:
             if detached:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
-            graph.prepare_sinks()
             local = LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
             return _noting(local, folder)
         # Ray takes a second to import, and the local runtime does without it.
@@ -490,7 +489,6 @@ class StreamEnvironment:
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         folder = job_folder(job_program, start, open_blobs)
-        graph.prepare_sinks()
         return _noting(RayJob(job_program, program.consumers, folder, detached), folder)
 
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.engine.checkpointing.store import RestorePlan
+from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import new_job_id
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.handle import new_job_id
 from penstock.savepoints.restore import NonRestoredState, plan_restore
 from penstock.savepoints.storage import OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.store import FolderJobStore, find_checkpoint

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, col
 from penstock import max as max_of
-from penstock.engine.job import CollectResult
+from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import BenchmarkError, Options, Reading, Result, spread

@@ -53,7 +53,7 @@ from penstock.engine.errors import (
     RestoreError,
 )
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.savepoints.local_copies import CopyingWriter, LocalCopies, local_folder, remove_stale
 from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifest, seal, unseal
 from penstock.savepoints.paths import (

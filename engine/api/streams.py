@@ -28,7 +28,7 @@ from penstock.engine.exchange.partitioners import Global, Partitioner
 from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
 from penstock.engine.functions import OutputTag, ProcessFunction
 from penstock.engine.graph.logical import Chaining, Edge, Node, Results, Role
-from penstock.engine.job import CollectedRows, CollectResult
+from penstock.engine.job.handle import CollectedRows, CollectResult
 from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapSpec

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.config import JobConfig, check_parallelism
 from penstock.engine.connectors import Sink, Source, Split
 from penstock.engine.elements import FEEDBACK_INPUT
-from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.errors import ConfigurationError, GraphError, SinkNotReadyError
 from penstock.engine.exchange.partitioners import Forward, Partitioner, Rebalance
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Results, feedback_of, live_part
 from penstock.engine.graph.rewrite import rewrite
@@ -127,6 +127,12 @@ class TaskPlan:
         return [*source, *(operator.name for operator in self.operators)]
 
     @property
+    def uids(self) -> list[str]:
+        """The uids of its operators, in the same order."""
+        source = [] if self.source is None else [self.source.uid]
+        return [*source, *(operator.uid for operator in self.operators)]
+
+    @property
     def sinks(self) -> list[Sink]:
         """Those that its operators write to."""
         sinks = [operator.spec.traits.sink for operator in self.operators]
@@ -168,9 +174,19 @@ class PhysicalGraph:
         return [sink for task in self.tasks for sink in task.sinks]
 
     def prepare_sinks(self) -> None:
-        """Called last before the job starts: from here on, a sink's old rows may be gone."""
+        """Make the targets of all sinks ready: from here on, a sink's old rows may be gone.
+
+        Called last before the job starts, by who holds all that the job needs: a job that is refused for its name, its
+        storage or its slots must not have touched the rows of one that runs.
+
+        Raises:
+            SinkNotReadyError: a target cannot be made ready.
+        """
         for sink in self.sinks:
-            sink.prepare()
+            try:
+                sink.prepare()
+            except ConfigurationError as error:
+                raise SinkNotReadyError(str(error)) from error
 
     def task(self, task_id: int) -> TaskPlan:
         return self.tasks[task_id - 1]

@@ -28,7 +28,7 @@ from penstock.engine.checkpointing.coordinator import (
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.restored import RestoredTask
-from penstock.engine.checkpointing.store import JobStore, RestorePlan, SubtaskWriter
+from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan, SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Barrier, SnapshotKind
@@ -40,26 +40,11 @@ from penstock.engine.errors import (
     located,
     summary,
 )
-from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import JobStatus, transition
+from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
+from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.local.attempt import LocalAttempt
 from penstock.engine.local.mail import LetterKind, Mailbox
-
-
-@dataclass(frozen=True, slots=True)
-class JobFolder:
-    """Where a job's checkpoints are, and whose they are.
-
-    Args:
-        store: the folder.
-        job_id: names it.
-        start: what a job without a checkpoint of its own goes on from: the user's savepoint.
-    """
-
-    store: JobStore
-    job_id: str
-    start: RestorePlan | None = None
 
 
 @dataclass(slots=True)

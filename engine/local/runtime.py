@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
+from penstock.engine.job.status import JobStatus
+from penstock.engine.local.manager import LocalManager
 from penstock.engine.metrics import JobMetrics, report
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class LocalJob(JobHandle):
 
     Raises:
         CheckpointError: the folder cannot be used.
+        SinkNotReadyError: the target of a sink cannot be made ready.
     """
 
     def __init__(
@@ -57,6 +60,16 @@ class LocalJob(JobHandle):
         self._attempt = self._manager.attempt
         self._told: PenstockError | None = None
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the job, with sinks that are ready; nothing of them is touched before it holds its folder."""
+        if not self._manager.status.ended and not self._manager.restored:
+            try:
+                self._manager.attempt.graph.prepare_sinks()
+            except BaseException:
+                self._manager.end(JobStatus.CANCELLED)
+                raise
         self._manager.start()
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:

@@ -81,15 +81,29 @@ def choose(info: Mapping[str, Any], choices: Sequence[SubtaskChoice]) -> Sequenc
     return chosen
 
 
+def unmatched(info: Mapping[str, Any], choices: Sequence[SubtaskChoice]) -> str:
+    """Which of the choices no subtask of the job can ever be, in words; empty: none."""
+    for choice in choices:
+        tasks = [task for task in info["tasks"] if _is_meant(task, choice)]
+        if not tasks:
+            known = ", ".join(repr(uid) for task in info["tasks"] for uid in task["uids"])
+            return f"the job has no operator {choice.operator!r}; the uids of its operators are {known}"
+        if not any(_subtasks_meant(task, choice) for task in tasks):
+            most = max(len(task["subtasks"]) for task in tasks)
+            return f"the job has no {choice}: its parallelism is {most}"
+    return ""
+
+
+def _is_meant(task: Mapping[str, Any], choice: SubtaskChoice) -> bool:
+    return choice.operator is None or choice.operator in task["uids"] or choice.operator in task["name"]
+
+
+def _subtasks_meant(task: Mapping[str, Any], choice: SubtaskChoice) -> Sequence[Mapping[str, Any]]:
+    return [one for one in task["subtasks"] if choice.subtask is None or one["subtask"] == choice.subtask]
+
+
 def _meant(info: Mapping[str, Any], choice: SubtaskChoice) -> Sequence[JobProcess]:
-    tasks = [
-        {
-            **task,
-            "subtasks": [one for one in task["subtasks"] if choice.subtask is None or one["subtask"] == choice.subtask],
-        }
-        for task in info["tasks"]
-        if choice.operator is None or choice.operator in task["name"]
-    ]
+    tasks = [{**task, "subtasks": _subtasks_meant(task, choice)} for task in info["tasks"] if _is_meant(task, choice)]
     return subtasks({"tasks": tasks})
 
 

@@ -17,7 +17,8 @@ from penstock.actors.client import RayJob
 from penstock.actors.cluster import connect
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import JobCancelledError, JobFailedError
-from penstock.engine.job import CollectResult, JobHandle, JobStatus
+from penstock.engine.job.handle import CollectResult, JobHandle
+from penstock.engine.job.status import JobStatus
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, exponential_delay
 from penstock.testing.chaos.harness import ChaosHarness, ChaosServer

@@ -11,14 +11,28 @@ import pytest
 
 from penstock.engine.errors import ClusterError
 from penstock.testing.chaos import SubtaskChoice
-from penstock.testing.chaos.faults import MANAGER, SUBTASK, JobProcess, LiveProcess, choose, living, manager, standby
+from penstock.testing.chaos.faults import (
+    MANAGER,
+    SUBTASK,
+    JobProcess,
+    LiveProcess,
+    choose,
+    living,
+    manager,
+    standby,
+    unmatched,
+)
 
 INFO: dict[str, Any] = {
     "manager_pid": 1,
     "standby_pids": [20, 21],
     "tasks": [
-        {"name": "events", "subtasks": [{"subtask": 0, "pid": 10}, {"subtask": 1, "pid": 11}]},
-        {"name": "count -> sink", "subtasks": [{"subtask": 0, "pid": 12}, {"subtask": 1, "pid": None}]},
+        {"name": "events", "uids": ["src"], "subtasks": [{"subtask": 0, "pid": 10}, {"subtask": 1, "pid": 11}]},
+        {
+            "name": "count -> sink",
+            "uids": ["alerts", "out"],
+            "subtasks": [{"subtask": 0, "pid": 12}, {"subtask": 1, "pid": None}],
+        },
     ],
 }
 
@@ -32,12 +46,29 @@ INFO: dict[str, Any] = {
         ([SubtaskChoice("events", 1)], [11]),
         ([SubtaskChoice("count", 1)], []),
         ([SubtaskChoice("nothing")], []),
+        ([SubtaskChoice("alerts")], [12]),
+        ([SubtaskChoice("src", 1)], [11]),
         ([SubtaskChoice(draw=1), SubtaskChoice(draw=1)], [11, 12]),
         ([SubtaskChoice("count"), SubtaskChoice("count")], [12]),
     ],
 )
 def test_a_choice_means_a_subtask_with_a_process(choices: list[SubtaskChoice], pids: list[int]) -> None:
     assert [process.pid for process in choose(INFO, choices)] == pids
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (SubtaskChoice("alert"), "no operator 'alert'; the uids of its operators are 'src', 'alerts', 'out'"),
+        (SubtaskChoice("alerts", 2), "no subtask 2 of 'alerts': its parallelism is 2"),
+        (SubtaskChoice("alerts", 1), ""),
+        (SubtaskChoice(), ""),
+    ],
+)
+def test_a_choice_that_no_subtask_can_be_is_told(choice: SubtaskChoice, message: str) -> None:
+    told = unmatched(INFO, [choice])
+    assert message in told
+    assert bool(message) is bool(told)
 
 
 def test_the_manager_and_the_standbys_are_those_of_the_job() -> None:

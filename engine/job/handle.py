@@ -6,7 +6,6 @@ client move while someone waits or iterates, and stay in the job, held back by c
 
 from __future__ import annotations
 
-import enum
 import re
 import secrets
 import time
@@ -14,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from penstock.engine.elements import Batch, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
 from penstock.engine.schema_guard import SchemaGuard
@@ -41,49 +41,6 @@ class StageProgress:
     tasks: int
     done: int
     active: int
-
-
-class JobStatus(enum.Enum):
-    """The life of a job:
-
-    CREATED -> DEPLOYING -> RUNNING -> FINISHED
-        |          |         |   ^
-        |          |         v   |
-        |          +----> RESTARTING
-        +----------+---------+---+--> FAILED | CANCELLED
-    """
-
-    CREATED = "created"
-    DEPLOYING = "deploying"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def ended(self) -> bool:
-        return not TRANSITIONS[self]
-
-
-_ENDS: Final = frozenset({JobStatus.FAILED, JobStatus.CANCELLED})
-
-TRANSITIONS: Final[Mapping[JobStatus, frozenset[JobStatus]]] = {
-    JobStatus.CREATED: _ENDS | {JobStatus.DEPLOYING},
-    JobStatus.DEPLOYING: _ENDS | {JobStatus.RUNNING, JobStatus.RESTARTING},
-    JobStatus.RUNNING: _ENDS | {JobStatus.FINISHED, JobStatus.RESTARTING},
-    JobStatus.RESTARTING: _ENDS | {JobStatus.RUNNING},
-    JobStatus.FINISHED: frozenset(),
-    JobStatus.FAILED: frozenset(),
-    JobStatus.CANCELLED: frozenset(),
-}
-"""Which status may follow which."""
-
-
-def transition(current: JobStatus, following: JobStatus) -> JobStatus:
-    """The following status; a step that the table does not have is an error of the runtime."""
-    assert following in TRANSITIONS[current], f"a job that is {current.value} cannot become {following.value}"
-    return following
 
 
 def new_job_id(name: str) -> str:
