@@ -23,7 +23,7 @@ from penstock.engine.operators.functions.row_results import SideOutputs
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.operators.windows.merging_windows import MERGING_WINDOWS, MergingWindows
+from penstock.engine.operators.windows.merging_windows import MergingWindows
 from penstock.engine.operators.windows.window_contents import (
     EvictableContents,
     Eviction,
@@ -134,9 +134,7 @@ class WindowOperator(Operator):
         self._fold = None if plan.fold is None else plan.fold.create(context, plan.schema)
         self._contents, self._evictable = self._create_contents()
         self._last_timestamp = backend.value_state(_LAST_TIMESTAMP) if plan.timed else None
-        self._merging = (
-            MergingWindows(self._assigner, backend.value_state(MERGING_WINDOWS)) if self._assigner.is_merging else None
-        )
+        self._merging = MergingWindows(self._assigner, backend) if self._assigner.is_merging else None
         self._emitter = self._create_emitter()
         self._reads_rows = (
             self._fold is None
@@ -255,8 +253,7 @@ class WindowOperator(Operator):
         timers = self._timers
         timers.key = key
         skipped = True
-        self._backend.set_current_key(key)
-        merging.load()
+        merging.go_to(key)
         for assigned in self._assigned(row, time):
             self._check_window(assigned)
             window = merging.add(assigned, self._merge)
@@ -271,8 +268,6 @@ class WindowOperator(Operator):
             self._contents.add(item)
             timers.window = window
             self._act_on_row(row, time, window, place, cleanup)
-        self._backend.set_current_key(key)
-        merging.save()
         return not (skipped and self._is_late(time))
 
     def _assigned(self, row: Row, time: int | None) -> Iterable[TimeWindow]:
@@ -436,8 +431,7 @@ class WindowOperator(Operator):
         timers.key, timers.window = key, window
         place: TimeWindow | None = window
         if merging is not None:
-            self._backend.set_current_key(key)
-            merging.load()
+            merging.go_to(key)
             place = merging.state_window(window)
             if place is None:
                 # A timer that the trigger left behind when the window was merged into another.
@@ -464,8 +458,6 @@ class WindowOperator(Operator):
             self._window_state.clear()
         if self._merging is not None:
             self._merging.retire(window)
-            self._backend.set_current_key(key)
-            self._merging.save()
 
     def _clear_trigger(self) -> None:
         """The current window goes: the trigger deletes timers and state."""
@@ -481,13 +473,19 @@ class WindowOperator(Operator):
     # State
 
     def snapshot(self) -> OperatorSnapshot:
+        self._complete_state()
         snapshot = self._keyed.snapshot()
         return OperatorSnapshot({**snapshot.tables, **self._beside()}, snapshot.watermark)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
+        self._complete_state()
         capture = self._keyed.capture(request)
         beside = {name: complete_table(table) for name, table in self._beside().items()}
         return replace(capture, tables={**capture.tables, **beside})
+
+    def _complete_state(self) -> None:
+        if self._merging is not None:
+            self._merging.write()
 
     def _beside(self) -> dict[str, StateTable]:
         """What is kept beside the state of keys; of a few values each."""
