@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -28,6 +26,7 @@ from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.alignment import alignment_groups
 
@@ -46,36 +45,6 @@ _CALLS: Final = 10_000
 and a process may be deployed again with more of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """A subtask has something to say; `at`: monotonic seconds."""
-
-    place: Place
-    attempt: int
-    event: SubtaskEvent
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A subtask has failed, or its process has died; `at`: when it was noticed, monotonic seconds.
-
-    Without a place, it is the job that failed as a whole.
-
-    Args:
-        explained: the same error with what Ray knows of it, which comes later; None: `error` says all.
-    """
-
-    place: Place | None
-    attempt: int
-    error: PenstockError
-    at: float
-    explained: asyncio.Task[PenstockError] | None = None
-
-
-Event: TypeAlias = Reported | Failed
-
-
 class Execution:
     """The processes of one job.
 
@@ -90,7 +59,7 @@ class Execution:
         attempts: of the subtasks that run, the number of their attempt.
     """
 
-    def __init__(self, job_id: str, config: JobConfig, tell: Callable[[Event], None]) -> None:
+    def __init__(self, job_id: str, config: JobConfig, tell: Callable[[ev.Event], None]) -> None:
         self.actors: dict[Place, Any] = {}
         self.attempts: dict[Place, int] = {}
         self.processes: dict[Place, Process] = {}
@@ -105,6 +74,7 @@ class Execution:
         self._next_slot = itertools.count()
         self._actor_class: Any = ray.remote(SubtaskActor)
         self._watches: dict[Place, asyncio.Task[None]] = {}
+        self._explaining: set[asyncio.Task[None]] = set()
         self._aligning: list[asyncio.Task[None]] = []
         self._metrics: dict[Place, SubtaskMetrics] = {}
 
@@ -320,29 +290,36 @@ class Execution:
         try:
             while reports := await unless_ended(ended, actor.watch.remote(attempt, seen)):
                 seen += len(reports)
-                now = time.monotonic()
                 for report in reports:
-                    if isinstance(report, SubtaskEvent):
-                        self._tell(Reported(place, attempt, report, now))
-                    else:
-                        self._tell(Failed(place, attempt, report, now))
-                        return
+                    match report:
+                        case SubtaskEvent.FIRST_ROWS:
+                            self._tell(ev.RowsCame(place, attempt))
+                        case SubtaskEvent.FINISHED:
+                            self._tell(ev.TaskFinished(place, attempt))
+                        case error:
+                            self._tell(ev.TaskFailed(place, attempt, error))
+                            return
         except ProcessEndedError as end:
             lost = _lost(name, f"process {process.pid} was killed, or has crashed")
-            explained = asyncio.ensure_future(_explained(end.call, actor, name, lost))
-            self._tell(Failed(place, attempt, lost, time.monotonic(), explained))
+            self._tell(ev.TaskFailed(place, attempt, lost, is_explained=False))
+            explaining = asyncio.ensure_future(self._explain(place, attempt, _explained(end.call, actor, name, lost)))
+            self._explaining.add(explaining)
+            explaining.add_done_callback(self._explaining.discard)
             if self.actors.get(place) is actor:
                 self._forget(place)
         except RayActorError as died:
-            self._tell(Failed(place, attempt, _lost(name, died), time.monotonic()))
+            self._tell(ev.TaskFailed(place, attempt, _lost(name, died)))
             if self.actors.get(place) is actor:
                 self.discard(place)
         except RayError as error:
             lost = WorkerLostError(f"{name} can no longer be watched: {error}")
-            self._tell(Failed(place, attempt, lost, time.monotonic()))
+            self._tell(ev.TaskFailed(place, attempt, lost))
         finally:
             beating.cancel()
             ended.cancel()
+
+    async def _explain(self, place: Place, attempt: int, explained: Coroutine[Any, Any, PenstockError]) -> None:
+        self._tell(ev.Explained(place, attempt, await explained))
 
     async def _heartbeat(self, place: Place, attempt: int) -> None:
         """Fail a subtask whose process lives and does not answer."""
@@ -357,7 +334,7 @@ class Execution:
                     f"the process of {self.name(place)} has not answered for {timeout:g} s and is replaced; raise "
                     "heartbeat_timeout if that is too short for it"
                 )
-                self._tell(Failed(place, attempt, error, time.monotonic()))
+                self._tell(ev.TaskFailed(place, attempt, error))
                 self.discard(place)
                 return
             except RayError:

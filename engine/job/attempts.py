@@ -19,10 +19,17 @@ from penstock.engine.job.layout import Layout
 
 @dataclass(slots=True)
 class Deployment:
-    """Subtasks are being started as attempt `attempt`; what fails meanwhile waits in `failures`."""
+    """Subtasks are being started.
+
+    Args:
+        attempt: as which.
+        failures: what has failed meanwhile.
+        awaits_failure: whether some are not open, and why has yet to be heard.
+    """
 
     attempt: int
     failures: list[TaskFailed] = field(default_factory=list)
+    awaits_failure: bool = False
 
 
 class Attempts:
@@ -41,6 +48,7 @@ class Attempts:
         self.finished: set[Place] = set()
         self.deployment: Deployment | None = None
         self._stopped: set[Place] = set()
+        self._has_deployed = False
         self._cancels = itertools.count(1)
         self._cancelling: set[int] = set()
 
@@ -67,14 +75,15 @@ class Attempts:
         for place in chosen:
             self.deployed[place] = (self.number, 0 if latest is None else latest.checkpoint)
         self.deployment = Deployment(self.number)
-        return Deploy(self.number, layout, chosen, latest, epoch)
+        return Deploy(self.number, layout, chosen, latest, epoch, latest is None and not self._has_deployed)
 
-    def end_deployment(self, attempt: int) -> Sequence[TaskFailed] | None:
+    def end_deployment(self, attempt: int, deployed: bool) -> Sequence[TaskFailed] | None:
         """The deployment of `attempt` has ended: what failed meanwhile and still counts. None: it is another one."""
         deployment = self.deployment
         if deployment is None or deployment.attempt != attempt:
             return None
         self.deployment = None
+        self._has_deployed |= deployed
         return [
             failure
             for failure in deployment.failures

@@ -25,7 +25,7 @@ from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, ClusterError, FencedError, JobError, PenstockError
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
-from penstock.engine.job.attempts import Attempts
+from penstock.engine.job.attempts import Attempts, Deployment
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Wanted
 from penstock.engine.job.ending import Ending
 from penstock.engine.job.failover import (
@@ -213,8 +213,10 @@ class JobBrain:
                 self._on_claimed(claim)
             case ev.ClaimFailed(error):
                 self._on_unclaimed(error)
-            case ev.Deployed(attempt) | ev.DeployFailed(attempt):
-                self._on_deployment(attempt, event.error if isinstance(event, ev.DeployFailed) else None)
+            case ev.Deployed(attempt, are_open):
+                self._on_deployed(attempt, are_open)
+            case ev.DeployFailed(attempt, error):
+                self._on_deploy_failed(attempt, error)
             case ev.Cancelled(number):
                 self.attempts.on_cancelled(number)
             case ev.RowsCame(place, attempt):
@@ -372,17 +374,31 @@ class JobBrain:
         epoch = 0 if self.checkpoints is None else self.checkpoints.epoch
         self._said.append(self.attempts.deploy(self.layout, places, latest, epoch))
 
-    def _on_deployment(self, attempt: int, error: PenstockError | None) -> None:
-        failures = self.attempts.end_deployment(attempt)
-        if failures is None or self._ending is not None:
+    def _on_deployed(self, attempt: int, are_open: bool) -> None:
+        deployment = self.attempts.deployment
+        if deployment is not None and deployment.attempt == attempt and not are_open and not deployment.failures:
+            deployment.awaits_failure = True
             return
-        if error is not None:
-            self._on_deploy_failed(error)
+        failures = self.attempts.end_deployment(attempt, deployed=True)
+        if failures is None or self._ending is not None:
             return
         if not failures:
             self._on_running()
         for failure in failures:
             self._on_failure(failure)
+
+    def _on_deploy_failed(self, attempt: int, error: PenstockError) -> None:
+        if self.attempts.end_deployment(attempt, deployed=False) is None or self._ending is not None:
+            return
+        rescale = self._rescale
+        if rescale is not None and rescale.stopped is not None:
+            self._rescale = self.restarts.current = None
+            self._requests.answer(rescale.request, error)
+            if isinstance(error, ClusterError):
+                # There was room for what ran before.
+                self.layout = rescale.before
+                error = JobError(f"the job could not be rescaled: {error}")
+        self._recover(None, error)
 
     def _on_running(self) -> None:
         assert self.layout is not None
@@ -412,23 +428,15 @@ class JobBrain:
         if self._ending is not None or (place is not None and not self.attempts.is_current(place, failure.attempt)):
             return
         if self.attempts.deployment is not None:
-            self.attempts.deployment.failures.append(failure)
+            self._on_failed_deployment(self.attempts.deployment, failure)
             return
         unexplained = None if failure.is_explained or place is None else (place, failure.attempt)
         self._recover(place, failure.error, unexplained)
 
-    def _on_deploy_failed(self, error: PenstockError) -> None:
-        rescale = self._rescale
-        if rescale is None or rescale.stopped is None:
-            self._recover(None, error)
-            return
-        self._rescale = self.restarts.current = None
-        self._requests.answer(rescale.request, error)
-        if isinstance(error, ClusterError):
-            # There was room for what ran before.
-            self.layout = rescale.before
-            error = JobError(f"the job could not be rescaled: {error}")
-        self._recover(None, error)
+    def _on_failed_deployment(self, deployment: Deployment, failure: ev.TaskFailed) -> None:
+        deployment.failures.append(failure)
+        if deployment.awaits_failure:
+            self._on_deployed(deployment.attempt, are_open=False)
 
     def _recover(self, place: Place | None, error: PenstockError, unexplained: _Subtask | None = None) -> None:
         """Restart what has failed, if the restart strategy allows that; or else end the job."""

@@ -78,9 +78,10 @@ class EndWritten:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """All subtasks of `Deploy` are restored and open, but for those of which a `TaskFailed` tells."""
+    """All subtasks of `Deploy` are restored and open; or not all, and a `TaskFailed` tells, or will tell, which."""
 
     attempt: int
+    are_open: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class Deploy:
         places: what to start; the others run on.
         checkpoint: what is restored; None: what the job began with, if anything.
         epoch: of this manager.
+        prepares_sinks: whether the sinks are to be made ready first, as the job begins: only now, with its name,
+            storage and slots, it may touch them.
     """
 
     attempt: int
@@ -43,6 +45,7 @@ class Deploy:
     places: Sequence[Place]
     checkpoint: CompletedCheckpoint | None
     epoch: int
+    prepares_sinks: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class LocalExecution:
         self._subtasks: dict[Place, _Subtask] = {}
         self._outgoing: dict[Place, list[list[tuple[Place, int]]]] = {}
         self._groups: Sequence[Sequence[Place]] = ()
-        self._metrics: dict[Place, SubtaskMetrics] = {}
+        self._last_metrics: dict[Place, SubtaskMetrics] = {}
         self._is_ready: set[Place] = set()
         self._deadlines: list[tuple[float, Place]] = []
 
@@ -138,11 +138,10 @@ class LocalExecution:
             self._outgoing = graph.output_channels()
             self._groups = [group.places for group in alignment_groups(graph)]
             uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}
-            self._metrics = {place: self._metrics.get(place, one) for place, one in uncounted.items()}
+            self._last_metrics = {place: self._last_metrics.get(place, one) for place, one in uncounted.items()}
         gates = {place: self._gate(graph, place) for place in places}
         for place in places:
             self._subtasks[place] = self._built(graph, place, (attempt, restored), gates)
-            self._metrics[place] = self._subtasks[place].task.metrics
 
     def _gate(self, graph: PhysicalGraph, place: Place) -> InputGate | None:
         if graph.task(place[0]).source is not None:
@@ -206,6 +205,7 @@ class LocalExecution:
             subtask = self._subtasks.pop(place, None)
             if subtask is None:
                 continue
+            self._last_metrics[place] = subtask.task.read_metrics()
             try:
                 subtask.task.close()
             except Exception as error:
@@ -238,7 +238,9 @@ class LocalExecution:
 
     def metrics(self) -> Iterator[SubtaskMetrics]:
         """The counters of all subtasks, of those that are gone their last ones."""
-        return (self._metrics[place] for place in sorted(self._metrics))
+        for place in sorted(self._last_metrics):
+            subtask = self._subtasks.get(place)
+            yield self._last_metrics[place] if subtask is None else subtask.task.read_metrics()
 
     # Steps
 

@@ -26,7 +26,6 @@ class LetterKind(enum.Enum):
     CHECK_FOLDER = "check folder"
     STORE = "store"
     DELETE = "delete"
-    TAKE_DOWN = "take down"
     WRITE_END = "write end"
     REPORT = "report"
     """The brain hears what came of it."""

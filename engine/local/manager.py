@@ -25,6 +25,7 @@ from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain, Storage
 from penstock.engine.job.layout import GraphPlanner
+from penstock.engine.job.status import JobStatus
 from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.mail import LetterKind, Mailbox
 
@@ -87,6 +88,11 @@ class LocalManager:
         storage = None if folder is None else Storage(folder.job_id, start)
         self.brain = JobBrain(program.name, program.config, self._planner, chosen, storage)
         self._hear(ev.Began())
+
+    def begin(self) -> None:
+        """Let the job come so far that it runs, or will never; no task is stepped before."""
+        while self.brain.status in (JobStatus.CREATED, JobStatus.DEPLOYING) and not self.brain.ended:
+            self.mail.take(self._random.randrange(len(self.mail)))
 
     def ask(self, command: ev.Command) -> int:
         """Ask for something; the number under which `answers` will have what came of it."""
@@ -189,7 +195,8 @@ class LocalManager:
             case say.Warn(message):
                 self._warn(message)
             case say.TakeDown():
-                post(LetterKind.TAKE_DOWN, self._take_down)
+                # Nothing more is to come out of the job, so this waits for no turn.
+                self._take_down()
             case say.WriteEnd():
                 post(LetterKind.WRITE_END, partial(self._write_end, instruction))
             case say.FillStandbys() | say.End():
@@ -211,18 +218,22 @@ class LocalManager:
         graph = self._planner.graph(deploy.layout)
         try:
             plan = self._restore_plan(graph, deploy)
+            if deploy.prepares_sinks:
+                graph.prepare_sinks()
         except PenstockError as error:
             self._post(LetterKind.REPORT, ev.DeployFailed(deploy.attempt, error))
             return
         restored = 0 if deploy.checkpoint is None else deploy.checkpoint.checkpoint
         self.execution.deploy(graph, deploy.places, deploy.attempt, restored)
+        are_open = True
         for place in deploy.places:
             try:
                 self._open(graph, place, deploy.attempt, plan)
             except (Exception, SystemExit) as error:
                 self._on_error(place, error)
+                are_open = False
                 break
-        self._post(LetterKind.REPORT, ev.Deployed(deploy.attempt))
+        self._post(LetterKind.REPORT, ev.Deployed(deploy.attempt, are_open))
 
     def _restore_plan(self, graph: PhysicalGraph, deploy: say.Deploy) -> RestorePlan | None:
         if self._folder is None:

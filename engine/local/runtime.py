@@ -1,7 +1,8 @@
 """The whole job in one process: every subtask stepped by one seeded random scheduler.
 
 For tests, for debugging (the user's functions run in the caller's thread, so pdb works) and for small data. The same
-seed and the same clock give the same order of everything. Checkpoints and restarts work as anywhere.
+seed and the same clock give the same order of everything. Checkpoints and restarts work as anywhere. Interrupts come
+between two steps.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch
-from penstock.engine.errors import PenstockError
+from penstock.engine.errors import CheckpointError, ConfigurationError, PenstockError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job.events import CancelJob, Command, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.execution import ResultMessage
+from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
 from penstock.engine.local.manager import LocalManager, Outcome
 from penstock.engine.metrics import JobMetrics, report
 
@@ -42,6 +44,7 @@ class LocalJob(JobHandle):
 
     Raises:
         CheckpointError: the folder cannot be used.
+        SinkNotReadyError: the target of a sink cannot be made ready.
     """
 
     def __init__(
@@ -55,21 +58,38 @@ class LocalJob(JobHandle):
         super().__init__(program.name, consumers)
         self._clock = clock
         self._holds_back = folder is not None and program.config.checkpoints.enabled
-        # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
-        self._manager = LocalManager(program, clock, random.Random(seed), folder, warn=_LOG.warning)
-        self._brain = self._manager.brain
+        self._interrupts = Interrupts()
         self._held = HeldRows()
         self._shown: list[tuple[int, Batch]] = []
         self._senders: dict[Place, int] = {}
         self._seen = 0
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
-        while self._brain.status in (JobStatus.CREATED, JobStatus.DEPLOYING) and not self._brain.ended:
-            self._manager.step(_STEP_SECONDS)
+        with self._interrupts.held():
+            heard = InterruptibleClock(clock, self._interrupts)
+            # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
+            self._manager = LocalManager(program, heard, random.Random(seed), folder, warn=_LOG.warning)
+            self._brain = self._manager.brain
+            self._begin()
+
+    def _begin(self) -> None:
+        """Let the job begin; what it was given and cannot use is an error of whoever submits it."""
+        self._manager.begin()
+        if self._interrupts.pending:
+            # Nobody gets a handle to end it by.
+            self._end(CancelJob())
+        if self._brain.ended and isinstance(self._brain.error, ConfigurationError | CheckpointError):
+            raise self._brain.error
+
+    def pump(self, seconds: float = 1.0) -> bool:
+        with self._interrupts.held():
+            return super().pump(seconds)
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         deadline = time.monotonic() + seconds
         arrived = self._take_rows()
         while not arrived and not self._brain.ended and (patience := deadline - time.monotonic()) > 0:
+            if self._interrupts.pending:
+                break
             self._manager.step(patience)
             arrived = self._take_rows()
         return arrived
@@ -124,9 +144,16 @@ class LocalJob(JobHandle):
         return report(self._manager.execution.metrics())
 
     def cancel(self) -> None:
-        request = self._manager.ask(CancelJob())
-        while request not in self._manager.answers:
-            self._manager.step(_STEP_SECONDS)
+        self._end(CancelJob())
+
+    def suspend(self) -> None:
+        self._end(CancelJob(retain=True))
+
+    def _end(self, command: CancelJob) -> None:
+        with self._interrupts.held():
+            request = self._manager.ask(command)
+            while request not in self._manager.answers:
+                self._manager.step(_STEP_SECONDS)
 
     def checkpoint(self) -> str:
         return str(self._ask(TakeCheckpoint()))
@@ -145,7 +172,8 @@ class LocalJob(JobHandle):
 
     def _ask(self, command: Command) -> Outcome:
         """What came of a request; the job moves meanwhile, and rows that come go to their consumers."""
-        request = self._manager.ask(command)
+        with self._interrupts.held():
+            request = self._manager.ask(command)
         while request not in self._manager.answers:
             self._advance()
         outcome = self._manager.answers.pop(request)
@@ -154,6 +182,8 @@ class LocalJob(JobHandle):
         return outcome
 
     def _advance(self) -> None:
-        self._manager.step(_STEP_SECONDS)
-        for result, batch in self._take_rows():
-            self._consumers[result].accept(batch)
+        """Let one thing happen; rows that come meanwhile go to their consumers."""
+        with self._interrupts.held():
+            self._manager.step(_STEP_SECONDS)
+            for result, batch in self._take_rows():
+                self._consumers[result].accept(batch)

@@ -23,9 +23,10 @@ from penstock.engine.connectors import (
     TransactionalSink,
     TransactionalWriter,
 )
-from penstock.engine.elements import Batch, SnapshotKind
+from penstock.engine.elements import Batch
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.physical import JobProgram
+from penstock.engine.job.events import RescaleJob, TakeCheckpoint
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
 from penstock.environment import StreamEnvironment
@@ -165,8 +166,6 @@ class _Run:
         )
         build(environment)
         self._program: JobProgram = environment.program("connector-suite")
-        for sink in self._program.physical().sinks:
-            sink.prepare()
         # Blobs in memory are those of the process: each run has a folder of its own.
         job_id = secrets.token_hex(8)
         self._folder = JobFolder(FolderJobStore("memory://connector-suite", job_id, job_id), job_id)
@@ -188,43 +187,40 @@ class _Run:
         manager = self._start()
         try:
             for _ in range(_MOST_STEPS):
-                if manager.status.ended or (enough is not None and enough()):
+                if manager.brain.ended or (enough is not None and enough()):
                     break
-                if manager.status is JobStatus.RUNNING:
+                if manager.brain.status is JobStatus.RUNNING:
                     manager = self._strike(manager)
                 manager.step(_PATIENCE)
             else:
                 require(False, JOB, f"{where}: the job had not ended after {_MOST_STEPS} steps and {self.told}")
-            failed = manager.status is JobStatus.FAILED
-            require(not failed, JOB, f"{where}: the job failed after {self.told}: {manager.error}")
+            failed = manager.brain.status is JobStatus.FAILED
+            require(not failed, JOB, f"{where}: the job failed after {self.told}: {manager.brain.error}")
         finally:
             for one in self._managers:
                 # It closes them as it is gone through.
-                list(one.attempt.close())
+                list(one.execution.close(one.execution.places))
             self._managers.clear()
 
     def _start(self) -> LocalManager:
         manager = LocalManager(self._program, self._clock, self._chosen, self._folder)
         self._managers.append(manager)
         self._asked = None
-        manager.start()
         return manager
 
     def _strike(self, manager: LocalManager) -> LocalManager:
         """What happens before the next step: the manager that goes on."""
         # One at a time, as the coordinator takes them.
-        is_due = self._asked in (None, *manager.outcomes)
+        is_due = self._asked in (None, *manager.answers)
         if is_due and self._chosen.random() < _CHECKPOINT:
-            self._asked = manager.request(SnapshotKind.CHECKPOINT)
+            self._asked = manager.ask(TakeCheckpoint())
         if self._luck.strikes(_KILL, "a subtask was killed"):
-            place = self._chosen.choice(manager.attempt.places)
-            manager.fail(WorkerLostError(f"killed: subtask {place}"), place)
+            place = self._chosen.choice(manager.execution.places)
+            manager.lose(place, WorkerLostError(f"killed: subtask {place}"))
         elif self._luck.strikes(_KILL / 2, "the manager was killed, and nothing was closed"):
             return self._start()
         elif self._luck.strikes(_KILL / 2, "the job was rescaled"):
-            parallelism = self._chosen.choice([1, 2, 3])
-            self._program = self._program.rescaled(parallelism)
-            manager.rescale(parallelism)
+            manager.ask(RescaleJob(self._chosen.choice([1, 2, 3])))
         return manager
 
 
