@@ -40,6 +40,7 @@ class Attempts:
         deployed: of each subtask, the attempt that it belongs to and the checkpoint that this was restored from.
         finished: the subtasks that have emitted everything.
         deployment: the one under way; None: none is.
+        has_deployed: whether there has been one that reached the subtasks.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Attempts:
         self.finished: set[Place] = set()
         self.deployment: Deployment | None = None
         self._stopped: set[Place] = set()
-        self._has_deployed = False
+        self.has_deployed = False
         self._cancels = itertools.count(1)
         self._cancelling: set[int] = set()
 
@@ -75,7 +76,7 @@ class Attempts:
         for place in chosen:
             self.deployed[place] = (self.number, 0 if latest is None else latest.checkpoint)
         self.deployment = Deployment(self.number)
-        return Deploy(self.number, layout, chosen, latest, epoch, latest is None and not self._has_deployed)
+        return Deploy(self.number, layout, chosen, latest, epoch, latest is None and not self.has_deployed)
 
     def end_deployment(self, attempt: int, deployed: bool) -> Sequence[TaskFailed] | None:
         """The deployment of `attempt` has ended: what failed meanwhile and still counts. None: it is another one."""
@@ -83,7 +84,7 @@ class Attempts:
         if deployment is None or deployment.attempt != attempt:
             return None
         self.deployment = None
-        self._has_deployed |= deployed
+        self.has_deployed |= deployed
         return [
             failure
             for failure in deployment.failures

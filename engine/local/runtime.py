@@ -18,7 +18,7 @@ from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch
-from penstock.engine.errors import CheckpointError, ConfigurationError, PenstockError
+from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job.events import CancelJob, Command, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
@@ -77,7 +77,7 @@ class LocalJob(JobHandle):
         if self._interrupts.pending:
             # Nobody gets a handle to end it by.
             self._end(CancelJob())
-        if self._brain.ended and isinstance(self._brain.error, ConfigurationError | CheckpointError):
+        if self._brain.error is not None and not self._brain.attempts.has_deployed:
             raise self._brain.error
 
     def pump(self, seconds: float = 1.0) -> bool:

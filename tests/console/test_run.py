@@ -234,6 +234,8 @@ def test_a_flow_goes_on_from_a_savepoint(penstock: Penstock, folder: Path) -> No
     counts = env.from_source(numbers).uid("numbers").key_by("k").aggregate(n=count()).uid("counts")
     counts.print()
     job = env.submit("first")
+    while not any(operator.rows_in for operator in job.metrics().operators):
+        job.pump(0.1)
     savepoint = job.stop()  # type: ignore[attr-defined]
     (folder / "second.py").write_text(
         "import penstock as ps\n"

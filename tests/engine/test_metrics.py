@@ -65,7 +65,7 @@ def test_the_queues_say_what_waits_and_what_has_gone() -> None:
     env.from_collection([{"n": n} for n in range(1000)]).key_by("n").aggregate(total=ps.sum("n")).collect()
     job: Any = env.submit("queues")
     job.wait()
-    read = list(job._manager.attempt.metrics())
+    read = list(job._manager.execution.metrics())
     sources = [one for one in read if one.task == 1]
     assert sum(one.output.messages_sent for one in sources) > 0
     assert sum(one.output.bytes_sent for one in sources) >= 8000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,13 @@ from penstock.engine.checkpointing.instructions import Acknowledgement
 from penstock.engine.checkpointing.pending import PendingCheckpoint
 from penstock.engine.checkpointing.shared_files import SharedFiles
 from penstock.engine.checkpointing.store import Claim
+from penstock.engine.errors import CheckpointError
+from penstock.engine.job import brain
+from penstock.engine.job.attempts import Attempts
 from penstock.engine.job.brain import JobBrain
+from penstock.engine.job.checkpoints import JobCheckpoints, Purpose
+from penstock.engine.job.ending import Ending
+from penstock.engine.job.status import JobStatus
 from penstock.engine.operators.sink import TransactionalSinkOperator
 from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.task import source_head
@@ -46,7 +52,31 @@ KILLS = FaultRates(
     corrupt=0,
     delay=0.6,
 )
-ENDS = FaultRates(budget=60, storage=0.15, suspend=0.0, drain=0.0, corrupt=0.0)
+CALM = FaultRates(
+    budget=40,
+    kill_subtask=0,
+    kill_manager=0,
+    storage=0,
+    slow=0,
+    disk_full=0,
+    commit=0,
+    repeat=0,
+    lose=0,
+    stuck=0,
+    clock_jump=0,
+    rescale=0,
+    savepoint=0,
+    branch=0,
+    suspend=0,
+    drain=0,
+    corrupt=0,
+)
+ENDS = replace(CALM, budget=400, storage=0.15)
+FAILURES = replace(CALM, kill_subtask=0.03, delay=0.7)
+ASKED = replace(CALM, savepoint=0.03, delay=0.7)
+DRAINED = ("sequences", "exchanges")
+DRAINS = replace(CALM, drain=0.01, storage=0.1, kill_manager=0.004, kill_subtask=0.01)
+LOST = FaultRates(budget=12, lose=0.2)
 STOPS = FaultRates(budget=12, suspend=0.005, rescale=0.005)
 
 
@@ -103,9 +133,9 @@ def _fence_nobody(patch: Patch) -> None:
 def _list_before_claiming(patch: Patch) -> None:
     def claim(self: Any) -> Claim:
         blobs = self._blobs()
-        retained = store._counted(blobs)
+        retained = store.counted_checkpoints(blobs)
         epoch = self._create_claim(blobs)
-        if (ended := store._ended_by(blobs)) is not None:
+        if (ended := store.ended_by(blobs)) is not None:
             return Claim(epoch, 1, (), ended.status, ended.message)
         newest = retained[-1].checkpoint if retained else 0
         blobs.create(self._paths.restored(epoch), store.seal({"format": 1, "checkpoint": newest, "epoch": epoch}))
@@ -220,8 +250,72 @@ def _go_on_behind_a_stop(patch: Patch) -> None:
 
 
 def _begin_again_after_the_end(patch: Patch) -> None:
-    patch.setattr(store, "_ended_by", lambda blobs: None)
-    patch.setattr(FolderJobStore, "_stopped_with", lambda self, blobs: None)
+    patch.setattr(store, "ended_by", lambda blobs: None)
+    patch.setattr(FolderJobStore, "_stopped", lambda self, blobs: None)
+
+
+def _restart_beside_manifests(patch: Patch) -> None:
+    patch.setattr(JobCheckpoints, "settled", True)
+
+
+def _restart_beside_what_runs(patch: Patch) -> None:
+    patch.setattr(Attempts, "is_changing", property(lambda self: self.deployment is not None))
+
+
+def _believe_old_attempts(patch: Patch) -> None:
+    patch.setattr(Attempts, "is_current", lambda self, place, attempt: place in self.deployed)
+
+
+def _end_without_the_savepoint_of_a_drain(patch: Patch) -> None:
+    original = JobBrain._on_outcome
+
+    def on_outcome(self: Any, wanted: Any, outcome: Any) -> None:
+        if wanted.purpose is Purpose.DRAIN and isinstance(outcome, CheckpointError):
+            self._drain = None
+        original(self, wanted, outcome)
+
+    patch.setattr(JobBrain, "_on_outcome", on_outcome)
+
+
+def _take_checkpoints_while_drained(patch: Patch) -> None:
+    def drain(self: Any, now: float) -> list[Any]:
+        return []
+
+    patch.setattr(CheckpointCoordinator, "drain", drain)
+
+
+def _end_before_all_have_committed(patch: Patch) -> None:
+    patch.setattr(JobCheckpoints, "is_over", property(lambda self: self._final is not None and self._final.stored))
+
+
+def _tell_of_the_end_once(patch: Patch) -> None:
+    def tick(self: Any, now: Any) -> None:
+        self._obey(self.coordinator.tick(now.monotonic, now.ms), now)
+
+    patch.setattr(JobCheckpoints, "tick", tick)
+
+
+def _end_beside_manifests(patch: Patch) -> None:
+    original = Ending.proceed
+
+    def proceed(self: Any, checkpoints: Any) -> Any:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(JobCheckpoints, "settled", True)
+            return original(self, checkpoints)
+
+    patch.setattr(Ending, "proceed", proceed)
+
+
+def _count_attempts_from_one(patch: Patch) -> None:
+    patch.setattr(brain, "ATTEMPTS", 0)
+
+
+def _leave_out_the_last_checkpoint(patch: Patch) -> None:
+    patch.setattr(JobBrain, "_take_last", lambda self: self._end(JobStatus.FINISHED))
+
+
+def _restart_only_what_failed(patch: Patch) -> None:
+    patch.setattr(JobBrain, "_region", lambda self, place: self._all_places if place is None else [place])
 
 
 MUTANTS = (
@@ -253,5 +347,16 @@ MUTANTS = (
     Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
     Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, rates=STOPS),
     Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS),
+    Mutant("a restart waits for manifests that are being written", _restart_beside_manifests, rates=FAILURES),
+    Mutant("a restart waits for what runs", _restart_beside_what_runs),
+    Mutant("what is heard of an old attempt means nothing", _believe_old_attempts, rates=FAILURES),
+    Mutant("a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS),
+    Mutant("no checkpoint is taken while the job is drained", _take_checkpoints_while_drained, DRAINED, DRAINS),
+    Mutant("a job ends when all have committed", _end_before_all_have_committed),
+    Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST),
+    Mutant("a job ends when no manifest is being written", _end_beside_manifests, rates=ASKED),
+    Mutant("attempts of two managers have no number in common", _count_attempts_from_one, rates=ZOMBIES),
+    Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
+    Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
 )
 """Each is one protection that the design of RELIABILITY names."""

@@ -265,8 +265,10 @@ class _World:
         if asked is not None:
             job.draining = one
             if not isinstance(one.manager.answers.get(asked), str | None):
-                # It was refused, or has been undone.
-                job.draining = self._misfortunes.drain = None
+                self._misfortunes.drain = None
+                if job.suspended is None:
+                    # It was refused, or has been undone.
+                    job.draining = None
         elif job.draining is not one and one.manager.brain.status is JobStatus.RUNNING:
             # The manager that was asked has died, and its successor resumes from before.
             job.draining = None
