@@ -29,6 +29,7 @@ from penstock.engine.errors import ClusterError, ConfigurationError, PenstockErr
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.failover import default_strategy
 from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer, new_job_id
+from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, report
 
@@ -294,9 +295,9 @@ class RayJob(JobHandle):
                 # Its manager is being restarted.
                 time.sleep(_AGAIN_SECONDS)
                 continue
-            status, waiting_for = JobStatus(info["status"]), info["waiting_for"]
-            if status is JobStatus.RESTARTING and info["restart_history"]:
-                cause = str(info["restart_history"][-1]["cause"]).partition("\n")[0]
+            status, waiting_for = info.status, info.waiting_for
+            if status is JobStatus.RESTARTING and info.restart_history:
+                cause = info.restart_history[-1].cause.partition("\n")[0]
                 tell(f"job {self.name} failed at its start, which is tried again: {cause}")
             if status not in (JobStatus.CREATED, JobStatus.DEPLOYING) and not status.ended:
                 return status
@@ -353,8 +354,8 @@ class RayJob(JobHandle):
 
     # Checkpoints: rows are taken meanwhile, as a checkpoint is complete only when the client has those before it
 
-    def info(self) -> dict[str, Any]:
-        """The job as JSON has it: status, tasks, restarts, checkpoints; see `actors/info.py`."""
+    def info(self) -> JobInfo:
+        """The job: status, tasks, restarts, checkpoints."""
         return self.control.info()
 
     def checkpoint(self) -> str:

@@ -50,6 +50,7 @@ from penstock.engine.job.failover import (
     default_strategy,
     regions,
 )
+from penstock.engine.job.info import JobInfo
 from penstock.engine.job.restarts import Restart, RestartLog
 from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.metrics import SubtaskMetrics
@@ -454,8 +455,8 @@ class JobManager:
             return await self._execution.metrics()
         return self._execution.last_metrics
 
-    async def info(self) -> dict[str, Any]:
-        """The job as JSON has it; see `job_info`."""
+    async def info(self) -> JobInfo:
+        """The job as it is now."""
         report = self._report.result() if self._report.done() else None
         return job_info(
             self._job_id,

@@ -13,13 +13,14 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch
+from penstock.engine.metric_types import MetricGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class ConnectorContext:
         clock: the only source of time.
         identity: of the operator in its job, the same in all attempts and at every parallelism; no other operator of
             any job has it. Empty where nobody knows it.
+        metrics: where a reader or writer counts what it wants shown, such as the gauge `pending_records`.
     """
 
     operator: str
@@ -40,6 +42,7 @@ class ConnectorContext:
     parallelism: int
     clock: Clock
     identity: str = ""
+    metrics: MetricGroup = field(default_factory=MetricGroup, compare=False)
 
 
 class Split(Protocol):

@@ -125,7 +125,14 @@ class TransactionalSinkOperator(Operator):
 
 def connector_context(context: OperatorContext) -> ConnectorContext:
     """What the sink is told of the subtask."""
-    return ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock, context.identity)
+    return ConnectorContext(
+        context.operator,
+        context.subtask,
+        context.parallelism,
+        context.clock,
+        context.identity,
+        context.metrics.group,
+    )
 
 
 def committables_table(committables: Sequence[Committable]) -> pa.Table:

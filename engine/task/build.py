@@ -131,7 +131,9 @@ def _source_head(plan: SourcePlan, context: OperatorContext, alignment: Alignmen
             return UntimedSplits(out)
         return TimedSplits(strategy, context, out, alignment)
 
-    connector = ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+    connector = ConnectorContext(
+        context.operator, context.subtask, context.parallelism, context.clock, metrics=context.metrics.group
+    )
     config = context.config
     all_splits = [split.split_id for share in plan.splits for split in share]
     return SourceHead(

@@ -64,7 +64,9 @@ class LookupJoin(Operator):
         self._rows = JoinRows(self._join.columns, context.where)
         if self._join.cache is not None:
             self.cache = CachedRows(self._join.cache, self._schema)
-        connector_context = ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+        connector_context = ConnectorContext(
+            context.operator, context.subtask, context.parallelism, context.clock, metrics=context.metrics.group
+        )
         self._opened = True
         try:
             self._table.open(connector_context)

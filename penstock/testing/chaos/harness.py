@@ -10,13 +10,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.actors.client import RayJob
 from penstock.actors.registry import JobControl, find_job
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
 from penstock.engine.job.handle import JobHandle
+from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import faults
 from penstock.testing.chaos.faults import JobProcess, LiveProcess
@@ -124,7 +125,7 @@ class ChaosHarness:
         self._recoveries = Recoveries()
         self._asking: list[threading.Thread] = []
         self._stopped: list[threading.Thread] = []
-        self._info: Mapping[str, Any] | None = None
+        self._info: JobInfo | None = None
         self._started = 0.0
         self._last_fault = 0.0
         self._base = 0
@@ -158,13 +159,13 @@ class ChaosHarness:
 
     @property
     def _status(self) -> JobStatus | None:
-        return JobStatus(self._info["status"]) if self._info is not None else None
+        return self._info.status if self._info is not None else None
 
     @property
     def _completed(self) -> int:
         """How many checkpoints, over all managers of the job: their numbers go on from one to the next."""
-        checkpoints = self._info["checkpoints"] if self._info is not None else None
-        return int(checkpoints["latest"] or 0) if checkpoints else 0
+        checkpoints = self._info.checkpoints if self._info is not None else None
+        return int(checkpoints.latest or 0) if checkpoints else 0
 
     @property
     def _ended(self) -> bool:
@@ -384,10 +385,10 @@ class ChaosHarness:
         status = self._handle.status() if self._handle is not None else self._status
         run.status = status.value if status is not None else "unknown"
         if status in (JobStatus.FAILED, JobStatus.CANCELLED):
-            run.problems.append(f"the job {run.status}: {self._info['error'] if self._info else ''}")
+            run.problems.append(f"the job {run.status}: {self._info.error if self._info else ''}")
 
 
-def _check_matched(info: Mapping[str, Any], choices: Sequence[SubtaskChoice]) -> None:
+def _check_matched(info: JobInfo, choices: Sequence[SubtaskChoice]) -> None:
     if message := faults.unmatched(info, choices):
         raise _NothingThereError(message)
 

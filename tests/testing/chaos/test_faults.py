@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from penstock.engine.errors import ClusterError
+from penstock.engine.job.info import JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import SubtaskChoice
 from penstock.testing.chaos.faults import (
     MANAGER,
@@ -23,18 +25,18 @@ from penstock.testing.chaos.faults import (
     unmatched,
 )
 
-INFO: dict[str, Any] = {
-    "manager_pid": 1,
-    "standby_pids": [20, 21],
-    "tasks": [
-        {"name": "events", "uids": ["src"], "subtasks": [{"subtask": 0, "pid": 10}, {"subtask": 1, "pid": 11}]},
-        {
-            "name": "count -> sink",
-            "uids": ["alerts", "out"],
-            "subtasks": [{"subtask": 0, "pid": 12}, {"subtask": 1, "pid": None}],
-        },
-    ],
-}
+TASKS = (
+    TaskInfo(1, "events", 2, (OperatorInfo("events", "src"),), (), (SubtaskInfo(0, pid=10), SubtaskInfo(1, pid=11))),
+    TaskInfo(
+        2,
+        "count -> sink",
+        2,
+        (OperatorInfo("count", "alerts"), OperatorInfo("sink", "out")),
+        (),
+        (SubtaskInfo(0, pid=12), SubtaskInfo(1)),
+    ),
+)
+INFO = JobInfo("orders-1", "orders", JobStatus.RUNNING, manager_pid=1, standby_pids=(20, 21), tasks=TASKS)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +78,14 @@ def test_the_manager_and_the_standbys_are_those_of_the_job() -> None:
     found = standby(INFO, 3)
     assert found is not None
     assert found.pid == 21
-    assert standby({**INFO, "standby_pids": []}, 3) is None
+    assert standby(replace(INFO, standby_pids=()), 3) is None
 
 
 def test_processes_that_have_died_are_left_out() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
-    alive = living({**INFO, "standby_pids": [os.getpid(), dead.pid]})
-    assert alive["standby_pids"] == [os.getpid()]
+    alive = living(replace(INFO, standby_pids=(os.getpid(), dead.pid)))
+    assert alive.standby_pids == (os.getpid(),)
 
 
 @pytest.mark.ray

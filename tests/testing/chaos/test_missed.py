@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from penstock.actors.registry import JobControl
+from penstock.engine.job.info import JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import (
     AfterFault,
     AfterSeconds,
@@ -25,22 +26,14 @@ UID_THAT_NOBODY_HAS = KillSubtask((SubtaskChoice("frauds", 0),))
 class Running(JobControl):
     """A job that runs without any process, and answers."""
 
-    def __init__(self, status: str = "running") -> None:
+    def __init__(self, status: JobStatus = JobStatus.RUNNING) -> None:
         self.name, self.status, self.asked = "payments", status, 0
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> JobInfo:
         self.asked += 1
-        subtasks = [{"subtask": 0, "pid": None, "attempt": 1, "status": "running"}]
-        tasks = [{"id": 1, "name": "detect", "uids": ["fraud"], "parallelism": 1, "subtasks": subtasks}]
-        told: Mapping[str, Any] = {
-            "status": self.status,
-            "started_ms": 1.0,
-            "since_ms": 1.0,
-            "error": None,
-            "manager_pid": 1,
-            "standby_pids": [],
-        }
-        return {**told, "tasks": tasks, "restarts": 0, "restart_history": [], "checkpoints": None}
+        subtasks = (SubtaskInfo(0, attempt=1, status=JobStatus.RUNNING),)
+        task = TaskInfo(1, "detect", 1, (OperatorInfo("detect", "fraud"),), subtasks=subtasks)
+        return JobInfo("payments-1", "payments", self.status, 1, 1, manager_pid=1, tasks=(task,))
 
 
 def run_of(*faults: ScheduledFault, monkeypatch: Any, seed: int | None = None) -> ChaosRun:
