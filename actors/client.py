@@ -48,7 +48,7 @@ def check_serializable(graph: PhysicalGraph) -> None:
         SerializationError: names the operator, and what in it cannot be sent.
     """
     for task in graph.tasks:
-        parts: list[tuple[str, object]] = [(operator.name, operator.factory) for operator in task.operators]
+        parts: list[tuple[str, object]] = [(operator.name, operator.spec) for operator in task.operators]
         if task.source is not None:
             parts.insert(0, (task.source.name, (task.source.source, task.source.splits)))
         for name, part in parts:

@@ -22,7 +22,7 @@ from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockEr
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
-from penstock.engine.task.schema_guard import SchemaGuard
+from penstock.engine.schema_guard import SchemaGuard
 
 if TYPE_CHECKING:
     import pandas as pd
