@@ -1,63 +1,47 @@
 """Puts changelog operators into the job graph: what SQL plans are lowered onto, and tests are written with.
 
-Not part of the public API: a plan knows the columns and row kinds of each of its streams, so nothing is checked here
-but what the operators' factories check.
+Not part of the public API: a plan knows the columns of its streams. The graph compares their changelog modes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.engine.api.streams import DataStream
 from penstock.engine.exchange.partitioners import Global, HashChanges, Partitioner
-from penstock.engine.operators.base import Operator
+from penstock.engine.operators.spec import OperatorSpec
 
 
-class ChangelogFactory(Protocol):
-    """What the factories in `engine/operators/changelog` have in common."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the result."""
-        ...
-
-    def describe(self) -> str:
-        """As `explain()` shows it."""
-        ...
-
-    def __call__(self) -> Operator: ...
-
-
-def add_changelog(
-    inputs: Sequence[tuple[DataStream, Sequence[str]]], factory: ChangelogFactory, *, timed: bool = False
-) -> DataStream:
+def add_changelog(spec: OperatorSpec, schema: pa.Schema, *inputs: DataStream, timed: bool = False) -> DataStream:
     """The stream behind a changelog operator.
 
     Args:
-        inputs: the streams that feed it, each with the columns that its rows are divided by: those that the factory
-            calls its keys, in their order. None: all rows go to a single subtask.
-        factory: creates the operator.
-        timed: whether its rows carry event timestamps.
+        spec: of the operator. The rows of each input are divided by the key columns that its traits name; without
+            keys they all go to a single subtask.
+        schema: the columns of the result, `spec.schema`.
+        inputs: the streams that feed it, in the order of its inputs.
+        timed: whether the rows of the result carry event timestamps.
+
+    Raises:
+        ChangelogError: an input has changes that the operator does not take.
 
     Example:
-        >>> add_changelog([(bids, ("auction",))], GroupAggregateFactory(...))  # doctest: +SKIP
+        >>> add_changelog(spec, spec.schema, bids)  # doctest: +SKIP
     """
-    program = inputs[0][0]._program
+    program = inputs[0]._program
     program.check_open()
     edges = [
         replace(edge, input_index=index, partitioner=_partitioner(keys))
-        for index, (stream, keys) in enumerate(inputs)
+        for index, (stream, keys) in enumerate(zip(inputs, spec.traits.keys, strict=True))
         for edge in stream._edges
     ]
-    node = program.graph.add(factory.describe(), factory, tuple(edges), factory.schema, timed=timed)
-    if not all(keys for _, keys in inputs):
+    node = program.graph.add(spec.describe(), spec, tuple(edges), schema, timed=timed)
+    if not all(spec.traits.keys):
         program.graph.parallelism(node.id, 1)
     return DataStream.of_node(program, program.graph[node.id])
 
 
-def _partitioner(keys: Sequence[str]) -> Partitioner:
-    return HashChanges(tuple(keys)) if keys else Global()
+def _partitioner(keys: tuple[str, ...]) -> Partitioner:
+    return HashChanges(keys) if keys else Global()

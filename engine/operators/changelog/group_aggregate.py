@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.changelog import ChangelogMode
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
@@ -26,15 +27,15 @@ from penstock.engine.operators.changelog.calls import (
     SUMS,
     AggregateCall,
 )
-from penstock.engine.operators.changelog.changes import keyed_difference
+from penstock.engine.operators.changelog.changes import keyed_difference, weights
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
-from penstock.engine.operators.changelog.inputs import conformed, plain_columns
+from penstock.engine.operators.changelog.inputs import accepted, conformed, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
-from penstock.engine.operators.changelog.row_kinds import Images, Takes, weights
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
 from penstock.engine.operators.changelog.sums import Accumulator, Sums
 from penstock.engine.operators.changelog.value_counts import Extremes, Multisets, ValueCounts, counts_layout
 from penstock.engine.operators.changelog.value_logs import Ends, LoggedValues, ValueLog, log_layout
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.keys.identity import coded_columns
@@ -48,7 +49,7 @@ _ROWS: Final = "__rows"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAggregateFactory:
+class GroupAggregateSpec(OperatorSpec):
     """Creates the operator of a GROUP BY.
 
     Args:
@@ -56,8 +57,8 @@ class GroupAggregateFactory:
         keys: the columns to group by; of any type, and nulls are a group. None: all rows are one group, so that the
             operator has one subtask.
         calls: the aggregates; none makes the keys distinct.
-        takes: what may come.
-        images: how updates are said.
+        takes: append where no row ever goes, so that less is kept; else retract.
+        emits: retract or upsert.
         ttl_ms: how long a group lives after its last change, in milliseconds of processing time; None: for ever.
 
     Raises:
@@ -65,15 +66,15 @@ class GroupAggregateFactory:
 
     Example:
         >>> total = AggregateCall("sum", "total", pa.int64(), "v")
-        >>> GroupAggregateFactory(pa.schema({"k": pa.string(), "v": pa.int64()}), ("k",), (total,)).schema.names
+        >>> GroupAggregateSpec(pa.schema({"k": pa.string(), "v": pa.int64()}), ("k",), (total,)).schema.names
         ['k', 'total']
     """
 
     input: pa.Schema
     keys: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
-    takes: Takes = Takes.CHANGES
-    images: Images = Images.BEFORE_AND_AFTER
+    takes: ChangelogMode = ChangelogMode.RETRACT
+    emits: ChangelogMode = ChangelogMode.RETRACT
     ttl_ms: int | None = None
 
     def __post_init__(self) -> None:
@@ -97,11 +98,14 @@ class GroupAggregateFactory:
         return pa.schema([*(plain.field(key) for key in self.keys), *((call.name, call.type) for call in self.calls)])
 
     def describe(self) -> str:
-        """As `explain()` shows it."""
         calls = ", ".join(call.describe() for call in self.calls)
         return f"group_aggregate(by=[{', '.join(self.keys)}], [{calls}])"
 
-    def __call__(self) -> GroupAggregate:
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=(self.keys,), accepts=(accepted(self.takes),), emits=self.emits)
+
+    def create(self) -> GroupAggregate:
         return GroupAggregate(self)
 
 
@@ -115,20 +119,20 @@ def _check_number(call: AggregateCall, kind: pa.DataType) -> None:
 class GroupAggregate(Operator):
     """Keeps the accumulators of each group, and of those aggregates that need them the values."""
 
-    def __init__(self, factory: GroupAggregateFactory) -> None:
-        self._factory = factory
-        self._input = plain_columns(factory.input)
-        self._keys = pa.schema([self._input.field(key) for key in factory.keys])
+    def __init__(self, spec: GroupAggregateSpec) -> None:
+        self._spec = spec
+        self._input = plain_columns(spec.input)
+        self._keys = pa.schema([self._input.field(key) for key in spec.keys])
         self._counts: dict[str, ValueCounts] = {}
         self._logs: dict[str, ValueLog] = {}
         self._scanned: set[str] = set()
         self._layouts: dict[str, RowsLayout] = {}
         self._calls_of: dict[str, AggregateCall] = {}
-        self._accumulators = [self._accumulator(place, call) for place, call in enumerate(factory.calls)]
+        self._accumulators = [self._accumulator(place, call) for place, call in enumerate(spec.calls)]
 
     def _accumulator(self, place: int, call: AggregateCall) -> Accumulator:
         kind = None if call.argument is None else self._input.field(call.argument).type
-        goes = self._factory.takes is Takes.CHANGES
+        goes = self._spec.takes is ChangelogMode.RETRACT
         if call.function in (*COUNTS, *SUMS):
             values = self._values_of(call).merge if call.is_distinct else _Rows(call)
             return Sums(call, place, kind, self._groups, values)
@@ -149,7 +153,7 @@ class GroupAggregate(Operator):
             self._scanned.add(name)
         if name not in self._counts:
             kind = self._input.field(call.argument).type
-            self._layouts[name] = counts_layout(name, self._keys, kind, self._factory.ttl_ms)
+            self._layouts[name] = counts_layout(name, self._keys, kind, self._spec.ttl_ms)
             self._calls_of[name] = call
             self._counts[name] = ValueCounts(call, lambda: self._states[name])
         return self._counts[name]
@@ -158,7 +162,7 @@ class GroupAggregate(Operator):
         nulls = " with nulls" if call.function == "array_agg" else ""
         name = f"log of {call.argument}{nulls}" + (f" where {call.filter}" if call.filter else "")
         if name not in self._logs:
-            self._layouts[name] = log_layout(name, self._keys, kind, self._factory.ttl_ms)
+            self._layouts[name] = log_layout(name, self._keys, kind, self._spec.ttl_ms)
             self._logs[name] = ValueLog(call, lambda: self._states[name])
         return self._logs[name]
 
@@ -168,7 +172,7 @@ class GroupAggregate(Operator):
     def open(self, context: OperatorContext) -> None:
         self._context = context
         fields = [pa.field(_ROWS, pa.int64()), *(field for one in self._accumulators for field in one.fields)]
-        groups = RowsLayout(_GROUPS, self._keys, pa.schema([]), pa.schema(fields), self._factory.ttl_ms)
+        groups = RowsLayout(_GROUPS, self._keys, pa.schema([]), pa.schema(fields), self._spec.ttl_ms)
         self._states = RowStates(context, [groups, *self._layouts.values()])
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -187,7 +191,7 @@ class GroupAggregate(Operator):
         has = after > 0
         now = self._results(keys, has, state.rows.find(keys)[has])
         self._states.end()
-        changes = keyed_difference(was, had, now, has, self._factory.images)
+        changes = keyed_difference(was, had, now, has, self._spec.emits)
         if changes is not None:
             out.collect(changes)
 
@@ -224,7 +228,7 @@ class GroupAggregate(Operator):
         results = [accumulator.results(slots, own) for accumulator in self._accumulators]
         places = pa.array(np.cumsum(there) - 1, mask=~there)
         columns = [*keys, *(result.take(places) for result in results)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._factory.schema)
+        return pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
 
     def snapshot(self) -> OperatorSnapshot:
         return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))

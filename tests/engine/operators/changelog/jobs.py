@@ -7,19 +7,20 @@ must be there, and with a key there is one row at most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from penstock.engine.changelog import RowKind
 from penstock.engine.clock import ManualClock
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
-from penstock.engine.operators.base import Operator, OperatorContext
-from penstock.engine.operators.changelog.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot, merge_rows
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.keys.identity import coded_columns
@@ -27,7 +28,7 @@ from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, Sta
 from tests.engine.helpers import RecordingCollector
 
 MAX_PARALLELISM = 128
-KINDS = {"+I": INSERT, "-U": UPDATE_BEFORE, "+U": UPDATE_AFTER, "-D": DELETE}
+KINDS = {"+I": RowKind.INSERT, "-U": RowKind.UPDATE_BEFORE, "+U": RowKind.UPDATE_AFTER, "-D": RowKind.DELETE}
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 Row = tuple[Any, ...]
@@ -92,9 +93,8 @@ class ChangelogJob:
     """The subtasks of one operator: rows go where their keys belong, watermarks to all.
 
     Args:
-        factory: creates the operator.
+        spec: of the operator.
         schemas: of its inputs.
-        keys: the key columns of each input; none: one subtask.
         parallelism: how many subtasks.
         backend: of the state.
         materialised: adds up what is said.
@@ -102,18 +102,17 @@ class ChangelogJob:
 
     def __init__(
         self,
-        factory: Callable[[], Operator],
+        spec: OperatorSpec,
         schemas: Sequence[pa.Schema],
-        keys: Sequence[Sequence[str]],
         parallelism: int = 1,
         backend: str = "heap",
         materialised: Materialised | None = None,
     ) -> None:
-        self._factory = factory
+        self.spec = spec
         self._schemas = schemas
-        self._keys = keys
+        self._keys = spec.traits.keys
         self._backend = backend
-        self._parallelism = parallelism if keys[0] else 1
+        self._parallelism = parallelism if self._keys[0] else 1
         self.clock = ManualClock()
         self.materialised = materialised or Materialised()
         self.log: list[Change] = []
@@ -127,7 +126,7 @@ class ChangelogJob:
         self.out = RecordingCollector()
         self.operators = []
         for subtask in range(self._parallelism):
-            operator = self._factory()
+            operator = self.spec.create()
             config = JobConfig(state_backend=self._backend)
             operator.open(OperatorContext("tested", subtask, self._parallelism, self.clock, OperatorMetrics(), config))
             if snapshots:
@@ -212,7 +211,7 @@ class ChangelogJob:
 
 def changes_of(batch: Batch) -> list[Change]:
     """The kinds and rows of a batch."""
-    kinds = [INSERT] * batch.num_rows if batch.kinds is None else batch.kinds.to_pylist()
+    kinds = [RowKind.INSERT] * batch.num_rows if batch.kinds is None else batch.kinds.to_pylist()
     rows = zip(*(column.to_pylist() for column in batch.data.columns), strict=True)
     return [(NAMES[kind], _plain(row)) for kind, row in zip(kinds, rows, strict=True)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.api.changelog import add_changelog
+from penstock.engine.changelog import ANY_MODE, ChangelogMode
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, StateError
 from penstock.engine.operators.changelog.calls import AggregateCall
-from penstock.engine.operators.changelog.group_aggregate import GroupAggregateFactory
-from penstock.engine.operators.changelog.row_kinds import Images, Takes
+from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
 from tests.engine.helpers import local_environment
 from tests.engine.operators.changelog.jobs import (
     Change,
@@ -77,10 +78,10 @@ ORDERED_SQL = """SELECT k, first(t ORDER BY arrival) FILTER (t IS NOT NULL),
 def job(
     keys: Sequence[str] = ("k",), calls: Sequence[AggregateCall] = CALLS, backend: str = "heap", **options: object
 ) -> ChangelogJob:
-    factory = GroupAggregateFactory(SCHEMA, tuple(keys), tuple(calls), **options)  # type: ignore[arg-type]
-    has_before = factory.images is Images.BEFORE_AND_AFTER
+    spec = GroupAggregateSpec(SCHEMA, tuple(keys), tuple(calls), **options)  # type: ignore[arg-type]
+    has_before = spec.emits is ChangelogMode.RETRACT
     materialised = Materialised(list(range(len(keys))), has_before)
-    return ChangelogJob(factory, [SCHEMA], [keys], 2, backend, materialised)
+    return ChangelogJob(spec, [SCHEMA], 2, backend, materialised)
 
 
 def rounded(rows: list[Row]) -> list[Row]:
@@ -106,11 +107,11 @@ def check(
 
 
 @settings(max_examples=15)
-@given(changelogs(ROWS), st.integers(0, 6), st.sampled_from(list(Images)))
+@given(changelogs(ROWS), st.integers(0, 6), st.sampled_from([ChangelogMode.RETRACT, ChangelogMode.UPSERT]))
 def test_groups_equal_those_of_duckdb_after_every_batch(
-    batches: list[list[Change]], restart_at: int, images: Images
+    batches: list[list[Change]], restart_at: int, emits: ChangelogMode
 ) -> None:
-    check(job(images=images), batches, GROUPED, restart_at)
+    check(job(emits=emits), batches, GROUPED, restart_at)
 
 
 @settings(max_examples=6)
@@ -122,19 +123,19 @@ def test_without_keys_all_rows_are_one_group(batches: list[list[Change]], restar
 @settings(max_examples=6)
 @given(changelogs(ROWS, deletes=False), st.integers(0, 6))
 def test_of_rows_that_stay_less_is_kept(batches: list[list[Change]], restart_at: int) -> None:
-    check(job(takes=Takes.INSERTS), batches, GROUPED, restart_at)
+    check(job(takes=ChangelogMode.APPEND), batches, GROUPED, restart_at)
 
 
-@pytest.mark.parametrize("takes", list(Takes))
+@pytest.mark.parametrize("takes", [ChangelogMode.APPEND, ChangelogMode.RETRACT])
 @settings(max_examples=15)
 @given(data=st.data(), restart_at=st.integers(0, 6))
 def test_what_goes_by_arrival_loses_the_oldest_of_equal_values(
-    takes: Takes, data: st.DataObject, restart_at: int
+    takes: ChangelogMode, data: st.DataObject, restart_at: int
 ) -> None:
     rows = st.tuples(st.integers(0, 1), st.sampled_from([None, "", "y", "z"]))
-    batches = data.draw(changelogs(rows, deletes=takes is Takes.CHANGES))
-    factory = GroupAggregateFactory(ORDERED, ("k",), ORDERED_CALLS, takes)
-    aggregate = ChangelogJob(factory, [ORDERED], [("k",)], 2, materialised=Materialised([0]))
+    batches = data.draw(changelogs(rows, deletes=takes is ChangelogMode.RETRACT))
+    spec = GroupAggregateSpec(ORDERED, ("k",), ORDERED_CALLS, takes)
+    aggregate = ChangelogJob(spec, [ORDERED], 2, materialised=Materialised([0]))
     check(aggregate, batches, ORDERED_SQL, restart_at, schema=ORDERED)
 
 
@@ -201,7 +202,7 @@ def test_a_group_is_forgotten_when_its_time_to_live_is_over() -> None:
 def test_other_aggregates_do_not_take_the_state() -> None:
     aggregate = job(calls=[AggregateCall("count", "n", INT)])
     aggregate.send([("+I", ("a", 1, None, None, None, None))])
-    aggregate._factory = GroupAggregateFactory(SCHEMA, ("k",), (AggregateCall("sum", "s", INT, "v"),))
+    aggregate.spec = GroupAggregateSpec(SCHEMA, ("k",), (AggregateCall("sum", "s", INT, "v"),))
     with pytest.raises(StateError, match=r"state 'groups' was saved with the columns .*keep the query"):
         aggregate.restart()
 
@@ -210,7 +211,7 @@ def test_wrong_calls_are_refused_when_they_are_made() -> None:
     with pytest.raises(GraphError, match=r"there is no function 'summ' \(did you mean 'sum'"):
         AggregateCall("summ", "s", INT, "v")
     with pytest.raises(GraphError, match="sum takes numbers, and column 't' is string; cast it"):
-        GroupAggregateFactory(SCHEMA, ("k",), (AggregateCall("sum", "s", INT, "t"),))
+        GroupAggregateSpec(SCHEMA, ("k",), (AggregateCall("sum", "s", INT, "t"),))
 
 
 class _Changelog(Sink):
@@ -218,6 +219,10 @@ class _Changelog(Sink):
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
+
+    @property
+    def changelog_modes(self) -> AbstractSet[ChangelogMode]:
+        return ANY_MODE
 
     def open(self, context: ConnectorContext) -> SinkWriter:
         return _ChangelogWriter(self)
@@ -238,13 +243,13 @@ def test_aggregates_of_aggregates_in_a_job_count_what_is_there_now() -> None:
     env = local_environment(parallelism=2, max_batch_rows=3)
     words = [{"word": word} for word in ("a", "b", None, "a", "c", "b", "a", None, "d")]
     stream = env.from_collection(words, schema={"word": "string"})
-    counted = GroupAggregateFactory(
-        pa.schema({"word": pa.string()}), ("word",), (AggregateCall("count", "n", INT),), Takes.INSERTS
+    counted = GroupAggregateSpec(
+        pa.schema({"word": pa.string()}), ("word",), (AggregateCall("count", "n", INT),), ChangelogMode.APPEND
     )
-    of_counts = GroupAggregateFactory(counted.schema, ("n",), (AggregateCall("count", "words", INT),))
-    counts = add_changelog([(stream, ("word",))], counted)
+    of_counts = GroupAggregateSpec(counted.schema, ("n",), (AggregateCall("count", "words", INT),))
+    counts = add_changelog(counted, counted.schema, stream)
     sink = _Changelog()
-    add_changelog([(counts, ("n",))], of_counts).sink_to(sink)
+    add_changelog(of_counts, of_counts.schema, counts).sink_to(sink)
     env.execute()
     materialised = Materialised([0])
     for kind, row in sink.changes:
