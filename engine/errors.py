@@ -5,6 +5,7 @@
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
     │   ├── ColumnTypeError         a column of a type that the operation does not take
+    │   ├── PatternError            a pattern over events that makes no sense: says which stage and why
     │   └── SerializationError      a function or object that cannot be sent to the cluster
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
@@ -64,6 +65,10 @@ class MissingColumnError(GraphError):
 
 class ColumnTypeError(GraphError):
     """A column's type does not fit the operation."""
+
+
+class PatternError(GraphError):
+    """A pattern over events makes no sense, or asks for what cannot be found."""
 
 
 class SerializationError(GraphError):
