@@ -2,10 +2,12 @@
 
     PenstockError
     ├── ConfigurationError          an option has a value that cannot be used
+    │   └── SinkNotReadyError       the target of a sink cannot be made ready; the job has written nothing
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
     │   ├── ColumnTypeError         a column of a type that the operation does not take
     │   ├── PatternError            a pattern over events that makes no sense: says which stage and why
+    │   ├── ChangelogError          updates or deletes for an operator that takes added rows alone
     │   └── SerializationError      a function or object that cannot be sent to the cluster
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
@@ -55,6 +57,10 @@ class ConfigurationError(PenstockError, ValueError):
     """An option or argument has a value that cannot be used."""
 
 
+class SinkNotReadyError(ConfigurationError):
+    """The target of a sink cannot be made ready where the job begins; nothing was written."""
+
+
 class GraphError(PenstockError, ValueError):
     """The program does not make a job; raised while it is built, before anything runs."""
 
@@ -69,6 +75,10 @@ class ColumnTypeError(GraphError):
 
 class PatternError(GraphError):
     """A pattern over events makes no sense, or asks for what cannot be found."""
+
+
+class ChangelogError(GraphError):
+    """An operator would get updates or deletes, and takes rows that are only added."""
 
 
 class SerializationError(GraphError):

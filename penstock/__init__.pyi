@@ -53,7 +53,8 @@ from .engine.functions import (
     ProcessFunction,
     ProcessWindowFunction,
 )
-from .engine.job import CollectResult, JobHandle, JobStatus
+from .engine.job.handle import CollectResult, JobHandle
+from .engine.job.status import JobStatus
 from .engine.metrics import JobMetrics
 from .engine.operators.async_function import AsyncRetry
 from .engine.operators.iteration import Asynchronous, BulkSynchronous, StaleSynchronous

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import function_name
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.functions import OutputTag, Row
-from penstock.engine.operators.matching.operator import MatchFactory
+from penstock.engine.operators.matching.operator import MatchSpec
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
 from penstock.engine.patterns.partial import Match
 from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.texts import function_name
 
 Time = Literal["event", "processing"]
 _TIMES: Final = ("event", "processing")
@@ -139,14 +139,14 @@ class PatternStream:
         schema, settings = self._stream.schema, self._settings
         assert schema is not None, "match asks for the columns"
         result = declared_schema(returns, "match")
-        role = MatchFactory(
+        role = MatchSpec(
             self._compiled, self._keys, schema, function, result, settings.is_event_time, settings.late_tag
         )
         tag = settings.late_tag
         sides = {} if tag is None else {tag.name: schema}
         names = " ".join(stage.name or "(...)" for stage in self._pattern.stages())
         name = f"match({names}, {text})"
-        return self._stream._add(name, role, result, settings.is_event_time, sides=sides)
+        return self._stream._add(role, result, settings.is_event_time, sides, name)
 
 
 def matched(stream: DataStream, keys: tuple[str, ...], pattern: Pattern, time: Time) -> PatternStream:

@@ -25,6 +25,7 @@ from penstock.engine.operators.matching.event_tests import ExpressionTests, Func
 from penstock.engine.operators.matching.match_results import MatchResults, Place
 from penstock.engine.operators.matching.match_state import MatchState
 from penstock.engine.operators.matching.waiting_rows import WAITING, TimedRows, WaitingRows
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.operators.windows.window_folds import row_struct
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
@@ -42,7 +43,7 @@ _SEQUENCE_BITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class MatchFactory:
+class MatchSpec(OperatorSpec):
     """Creates the operator that finds a pattern.
 
     Args:
@@ -63,14 +64,23 @@ class MatchFactory:
     is_event_time: bool = True
     late_tag: OutputTag | None = None
 
-    def __call__(self) -> MatchOperator:
+    def create(self) -> MatchOperator:
         return MatchOperator(self)
+
+    def describe(self) -> str:
+        return f"match({' '.join(self.pattern.variables)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        order = RowOrder.WITHIN_INPUTS if self.is_event_time else RowOrder.ACROSS_INPUTS
+        waits = not self.is_event_time and self.pattern.has_bounds
+        return OperatorTraits(keys=(self.keys,), order=order, waits_for_clock=waits)
 
 
 class MatchOperator(Operator):
     """Keeps the rows whose time has not come, and the partial matches of each key."""
 
-    def __init__(self, plan: MatchFactory) -> None:
+    def __init__(self, plan: MatchSpec) -> None:
         self._plan = plan
         self._pattern = plan.pattern
         self._schema = plain_schema(plan.schema)

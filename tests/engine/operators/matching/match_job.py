@@ -15,7 +15,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, Watermark
 from penstock.engine.functions import OutputTag
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.operators.matching.operator import MatchFactory, MatchOperator
+from penstock.engine.operators.matching.operator import MatchOperator, MatchSpec
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import SelectFunction
 from penstock.engine.patterns.pattern import Pattern
@@ -45,7 +45,7 @@ class MatchJob:
         select = SelectFunction(
             lambda match: {"text": self._text(match)}, lambda match, at: {"text": f"{self._text(match)}@{at}"}, SLOW
         )
-        self._factory = MatchFactory(
+        self._spec = MatchSpec(
             compiled,
             ("key",),
             pa.schema(list(TYPES.items())),
@@ -70,7 +70,7 @@ class MatchJob:
         return f"{key}|{';'.join(parts)}"
 
     def _start(self, snapshots: Sequence[OperatorSnapshot], parallelism: int) -> None:
-        self.operators = [self._factory() for _ in range(parallelism)]
+        self.operators = [self._spec.create() for _ in range(parallelism)]
         sides = {LATE.name: self._late, SLOW.name: self._slow}
         for subtask, operator in enumerate(self.operators):
             context = OperatorContext(
@@ -117,7 +117,7 @@ class MatchJob:
     def timed_out(self) -> list[str]:
         """All partial matches so far that timed out."""
         texts = [row["text"] for row in self._slow.rows]
-        if self._factory.is_event_time:
+        if self._spec.is_event_time:
             assert [f"@{at}" for at in self._slow.timestamps] == [f"@{text.rpartition('@')[2]}" for text in texts]
         return texts
 
