@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,9 +18,11 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
 from penstock.actors.cluster import is_embedded
+from penstock.actors.import_path import Imported
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
+from penstock.actors.termination import EXIT_CODE, termination
 from penstock.engine.checkpointing.config import NoRestart
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import HeldRows
@@ -28,7 +30,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import ClusterError, ConfigurationError, PenstockError, SerializationError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.failover import default_strategy
-from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer, new_job_id
+from penstock.engine.job.handle import DEFAULT_NAME, CollectedRows, JobHandle, ResultConsumer, new_job_id
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, report
@@ -37,8 +39,6 @@ _FETCH_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
-DEFAULT_NAME: Final = "penstock job"
-"""The name of jobs whose user gave none: any number of them may run at once."""
 
 
 def check_serializable(graph: PhysicalGraph) -> None:
@@ -108,7 +108,7 @@ class RayJob(JobHandle):
                 "process; end it in a sink"
             )
         self.job_id = folder.job_id if folder is not None else new_job_id(program.name)
-        content = cloudpickle.dumps((program, folder))  # type: ignore[no-untyped-call]
+        content = cloudpickle.dumps(Imported((program, folder)))  # type: ignore[no-untyped-call]
         name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
         self._manager = create_manager(name, self.job_id, content, _goes_on(program, folder), detached)
         self._holds_back = folder is not None and program.config.checkpoints.enabled
@@ -228,9 +228,10 @@ class RayJob(JobHandle):
 
     def _lost_manager(self) -> JobReport:
         self._forget_manager()
-        error = WorkerLostError(
-            f"the job manager's process died, and the job with it; submit the job again ({self._lost})"
-        )
+        remedy = "submit the job again"
+        if "ModuleNotFoundError" in self._lost:
+            remedy = "install the module on every machine of the cluster, or put its folder on PYTHONPATH there"
+        error = WorkerLostError(f"the job manager's process died, and the job with it; {remedy} ({self._lost})")
         return JobReport(JobStatus.FAILED, error, [])
 
     def _forget_manager(self) -> None:
@@ -325,20 +326,39 @@ class RayJob(JobHandle):
                 return self._last_metrics
         return self._last_metrics
 
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        with termination() as told:
+            try:
+                yield
+            except BaseException:
+                if told.received:
+                    self.suspend()
+                    # Ray makes its own of an exit that comes while it waits.
+                    raise SystemExit(EXIT_CODE) from None
+                self.cancel()
+                raise
+
     def cancel(self) -> None:
+        self._end_now(self._manager.cancel)
+
+    def suspend(self) -> None:
+        self._end_now(self._manager.suspend)
+
+    def _end_now(self, ends: Any) -> None:
         if self._ending is None:
             return
         ending, self._ending = self._ending, None
-        ended = self._ended_by_cancel(ending)
+        ended = self._ended_by(ends, ending)
         self._fetches.clear()
         self._view = None
         self._end(ended)
 
-    def _ended_by_cancel(self, ending: ObjectRef[Any]) -> JobReport:
-        """How the job ended when its manager was asked to end it, or, where that does not answer, had to go."""
+    def _ended_by(self, ends: Any, ending: ObjectRef[Any]) -> JobReport:
+        """How the job ended when its manager was asked by `ends`, or, where that does not answer, had to go."""
         deadline = time.monotonic() + _CANCEL_SECONDS
         while (seconds := deadline - time.monotonic()) > 0:
-            self._manager.cancel.remote()
+            ends.remote()
             try:
                 ended: JobReport = ray.get(ending, timeout=seconds)
             except ActorUnavailableError:
