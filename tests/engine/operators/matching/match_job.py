@@ -18,6 +18,7 @@ from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.matching.operator import MatchOperator, MatchSpec
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import SelectFunction
+from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
 from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
@@ -38,7 +39,7 @@ class MatchJob:
         backend: str = "heap",
         parallelism: int = 1,
         is_event_time: bool = True,
-        **options: Any,
+        limits: MatchLimits = NO_LIMITS,
     ) -> None:
         compiled = compile_pattern(pattern)
         self._names = compiled.variables
@@ -53,7 +54,7 @@ class MatchJob:
             pa.schema([("text", pa.string())]),
             is_event_time,
             LATE,
-            **options,
+            limits,
         )
         self._config = replace(DEFAULTS, state_backend=backend)
         self.clock = ManualClock(1_000)
