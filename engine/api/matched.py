@@ -18,6 +18,7 @@ from penstock.engine.operators.matching.operator import MatchSpec
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
+from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
 from penstock.engine.patterns.partial import Match
 from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.rows import Returns, declared_schema
@@ -32,6 +33,7 @@ class _Settings:
     """How a pattern is looked for."""
 
     is_event_time: bool = True
+    limits: MatchLimits = NO_LIMITS
     late_tag: OutputTag | None = None
 
 
@@ -140,16 +142,25 @@ class PatternStream:
         assert schema is not None, "match asks for the columns"
         result = declared_schema(returns, "match")
         role = MatchSpec(
-            self._compiled, self._keys, schema, function, result, settings.is_event_time, settings.late_tag
+            self._compiled,
+            self._keys,
+            schema,
+            function,
+            result,
+            settings.is_event_time,
+            settings.late_tag,
+            settings.limits,
         )
         tag = settings.late_tag
         sides = {} if tag is None else {tag.name: schema}
         names = " ".join(stage.name or "(...)" for stage in self._pattern.stages())
-        name = f"match({names}, {text})"
+        name = f"match({', '.join([names, *settings.limits.describe(), text])})"
         return self._stream._add(role, result, settings.is_event_time, sides, name)
 
 
-def matched(stream: DataStream, keys: tuple[str, ...], pattern: Pattern, time: Time) -> PatternStream:
+def matched(
+    stream: DataStream, keys: tuple[str, ...], pattern: Pattern, time: Time, limits: MatchLimits
+) -> PatternStream:
     """See `KeyedStream.match`."""
     if not isinstance(pattern, Pattern):
         raise GraphError(f"match takes a Pattern, such as Pattern.begin('a').where(...), not {pattern!r:.200}")
@@ -168,7 +179,7 @@ def matched(stream: DataStream, keys: tuple[str, ...], pattern: Pattern, time: T
         )
     compiled = compile_pattern(pattern)
     _check_expressions(compiled, stream)
-    return PatternStream(stream, keys, pattern, compiled, _Settings(time == "event"))
+    return PatternStream(stream, keys, pattern, compiled, _Settings(time == "event", limits))
 
 
 def _check_expressions(compiled: CompiledPattern, stream: DataStream) -> None:

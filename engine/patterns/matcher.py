@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from penstock.engine.errors import RecordError
 from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
 from penstock.engine.patterns.conditions import Leaf
+from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits, Overflow
 from penstock.engine.patterns.partial import Event, KeyMatches, Match, PartialMatch, Step, events_of, rows_of
 from penstock.engine.patterns.queue import drop, offer, poll
 from penstock.engine.patterns.skip import AfterMatchSkipStrategy, SkipKind
@@ -78,11 +79,17 @@ class Matcher:
     Args:
         pattern: the automaton.
         where: operator and subtask, for messages.
+        limits: of each key.
+
+    Attributes:
+        dropped: how many partial matches the limits have ended so far.
     """
 
-    def __init__(self, pattern: CompiledPattern, where: str) -> None:
+    def __init__(self, pattern: CompiledPattern, where: str, limits: MatchLimits = NO_LIMITS) -> None:
         self.pattern = pattern
+        self.dropped = 0
         self._where = where
+        self._limits = limits
         self._states = pattern.states
         self._leaf_numbers = {leaf: number for number, leaf in enumerate(pattern.leaves)}
         # By bits alone, for the states whose plan hangs on nothing else; None for the others.
@@ -132,7 +139,24 @@ class Matcher:
             self._move(partial, plan, event, going, complete)
             if is_start and plan.stays:
                 offer(going, partial)
+        if self._limits.most is not None and len(going) > self._limits.most:
+            self._bound(going, self._limits.most)
         return self._emit(key, going, complete), has_begun
+
+    def _bound(self, going: list[PartialMatch], most: int) -> None:
+        """End partial matches where there are more than there may be; the one that waits for a first event is none."""
+        begun = sorted((partial for partial in going if partial.first is not None), key=lambda partial: partial.order)
+        excess = len(begun) - most
+        if excess <= 0:
+            return
+        if self._limits.overflow is Overflow.FAIL:
+            raise RecordError(
+                f"{self._where}: a key has {len(begun)} partial matches, and max_partial_matches is {most}; make the "
+                "pattern stricter (within, consecutive, fewer followed_by_any), raise the limit, or say what goes: "
+                "overflow='drop_oldest' or 'drop_newest'"
+            )
+        self.dropped += excess
+        drop(going, begun[:excess] if self._limits.overflow is Overflow.DROP_OLDEST else begun[most:])
 
     def _move(
         self,
@@ -169,8 +193,8 @@ class Matcher:
         Returns:
             the matches that wait for their time to be over, and the partial matches that have timed out.
         """
-        pattern = self.pattern
-        if not pattern.has_bounds:
+        pattern, ttl = self.pattern, self._limits.ttl_ms
+        if not pattern.has_bounds and ttl is None:
             return [], []
         going: list[PartialMatch] = []
         complete: list[PartialMatch] = []
@@ -186,6 +210,8 @@ class Matcher:
                     continue
                 ended = partial.previous_time + gap if is_after_previous else partial.start_time + within
                 timed_out.append(Timed(rows_of(partial.step), _wrapped(ended)))
+            elif ttl is not None and not is_start and _elapsed(time, partial.previous_time) >= ttl:
+                self.dropped += 1
             else:
                 offer(going, partial)
         if len(going) == len(key.partial):

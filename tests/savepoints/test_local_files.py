@@ -154,8 +154,5 @@ def _write_many(folder: str, letter: str) -> None:
 def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "made" / "here" / "a"
     write_synced(str(file), b"state")
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parent.parent)] == [
-        0o600,
-        0o700,
-        0o700,
-    ]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parent.parent)]
+    assert modes == [0o600, 0o700, 0o700]

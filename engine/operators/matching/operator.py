@@ -29,14 +29,17 @@ from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrde
 from penstock.engine.operators.windows.window_folds import row_struct
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
+from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
 from penstock.engine.patterns.matcher import Matcher
 from penstock.engine.patterns.partial import Event, KeyMatches
 from penstock.engine.state.backend import Key
 from penstock.engine.state.backends import create_backend
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
-from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
+from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.state_tables import instant
 
+DROPPED: Final = "droppedPartialMatches"
+"""The counter of partial matches that limits have ended."""
 _BEHIND_ALL: Final = 2**63 - 1
 _SEQUENCE_BITS: Final = 20
 """Events of one millisecond of the clock, before a number could come twice after a restore."""
@@ -54,6 +57,7 @@ class MatchSpec(OperatorSpec):
         result: the declared columns of those rows, or None to infer them.
         is_event_time: whether time is that of the events, or of the clock.
         late_tag: the side output of late rows, or None to drop them.
+        limits: what a key may have under way.
     """
 
     pattern: CompiledPattern
@@ -63,6 +67,7 @@ class MatchSpec(OperatorSpec):
     result: SchemaOrUnknown = None
     is_event_time: bool = True
     late_tag: OutputTag | None = None
+    limits: MatchLimits = NO_LIMITS
 
     def create(self) -> MatchOperator:
         return MatchOperator(self)
@@ -73,7 +78,7 @@ class MatchSpec(OperatorSpec):
     @property
     def traits(self) -> OperatorTraits:
         order = RowOrder.WITHIN_INPUTS if self.is_event_time else RowOrder.ACROSS_INPUTS
-        waits = not self.is_event_time and self.pattern.has_bounds
+        waits = not self.is_event_time and (self.pattern.has_bounds or self.limits.ttl_ms is not None)
         return OperatorTraits(keys=(self.keys,), order=order, waits_for_clock=waits)
 
 
@@ -99,11 +104,12 @@ class MatchOperator(Operator):
         rows = row_struct(self._schema)
         assert rows is not None, "the API asks for columns with types"
         self._kept = MatchState(backend, self._pattern, rows, context.where)
-        self._matcher = Matcher(self._pattern, context.where)
+        self._matcher = Matcher(self._pattern, context.where, plan.limits)
         self._expressions = ExpressionTests(self._pattern, context)
         self._tests = FunctionTests(self._pattern, context)
         # Larger than those of the state that may be restored.
         self._sequence = context.clock.now_ms() << _SEQUENCE_BITS
+        self._dropped = None if plan.limits == NO_LIMITS else context.metrics.counter(DROPPED)
         self._results = MatchResults(plan.function, plan.result, plan.is_event_time, context)
 
     def close(self) -> None:
@@ -191,11 +197,14 @@ class MatchOperator(Operator):
                 runs[instant(key)] = _Run(KeyRows(key, 0, 0), held)
         if rows is not None:
             rows.make_rows([run.rows for run in runs.values()])
+        before = self._matcher.dropped
         for run in runs.values():
             self._run_key(run, rows, until)
             if self._found.is_full:
                 self._found.flush(out)
         self._found.flush(out)
+        if self._dropped is not None and self._matcher.dropped > before:
+            self._dropped.inc(self._matcher.dropped - before)
 
     def _runs_of_rows(self, rows: DueRows) -> dict[Key, _Run]:
         """The keys that have rows that matter; where there is no partial match, a row must be able to begin one."""
@@ -223,6 +232,7 @@ class MatchOperator(Operator):
             self._advance(key, matches, until, Place(until, _BEHIND_ALL))
         self._backend.set_current_key(key)
         if not self._matcher.is_fresh(matches):
+            self._expire_idle(key, matches, until)
             self._kept.save(matches)
         elif run.held is not None:
             self._kept.clear()
@@ -257,6 +267,13 @@ class MatchOperator(Operator):
         elif until is None or time > until:
             self._keyed.event_timers.register(time, key)
 
+    def _expire_idle(self, key: Key, matches: KeyMatches, until: int | None) -> None:
+        """See to it that what is idle ends, also where its key gets no row any more."""
+        ttl = self._plan.limits.ttl_ms
+        if ttl is not None:
+            for time in {partial.previous_time for partial in matches.partial if partial.first is not None}:
+                self._time_out_at(key, time + ttl, until)
+
     def _advance(self, key: Key, matches: KeyMatches, time: int, place: Place) -> None:
         complete, timed_out = self._matcher.advance(matches, time)
         if complete:
@@ -265,12 +282,6 @@ class MatchOperator(Operator):
             self._found.add_timed_out(place, key, one.match, one.time)
 
     # State
-
-    def snapshot(self) -> OperatorSnapshot:
-        snapshot = self._keyed.snapshot()
-        waiting = self._waiting.capture(self._context.config.max_parallelism)
-        tables = {name: StateTable(table.redistribution, table.rows()) for name, table in waiting.items()}
-        return OperatorSnapshot({**snapshot.tables, **tables}, snapshot.watermark)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         capture = self._keyed.capture(request)

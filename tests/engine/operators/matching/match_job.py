@@ -18,10 +18,12 @@ from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.matching.operator import MatchOperator, MatchSpec
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import SelectFunction
+from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
 from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RecordingCollector, timed
+from tests.engine.state.saved import snapshot_of
 
 TYPES = {"at": pa.int64(), "key": pa.string(), "name": pa.string(), "value": pa.int64(), "number": pa.int64()}
 LATE = OutputTag("late")
@@ -38,7 +40,7 @@ class MatchJob:
         backend: str = "heap",
         parallelism: int = 1,
         is_event_time: bool = True,
-        **options: Any,
+        limits: MatchLimits = NO_LIMITS,
     ) -> None:
         compiled = compile_pattern(pattern)
         self._names = compiled.variables
@@ -53,7 +55,7 @@ class MatchJob:
             pa.schema([("text", pa.string())]),
             is_event_time,
             LATE,
-            **options,
+            limits,
         )
         self._config = replace(DEFAULTS, state_backend=backend)
         self.clock = ManualClock(1_000)
@@ -81,7 +83,7 @@ class MatchJob:
 
     def restart(self, parallelism: int) -> None:
         """Go on from a snapshot, with other subtasks."""
-        snapshots = [operator.snapshot() for operator in self.operators]
+        snapshots = [snapshot_of(operator) for operator in self.operators]
         self.close()
         self._start(snapshots, parallelism)
 
