@@ -22,7 +22,7 @@ from penstock.engine.operators.changelog.inputs import conformed, distinct_keys,
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 Mask = npt.NDArray[np.bool_]
@@ -108,9 +108,6 @@ class Normalize(Operator):
         for one in self._others:
             state.write(slots, one.name, kept.column(one.name))
         state.write(slots, _THERE, pa.array(np.ones(len(slots), np.bool_)))
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)

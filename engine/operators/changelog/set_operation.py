@@ -22,7 +22,7 @@ from penstock.engine.operators.changelog.inputs import accepted, conformed, plai
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 Int64s = npt.NDArray[np.int64]
@@ -143,9 +143,6 @@ class CountedRows(Operator):
         changes = changelog_of(said, None, self._spec.emits)
         if changes is not None:
             out.collect(changes if self._spec.emits is not ChangelogMode.APPEND else Batch(changes.data))
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)

@@ -26,7 +26,7 @@ from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import Order, within_runs
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 Int64s = npt.NDArray[np.int64]
@@ -268,9 +268,6 @@ class TopN(Operator):
         if self._spec.rank_column is None:
             return rows
         return pa.RecordBatch.from_arrays([*rows.columns, pa.array(ranked.ranks)], schema=self._spec.schema)
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)
