@@ -246,7 +246,8 @@ class TopN(Operator):
             state.write(slots, _COUNT, after[stay])
             state.write(slots, NUMBER, arrived[stay])
         state.remove(gone)
-        return gone
+        went: Int64s = gone
+        return went
 
     def _ranked(self, state: RowState, partitions: list[pa.Array], first: int | None = None) -> _Ranked:
         """The rows of some partitions whose rank is in the range; from rank `first` on, where it is given."""
@@ -290,9 +291,16 @@ def _ranks(rank: Rank, of: Int64s, sorts: list[Int64s]) -> Int64s:
         is_new[1:] |= codes[1:] != codes[:-1]
     if rank is Rank.RANK:
         numbers = within_runs(of) + 1
-        return numbers[np.maximum.accumulate(np.where(is_new, np.arange(len(of)), 0))]
-    different = np.cumsum(is_new)
-    return different - different[np.maximum.accumulate(np.where(begins, np.arange(len(of)), 0))] + 1
+        return numbers[_last_of(is_new)]
+    different: Int64s = np.cumsum(is_new)
+    ranks: Int64s = different - different[_last_of(begins)] + 1
+    return ranks
+
+
+def _last_of(begins: Mask) -> Int64s:
+    """For each place the last one, up to it, where something begins."""
+    lasts: Int64s = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+    return lasts
 
 
 def _unchanged(before: _Ranked, after: _Ranked, gone: Int64s) -> tuple[Mask, Mask]:
