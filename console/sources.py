@@ -24,7 +24,7 @@ _SO_NEAR: Final = 0.85
 """Other programs set variables that begin like ours: only one that nearly is one of ours is a mistake."""
 
 
-class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc] - it has no types
+class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
     """Makes plain values, and follows no aliases: a few nested ones would make more than any memory holds."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
