@@ -26,6 +26,7 @@ from penstock.actors.deployment import places
 from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
 from penstock.actors.running_task import SubtaskEvent
+from penstock.actors.stacks import Stack
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.store import JobFolder
@@ -454,6 +455,10 @@ class JobManager:
         if self._status is JobStatus.RUNNING:
             return await self._execution.metrics()
         return self._execution.last_metrics
+
+    async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where a subtask's threads are; see `SubtaskActor.stacks`."""
+        return await self._execution.stacks(place, seconds)
 
     async def info(self) -> JobInfo:
         """The job as it is now."""
