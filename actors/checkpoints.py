@@ -95,6 +95,7 @@ class Checkpoints:
         self._timer: asyncio.TimerHandle | None = None
         self._fenced = False
         self._discarded = False
+        self._is_suspended = False
         self.completed = 0
         self.latest_url: str | None = None
 
@@ -399,6 +400,10 @@ class Checkpoints:
         if self._timer is not None:
             self._timer.cancel()
 
+    def keep(self) -> None:
+        """Somebody is going to go on from the newest checkpoint: it stays if the job is cancelled."""
+        self._is_suspended = True
+
     async def finish(self, status: JobStatus, message: str = "") -> None:
         """Write down that the job has ended, so that no manager begins it again, and remove what is not kept.
 
@@ -408,9 +413,8 @@ class Checkpoints:
         """
         if self._fenced or (self._coordinator is None and status is not JobStatus.CANCELLED):
             return
-        kept = status is JobStatus.FAILED or (
-            status is JobStatus.CANCELLED and self._config.checkpoints.retain_on_cancel
-        )
+        retains = self._config.checkpoints.retain_on_cancel or self._is_suspended
+        kept = status is JobStatus.FAILED or (status is JobStatus.CANCELLED and retains)
         try:
             # One that was cancelled before it had begun ends what the manager before it has left.
             if self._coordinator is None and (await self.claim()).ended is not None:

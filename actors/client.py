@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from penstock.actors.cluster import is_embedded
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
+from penstock.actors.termination import EXIT_CODE, termination
 from penstock.engine.checkpointing.config import NoRestart
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import HeldRows
@@ -28,7 +29,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import ClusterError, ConfigurationError, PenstockError, SerializationError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.failover import default_strategy
-from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer, new_job_id
+from penstock.engine.job.handle import DEFAULT_NAME, CollectedRows, JobHandle, ResultConsumer, new_job_id
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, report
@@ -37,8 +38,6 @@ _FETCH_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
-DEFAULT_NAME: Final = "penstock job"
-"""The name of jobs whose user gave none: any number of them may run at once."""
 
 
 def check_serializable(graph: PhysicalGraph) -> None:
@@ -48,7 +47,7 @@ def check_serializable(graph: PhysicalGraph) -> None:
         SerializationError: names the operator, and what in it cannot be sent.
     """
     for task in graph.tasks:
-        parts: list[tuple[str, object]] = [(operator.name, operator.factory) for operator in task.operators]
+        parts: list[tuple[str, object]] = [(operator.name, operator.spec) for operator in task.operators]
         if task.source is not None:
             parts.insert(0, (task.source.name, (task.source.source, task.source.splits)))
         for name, part in parts:
@@ -325,20 +324,39 @@ class RayJob(JobHandle):
                 return self._last_metrics
         return self._last_metrics
 
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        with termination() as told:
+            try:
+                yield
+            except BaseException:
+                if told.received:
+                    self.suspend()
+                    # Ray makes its own of an exit that comes while it waits.
+                    raise SystemExit(EXIT_CODE) from None
+                self.cancel()
+                raise
+
     def cancel(self) -> None:
+        self._end_now(self._manager.cancel)
+
+    def suspend(self) -> None:
+        self._end_now(self._manager.suspend)
+
+    def _end_now(self, ends: Any) -> None:
         if self._ending is None:
             return
         ending, self._ending = self._ending, None
-        ended = self._ended_by_cancel(ending)
+        ended = self._ended_by(ends, ending)
         self._fetches.clear()
         self._view = None
         self._end(ended)
 
-    def _ended_by_cancel(self, ending: ObjectRef[Any]) -> JobReport:
-        """How the job ended when its manager was asked to end it, or, where that does not answer, had to go."""
+    def _ended_by(self, ends: Any, ending: ObjectRef[Any]) -> JobReport:
+        """How the job ended when its manager was asked by `ends`, or, where that does not answer, had to go."""
         deadline = time.monotonic() + _CANCEL_SECONDS
         while (seconds := deadline - time.monotonic()) > 0:
-            self._manager.cancel.remote()
+            ends.remote()
             try:
                 ended: JobReport = ray.get(ending, timeout=seconds)
             except ActorUnavailableError:

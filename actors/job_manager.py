@@ -224,14 +224,10 @@ class JobManager:
         self._policy.on_running(time.monotonic())
         if self._checkpoints is not None:
             self._checkpoints.start_attempt(self._attempt, self._graph)
-        if self._policy_restarts:
+        if self._config.failover.restart is not None or self._config.checkpoints.enabled:
             self._execution.fill_standbys()
         self._changed.set()
         self._changed = asyncio.Event()
-
-    @property
-    def _policy_restarts(self) -> bool:
-        return self._config.failover.restart is not None or self._config.checkpoints.enabled
 
     @property
     def _restored(self) -> int:
@@ -445,6 +441,12 @@ class JobManager:
         self._cancelled.set()
         await self.wait_for_end()
         return not had_ended
+
+    async def suspend(self) -> bool:
+        """As `cancel`, but the newest checkpoint stays, whatever was configured."""
+        if self._checkpoints is not None:
+            self._checkpoints.keep()
+        return await self.cancel()
 
     async def status(self) -> JobStatus:
         """Where the job is in its life."""

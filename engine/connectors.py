@@ -13,11 +13,13 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from penstock.engine.changelog import APPEND_ONLY, ChangelogMode
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch
 from penstock.engine.metric_types import MetricGroup
@@ -262,6 +264,14 @@ class Sink(ABC):
     Its docstring says which guarantee it gives. A plain sink writes as rows arrive, and each subtask publishes when its
     own input ends: nothing of a failed job's subtasks that had not finished. `TransactionalSink` gives exactly once.
     """
+
+    @property
+    def changelog_modes(self) -> AbstractSet[ChangelogMode]:
+        """The changelogs that it can write; by default none but rows that are only added.
+
+        A sink that writes by key, and reads `Batch.kinds` to update and delete, gives `ANY_MODE`.
+        """
+        return APPEND_ONLY
 
     def check(self, schema: pa.Schema | None) -> None:  # noqa: B027 - most sinks take any schema
         """Check the sink where the job is planned, also for `explain()`; changes nothing.

@@ -6,6 +6,7 @@
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
     │   ├── ColumnTypeError         a column of a type that the operation does not take
+    │   ├── ChangelogError          updates or deletes for an operator that takes added rows alone
     │   └── SerializationError      a function or object that cannot be sent to the cluster
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
@@ -69,6 +70,10 @@ class MissingColumnError(GraphError):
 
 class ColumnTypeError(GraphError):
     """A column's type does not fit the operation."""
+
+
+class ChangelogError(GraphError):
+    """An operator would get updates or deletes, and takes rows that are only added."""
 
 
 class SerializationError(GraphError):

@@ -14,15 +14,14 @@ from penstock.engine.api import joins
 from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from penstock.engine.api.hints import KEYED_HINTS, no_such_verb
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import aggregates_text, function_name
 from penstock.engine.api.windowed import WindowedStream, count_windowed, windowed
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
-from penstock.engine.operators.functions.keyed_process import KeyedProcessFactory
-from penstock.engine.operators.functions.keyed_reduce import KeyedReduceFactory, reduced_schema
+from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
+from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
 from penstock.engine.operators.joins.co_group import CoGroupFunction
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateSpec
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.base import WindowAssigner
 
@@ -57,8 +56,7 @@ class KeyedStream:
         """
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
-        name = f"aggregate({aggregates_text(aggregates)})"
-        return self._stream._add(name, RunningAggregateFactory(aggregation), schema)
+        return self._stream._add(RunningAggregateSpec(aggregation), schema)
 
     def process(
         self, function: KeyedProcessFunction | type[KeyedProcessFunction], returns: Returns = None
@@ -77,8 +75,8 @@ class KeyedStream:
             >>> payments.key_by("user").process(Count(), returns={"user": "string", "n": "int64"})  # doctest: +SKIP
         """
         schema = declared_schema(returns, "process")
-        role = KeyedProcessFactory(function, self._keys, schema, self._stream._timed)
-        return self._stream._add(f"process({function_name(function)})", role, schema)
+        role = KeyedProcessSpec(function, self._keys, schema, self._stream._timed)
+        return self._stream._add(role, schema)
 
     def reduce(self, function: Callable[[Row, Row], Row], returns: Returns = None) -> DataStream:
         """Reduce each key's rows to one: for every row, what the rows of its key up to it are reduced to.
@@ -99,8 +97,8 @@ class KeyedStream:
             ... )
         """
         schema = reduced_schema(declared_schema(returns, "reduce") or self._stream.schema)
-        role = KeyedReduceFactory(function, self._keys, schema, self._stream._timed)
-        return self._stream._add(f"reduce({function_name(function)})", role, schema)
+        role = KeyedReduceSpec(function, self._keys, schema, self._stream._timed)
+        return self._stream._add(role, schema)
 
     @overload
     def connect(self, other: KeyedStream) -> ConnectedStreams: ...

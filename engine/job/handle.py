@@ -12,8 +12,9 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockEr
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
-from penstock.engine.task.schema_guard import SchemaGuard
+from penstock.engine.schema_guard import SchemaGuard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,11 @@ class StageProgress:
     active: int
 
 
+DEFAULT_NAME: Final = "penstock job"
+"""The name of jobs whose user gave none: any number of them may run at once."""
+_TOKEN_BYTES: Final = 4
+
+
 def new_job_id(name: str) -> str:
     """A new id for a job: its name, as far as a folder's name can have it, and something that no other job has.
 
@@ -50,8 +56,21 @@ def new_job_id(name: str) -> str:
         >>> new_job_id("Word count")  # doctest: +SKIP
         'word-count-1f09a3c2'
     """
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
-    return f"{slug}-{secrets.token_hex(4)}"
+    return f"{_slug(name)}-{secrets.token_hex(_TOKEN_BYTES)}"
+
+
+def may_be_id_of(job_id: str, name: str) -> bool:
+    """Whether `new_job_id` may have given the id to a job of that name.
+
+    Example:
+        >>> may_be_id_of("word-count-1f09a3c2", "Word count"), may_be_id_of("words-1f09a3c2", "Word count")
+        (True, False)
+    """
+    return re.fullmatch(rf"{re.escape(_slug(name))}-[0-9a-f]{{{2 * _TOKEN_BYTES}}}", job_id) is not None
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
 
 
 class ResultConsumer(Protocol):
@@ -100,6 +119,22 @@ class JobHandle(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """End the job now, and release all that it holds. Does nothing where the job has ended."""
+
+    def suspend(self) -> None:
+        """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` goes on from it.
+
+        A job that has taken none is cancelled.
+        """
+        self.cancel()
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """What runs within ends the job where it ends by an error or by Ctrl-C; on Ray, SIGTERM suspends the job."""
+        try:
+            yield
+        except BaseException:
+            self.cancel()
+            raise
 
     @abstractmethod
     def checkpoint(self) -> str:
@@ -291,15 +326,12 @@ class CollectResult:
             PenstockError: they have been read.
         """
         job = self._job()
-        try:
+        # A caller who stops reading, or is interrupted, leaves nobody to take the rows.
+        with job.attached():
             more = True
             while more:
                 more = job.pump()
                 yield from self._rows.take_rows()
-        except BaseException:
-            # The caller stopped reading (or was interrupted): nobody is left to take the rows.
-            job.cancel()
-            raise
         job.raise_if_ended_badly()
 
     def to_arrow(self) -> pa.Table:

@@ -261,13 +261,19 @@ class LocalManager:
 
     def end(self, status: JobStatus) -> None:
         """End the job, and keep or remove its checkpoints as configured."""
+        self._end(status, self._program.config.checkpoints.retain_on_cancel)
+
+    def suspend(self) -> None:
+        """Cancel the job; its newest checkpoint stays, whatever was configured."""
+        self._end(JobStatus.CANCELLED, retains=True)
+
+    def _end(self, status: JobStatus, retains: bool) -> None:
         if self.status.ended:
             return
         if self.status is JobStatus.RESTARTING:
             self.error = None
         self._end_attempt()
         self.status = transition(self.status, JobStatus.FAILED if self.error is not None else status)
-        retains = self._program.config.checkpoints.retain_on_cancel
         kept = self.status is JobStatus.FAILED or (self.status is JobStatus.CANCELLED and retains)
         if self._folder is not None:
             self._end_folder(self._folder.store, () if kept else (self._folder.store.discard,))

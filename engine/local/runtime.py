@@ -152,6 +152,9 @@ class LocalJob(JobHandle):
         with self._interrupts.held():
             self._manager.end(JobStatus.CANCELLED)
 
+    def suspend(self) -> None:
+        self._manager.suspend()
+
     def checkpoint(self) -> str:
         return self._take(SnapshotKind.CHECKPOINT)
 

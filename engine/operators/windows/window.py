@@ -22,6 +22,7 @@ from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.functions.row_results import SideOutputs
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.merging_windows import MergingWindows
 from penstock.engine.operators.windows.window_contents import (
     EvictableContents,
@@ -31,7 +32,7 @@ from penstock.engine.operators.windows.window_contents import (
     WindowContents,
 )
 from penstock.engine.operators.windows.window_context import FiringContext, WindowTimers
-from penstock.engine.operators.windows.window_folds import FoldFactory, NamedFold
+from penstock.engine.operators.windows.window_folds import FoldSpec, NamedFold
 from penstock.engine.operators.windows.window_results import AggregateEmitter, RowEmitter, WindowEmitter
 from penstock.engine.operators.windows.window_state import PlacedStore, WindowRuntime
 from penstock.engine.rows import batch_rows
@@ -44,6 +45,7 @@ from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.evictors import Evictor
 from penstock.engine.windows.general import GlobalWindows
 from penstock.engine.windows.trigger_base import Trigger, TriggerResult
+from penstock.engine.windows.triggers import ContinuousProcessingTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
 from penstock.engine.windows.windows import TimeWindow
 
 _LAST_TIMESTAMP: Final = ValueStateDescriptor("last-timestamp", "int64")
@@ -56,7 +58,7 @@ _FIRED_UNTIL: Final = "window-fired-until"
 
 
 @dataclass(frozen=True, slots=True)
-class WindowOperatorFactory:
+class WindowOperatorSpec(OperatorSpec):
     """Creates the general window operator.
 
     Args:
@@ -75,7 +77,7 @@ class WindowOperatorFactory:
 
     windows: WindowAssigner
     keys: tuple[str, ...]
-    fold: FoldFactory | None
+    fold: FoldSpec | None
     function: ProcessWindowFunction | type[ProcessWindowFunction] | None
     result: SchemaOrUnknown
     schema: SchemaOrUnknown
@@ -85,14 +87,29 @@ class WindowOperatorFactory:
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
 
-    def __call__(self) -> WindowOperator:
+    def create(self) -> WindowOperator:
         return WindowOperator(self)
+
+    def describe(self) -> str:
+        return f"window({self.windows.describe()})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(
+            keys=(self.keys,) if self.keys else (),
+            waits_for_clock=_fires_by_clock(self.trigger or self.windows.default_trigger()),
+        )
+
+
+def _fires_by_clock(trigger: Trigger) -> bool:
+    fires = trigger.nested if isinstance(trigger, PurgingTrigger) else trigger
+    return isinstance(fires, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger)
 
 
 class WindowOperator(Operator):
     """Keeps the windows of each key, and does with each what its trigger says."""
 
-    def __init__(self, plan: WindowOperatorFactory) -> None:
+    def __init__(self, plan: WindowOperatorSpec) -> None:
         self._plan = plan
         self._assigner = plan.windows
         self._trigger = plan.trigger or plan.windows.default_trigger()
