@@ -110,6 +110,10 @@ class JobControl:
         metrics: Sequence[SubtaskMetrics] = self._ask("metrics", _ASK_SECONDS)
         return metrics
 
+    def end(self) -> Any:
+        """A call that comes back with the job's `JobReport` when it has ended."""
+        return self._manager.wait_for_end.remote()
+
     def stacks(self, task: int, subtask: int, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where the threads of a subtask are: each stack with how often it was seen within `seconds`; 0: once.
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.job.info import JobInfo
@@ -92,7 +93,13 @@ class Cluster(Protocol):
 
 
 class RayCluster:
-    """The cluster that this process is connected to."""
+    """The cluster that this process is connected to.
+
+    With each job it keeps a call that comes back when the job ends: managers whose clients know how leave at once.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[JobInfo, Any]] = {}
 
     def read(self) -> Sequence[Reading]:
         from penstock.actors.registry import named_jobs
@@ -100,11 +107,36 @@ class RayCluster:
         readings = []
         for job in named_jobs().values():
             try:
-                readings.append(Reading(job.info(), job.metrics()))
+                reading = Reading(job.info(), job.metrics())
             except WorkerLostError:
                 # Its manager is being restarted, or has left since.
                 continue
-        return readings
+            readings.append(reading)
+            if reading.info.status.ended:
+                self._running.pop(reading.info.id, None)
+            else:
+                _, end = self._running.get(reading.info.id, (None, None))
+                self._running[reading.info.id] = reading.info, end if end is not None else job.end()
+        there = {reading.info.id for reading in readings}
+        return [*readings, *(ended for ended in self._ended() if ended.info.id not in there)]
+
+    def _ended(self) -> Iterator[Reading]:
+        """The jobs that have ended since they were read last."""
+        import ray
+        from ray.exceptions import RayError
+
+        for job_id, (info, end) in list(self._running.items()):
+            if not ray.wait([end], timeout=0)[0]:
+                continue
+            del self._running[job_id]
+            try:
+                report = ray.get(end)
+            except RayError:
+                # The manager died; where Ray restarts it, it is read again.
+                continue
+            error = None if report.error is None else str(report.error)
+            now_ms = time.time_ns() // 1_000_000
+            yield Reading(replace(info, status=report.status, error=error, since_ms=now_ms), report.metrics)
 
     def nodes(self) -> Sequence[Node]:
         import ray

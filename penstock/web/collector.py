@@ -40,8 +40,8 @@ class Collector:
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
-            await self.read()
             await asyncio.sleep(self._every)
+            await self.read()
 
     async def read(self) -> None:
         """Read once."""

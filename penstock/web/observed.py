@@ -7,7 +7,7 @@ no clock: times come with the readings. All that it keeps is bounded.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -173,6 +173,7 @@ class JobView:
 class _Seen:
     view: JobView
     attempts: int = -1
+    ran: bool = False
     totals: deque[tuple[float, Mapping[tuple[int, int], Totals]]] = field(default_factory=deque)
     charts: dict[int, deque[ChartPoint]] = field(default_factory=dict)
 
@@ -205,10 +206,10 @@ class Observed:
         seen = before or _Seen(JobView(info, (), now_ms, began))
         # Newest last.
         self._jobs[info.id] = seen
-        if seen.attempts != info.attempt:
-            # Counters begin anew with each attempt.
-            seen.attempts = info.attempt
+        if seen.attempts != info.attempt or not seen.ran:
+            # Counters begin anew with each attempt, and do not move before it runs.
             seen.totals.clear()
+        seen.attempts, seen.ran = info.attempt, info.status is JobStatus.RUNNING
         totals = {(one.task, one.subtask): Totals.of(one) for one in metrics}
         seen.totals.append((now, totals))
         while len(seen.totals) > 2 and now - seen.totals[1][0] >= WINDOW_SECONDS:
@@ -242,7 +243,7 @@ class Observed:
     def _chart(self, seen: _Seen, now_ms: int) -> None:
         if seen.view.info.status.ended:
             return
-        for task in seen.view.tasks:
+        for task in _latest(seen):
             if task.subtasks:
                 points = seen.charts.setdefault(task.info.id, deque(maxlen=CHART_POINTS))
                 watermark = task.watermark
@@ -298,7 +299,7 @@ def _rates(before: Totals | None, now: Totals, seconds: float) -> Rates:
     before = before or (Totals() if seconds > 0 else now)
     accounted = (now.busy - before.busy) + (now.blocked - before.blocked) + (now.idle - before.idle)
     if accounted <= 0:
-        return _shares(now) if seconds <= 0 else Rates()
+        return _shares(now)
     each = 1 / seconds if seconds > 0 else 0.0
     return Rates(
         max(0, now.rows_in - before.rows_in) * each,
@@ -311,11 +312,27 @@ def _rates(before: Totals | None, now: Totals, seconds: float) -> Rates:
 
 
 def _shares(totals: Totals) -> Rates:
-    """What is known at the first reading: where the time has gone so far."""
+    """What is known at the first reading, and within a long step: where the time has gone so far."""
     accounted = totals.busy + totals.blocked + totals.idle
     if accounted <= 0:
         return Rates()
     return Rates(busy=totals.busy / accounted, blocked=totals.blocked / accounted, idle=totals.idle / accounted)
+
+
+def _latest(seen: _Seen) -> Iterator[TaskView]:
+    """The tasks with their rates since the reading before: charts show what a minute's mean would hide."""
+    if len(seen.totals) < 2:
+        yield from seen.view.tasks
+        return
+    (since, before), (now, totals) = seen.totals[-2], seen.totals[-1]
+    for task in seen.view.tasks:
+        places = [(one, (task.info.id, one.subtask)) for one in task.subtasks]
+        yield replace(
+            task,
+            subtasks=tuple(
+                replace(one, rates=_rates(before.get(place), totals[place], now - since)) for one, place in places
+            ),
+        )
 
 
 def _known(watermark: int) -> int | None:
