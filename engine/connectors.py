@@ -149,6 +149,15 @@ class Source(ABC):
         return None
 
     @property
+    def error_column(self) -> str | None:
+        """The column that says why a row could not be decoded, null for good rows; None: all rows are good.
+
+        A bad row has no event time: its timestamp is `NO_TIMESTAMP`, which comes before all others, and watermarks do
+        not heed it.
+        """
+        return None
+
+    @property
     def split_order(self) -> SplitOrder:
         """How a subtask reads several splits; by default a bounded source's one after another."""
         return SplitOrder.SEQUENTIAL if self.bounded else SplitOrder.INTERLEAVED

@@ -21,6 +21,7 @@ CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "p
         "README.md",
         "docs/guide.md",
         "docs/sources-and-sinks.md",
+        "docs/patterns.md",
         "docs/console.md",
         *(f"docs/concepts/{name}.md" for name in CONCEPTS),
     ],

@@ -14,11 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import (
-    CountAccumulator,
     FoldAccumulator,
     GroupAccumulator,
     Groups,
-    MomentsAccumulator,
 )
 from penstock.engine.operators.cells.dense_columns import Cells, DenseColumn, KeysOf, storage_type
 from penstock.engine.operators.cells.segment_cells import SegmentCells
@@ -52,9 +50,9 @@ class AccumulatorCells:
         self._segments: SegmentCells | None = None
         if aggregation.grouped:
             self._segments = SegmentCells(aggregation.grouped)
-            weighted = {each.column for each in aggregation.grouped if isinstance(each, MomentsAccumulator)}
+            weights = {each.weights for each in aggregation.grouped}
             for fold in aggregation.folds:
-                if isinstance(fold, CountAccumulator) and fold.column in weighted:
+                if fold.name in weights:
                     self._segments.add_fold(self._undecided.pop(fold.name))
 
     def create(self, cells: Cells) -> None:

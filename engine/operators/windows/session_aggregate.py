@@ -39,7 +39,7 @@ from penstock.engine.operators.windows.aggregate_state import (
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.operators.windows.window_aggregate import window_batch
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture
 from penstock.engine.state.segments import concat_tables
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.texts import aggregates_text
@@ -208,9 +208,6 @@ class SessionAggregate(Operator):
 
     def _keys_of(self, sessions: _Int64s) -> pa.Table:
         return self._keys.table(self._sessions.slots[sessions])
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a session that is given, and nothing a session that is not."""

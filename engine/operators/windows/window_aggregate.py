@@ -42,7 +42,7 @@ from penstock.engine.operators.windows.aggregate_state import (
     restored_parts,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, Expiry, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.assigners import SlicedWindows
@@ -300,9 +300,6 @@ class WindowAggregate(Operator):
         if table is not None:
             self._load(parts_of(table))
         free_memory()
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a cell that is given, and nothing a cell that is not."""
