@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import FoldAccumulator
 from penstock.engine.cells.counted_keys import beside
+from penstock.engine.number_types import numpy_type
 from penstock.engine.row_numbers import Groups
 from penstock.engine.state.keys.codec import pooled_copy
 
@@ -56,7 +57,7 @@ class DenseColumn:
         self._kind = kind
         self._storage = storage
         self._ufunc = _UFUNCS[fold.function]
-        dtype = np.dtype(storage.to_pandas_dtype())
+        dtype = numpy_type(storage)
         self._identity = _identity(fold.function, dtype)
         self._values = np.full(cells, self._identity, dtype)
         # Only columns with nulls need it, and they are few.
