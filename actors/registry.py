@@ -23,6 +23,7 @@ from ray.exceptions import (
 
 from penstock.actors.client_view import JobReport
 from penstock.actors.job_manager import JobManager
+from penstock.actors.stacks import Stack
 from penstock.engine.errors import (
     ClusterError,
     JobCancelledError,
@@ -34,7 +35,7 @@ from penstock.engine.errors import (
 )
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metrics import JobMetrics, report
+from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
@@ -132,10 +133,6 @@ class JobControl:
         """
         return JobStatus(self.info().status)
 
-    def metrics(self) -> JobMetrics:
-        """Counters of all operators, as of now or of the job's end; errors as for `status`."""
-        return report(self._ask("metrics", _ASK_SECONDS))
-
     def wait(self, timeout: float | None = None) -> None:
         """Return when the job has finished.
 
@@ -150,7 +147,7 @@ class JobControl:
         deadline = None if timeout is None else time.monotonic() + timeout
         ended: JobReport | None = None
         while ended is None:
-            call = self._manager.wait_for_end.remote()
+            call = self.end()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not ray.wait([call], timeout=left)[0]:
                 raise TimeoutError(f"job {self.name!r} still runs after {timeout:g} s")
@@ -168,6 +165,28 @@ class JobControl:
                 raise JobCancelledError(f"job {self.name!r} was cancelled")
             case _:
                 return
+
+    def metrics(self) -> JobMetrics:
+        """Counters of all operators, as of now or of the job's end; errors as for `status`."""
+        return report(self.subtask_metrics())
+
+    def subtask_metrics(self) -> Sequence[SubtaskMetrics]:
+        """The latest counters of all subtasks that have given any."""
+        metrics: Sequence[SubtaskMetrics] = self._ask("metrics", _ASK_SECONDS)
+        return metrics
+
+    def end(self) -> Any:
+        """A call that comes back with the job's `JobReport` when it has ended."""
+        return self._manager.wait_for_end.remote()
+
+    def stacks(self, task: int, subtask: int, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where the threads of a subtask are: each stack with how often it was seen within `seconds`; 0: once.
+
+        Raises:
+            JobError: there is no such subtask, or it has no process now.
+        """
+        stacks: Sequence[tuple[Stack, int]] = self._ask("stacks", seconds + _ASK_SECONDS, (task, subtask), seconds)
+        return stacks
 
     def checkpoint(self) -> str:
         """Take a checkpoint now; its URL.
