@@ -20,6 +20,7 @@ from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
 from penstock.engine.errors import PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
+from penstock.engine.redaction import quoted
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -101,7 +102,7 @@ class OperatorContext:
 
         A `PenstockError` stays of its class, and is told where it arose: operator, row, and the user's line.
         """
-        shown = repr(given)
+        shown = quoted(given)
         if len(shown) > _SHOWN_CHARACTERS:
             shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
         if isinstance(error, UserCodeError):

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.number_types import numpy_type
+
 Int64s = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 """int64, float64, or (for decimals) objects."""
@@ -92,4 +94,4 @@ def _as_type(numbers: Numbers, nulls: npt.NDArray[np.bool_], kind: pa.DataType) 
         return pa.array(numbers, mask=mask).cast(kind)
     if pa.types.is_integer(kind) and numbers.dtype == np.float64:
         numbers = np.where(nulls, 0, numbers)
-    return pa.array(numbers.astype(kind.to_pandas_dtype(), copy=False), kind, mask=mask)
+    return pa.array(numbers.astype(numpy_type(kind), copy=False), kind, mask=mask)
