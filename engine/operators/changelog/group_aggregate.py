@@ -29,16 +29,14 @@ from penstock.engine.operators.changelog.calls import (
 )
 from penstock.engine.operators.changelog.changes import keyed_difference, weights
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
-from penstock.engine.operators.changelog.inputs import accepted, conformed, plain_columns
+from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
 from penstock.engine.operators.changelog.sums import Accumulator, Sums
 from penstock.engine.operators.changelog.value_counts import Extremes, Multisets, ValueCounts, counts_layout
 from penstock.engine.operators.changelog.value_logs import Ends, LoggedValues, ValueLog, log_layout
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.row_numbers import distinct_of
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
-from penstock.engine.state.keys.identity import coded_columns
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 Int64s = npt.NDArray[np.int64]
@@ -177,7 +175,7 @@ class GroupAggregate(Operator):
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         rows, signs = conformed(batch.data, self._input), weights(batch)
-        of, keys = _grouped([rows.column(key) for key in self._keys.names], rows.num_rows)
+        of, keys = distinct_keys([rows.column(key) for key in self._keys.names], rows.num_rows)
         state = self._states.begin(_GROUPS, keys)
         found = state.rows.find(keys)
         had = found >= 0
@@ -230,9 +228,6 @@ class GroupAggregate(Operator):
         columns = [*keys, *(result.take(places) for result in results)]
         return pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
 
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)
 
@@ -251,13 +246,3 @@ class _Rows:
 
     def __call__(self, groups: GroupedRows) -> Values:
         return groups.values(self.call)
-
-
-def _grouped(keys: list[pa.Array], rows: int) -> tuple[Int64s, list[pa.Array]]:
-    """The number of each row's group, and the keys by number."""
-    if not keys:
-        return np.zeros(rows, np.int64), []
-    numbers, _ = distinct_of(coded_columns(keys))
-    first = np.empty(int(numbers.max()) + 1, np.int64)
-    first[numbers[::-1]] = np.arange(rows - 1, -1, -1)
-    return numbers, [key.take(pa.array(first)) for key in keys]

@@ -28,7 +28,7 @@ from penstock.engine.patterns.machine_rules import Done, Int64s, Memory, Work
 from penstock.engine.patterns.partial import Match
 from penstock.engine.row_numbers import distinct_of
 from penstock.engine.rows import batch_rows
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture, captured_snapshot, complete_table
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_table
 from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.timers import EVENT_TIMERS
@@ -216,15 +216,8 @@ class ColumnFinder:
 
     # State
 
-    def snapshot(self) -> OperatorSnapshot:
-        """As `Finder.snapshot`."""
-        return captured_snapshot(self._captured())
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Finder.capture`: the arrays are copied, and made to tables later."""
-        return self._captured()
-
-    def _captured(self) -> OperatorCapture:
         plan, memory = self._plan, self._memory
         used = memory.used
         copied = Memory(

@@ -179,12 +179,8 @@ class KeyedFinder:
 
     # State
 
-    def snapshot(self) -> OperatorSnapshot:
-        """The partial matches and their timers."""
-        return self._services.snapshot()
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
-        """As `snapshot`, by reference."""
+        """The partial matches and their timers."""
         return self._services.capture(request)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:

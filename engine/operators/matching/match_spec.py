@@ -45,12 +45,8 @@ class Finder(Protocol):
         """When the clock may end a partial match."""
         ...
 
-    def snapshot(self) -> OperatorSnapshot:
-        """The partial matches and their timers."""
-        ...
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
-        """As `snapshot`, by reference."""
+        """The partial matches and their timers, by reference."""
         ...
 
     def restore(self, snapshot: OperatorSnapshot) -> None:

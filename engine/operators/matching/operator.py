@@ -22,7 +22,7 @@ from penstock.engine.operators.matching.match_spec import Finder, MatchPlan
 from penstock.engine.operators.matching.waiting_rows import WAITING, TimedRows, WaitingRows
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
-from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
+from penstock.engine.state.snapshot import OperatorSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,6 @@ class MatchOperator(Operator):
         self.finder.find(None, now_ms, out)
 
     # State
-
-    def snapshot(self) -> OperatorSnapshot:
-        waiting = self._waiting.capture(self._context.config.max_parallelism)
-        tables = {name: StateTable(table.redistribution, table.rows()) for name, table in waiting.items()}
-        return OperatorSnapshot({**self.finder.snapshot().tables, **tables}, self._watermark)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         capture = self.finder.capture(request)
