@@ -82,7 +82,7 @@ class MatchJob:
             operator.restore(share(snapshots, subtask, parallelism, _MAX_PARALLELISM))
 
     def restart(self, parallelism: int) -> None:
-        """Go on from a snapshot, with other subtasks."""
+        """Resume from a snapshot, with other subtasks."""
         snapshots = [snapshot_of(operator) for operator in self.operators]
         self.close()
         self._start(snapshots, parallelism)
