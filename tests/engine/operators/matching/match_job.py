@@ -88,7 +88,7 @@ class MatchJob:
         self._spec = MatchSpec(replace(self._spec.plan, limits=limits))
 
     def restart(self, parallelism: int) -> None:
-        """Go on from a snapshot, with other subtasks."""
+        """Resume from a snapshot, with other subtasks."""
         snapshots = [snapshot_of(operator) for operator in self.operators]
         self.close()
         self._start(snapshots, parallelism)
