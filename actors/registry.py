@@ -55,7 +55,7 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
         name: the job's name, which no other running job of the cluster may have.
         job_id: whose.
         content: the pickled program and folder.
-        restarts: whether Ray restarts its process: the job can go on from storage.
+        restarts: whether Ray restarts its process: the job can resume from storage.
         detached: whether the job outlives this process.
 
     Raises:
@@ -224,7 +224,7 @@ class JobControl:
         return bool(self._ask("suspend", None))
 
     def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
-        """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
+        """Resume at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
         They are 0 where the job runs so already: then nothing is done.
 
