@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from penstock.engine.aggregates import scalar_forms
 from penstock.engine.aggregates.scalar_forms import Combine
 from penstock.engine.errors import RecordError
+from penstock.engine.row_numbers import Groups, one_array
 
 Fold: TypeAlias = Literal["sum", "min", "max"]
 _Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -31,14 +32,6 @@ _DECIMAL_DIGITS: Final = {128: 38, 256: 76}
 """The digits that a decimal type of that many bits holds."""
 _HALF: Final = 32
 _LOW_HALF: Final = 2**32 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """The group of each row of a table: int64 ids from 0, numbered in order of first occurrence."""
-
-    ids: _Int64s
-    count: int
 
 
 class FoldAccumulator(ABC):
@@ -434,11 +427,6 @@ def _decimal_overflows(table: pa.Table, name: str, by: Sequence[str]) -> pa.Tabl
     # Not abs(), which rounds to the digits of Python's decimal context.
     large = [value is not None and value.copy_abs() >= limit for value in sums.column(f"{name}_sum").to_pylist()]
     return sums.filter(pa.array(large, pa.bool_()))
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece (zero-copy where it has one chunk)."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def stable_order(ids: _Int64s) -> _Int64s:

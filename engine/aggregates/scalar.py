@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import one_array
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.scalar_forms import Accumulators
+from penstock.engine.row_numbers import one_array
 from penstock.engine.rows import batch_rows
 
 

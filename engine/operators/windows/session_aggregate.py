@@ -22,13 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.cells.captured_sessions import CapturedSessions
+from penstock.engine.cells.counted_keys import CountedKeys, beside
+from penstock.engine.cells.session_cells import Placed, SessionCells
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
-from penstock.engine.operators.cells.captured_sessions import CapturedSessions
-from penstock.engine.operators.cells.counted_keys import CountedKeys, beside
-from penstock.engine.operators.cells.session_cells import Placed, SessionCells
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import collect_list, count
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells import cell_index, slice_cells, slice_tree
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.operators.cells import cell_index, slice_cells, slice_tree
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SlicedWindows
 from tests.engine.helpers import RunningOperator, timed

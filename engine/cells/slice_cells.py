@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import Groups, stable_order
+from penstock.engine.aggregates.accumulators import stable_order
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
-from penstock.engine.operators.cells.cell_index import CellIndex
-from penstock.engine.operators.cells.cell_pool import CellPool
-from penstock.engine.operators.cells.counted_keys import CountedKeys
-from penstock.engine.operators.cells.distinct import map_distinct
-from penstock.engine.operators.cells.touched_cells import TouchedCells
+from penstock.engine.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.cells.cell_index import CellIndex
+from penstock.engine.cells.cell_pool import CellPool
+from penstock.engine.cells.counted_keys import CountedKeys
+from penstock.engine.cells.distinct import map_distinct
+from penstock.engine.cells.touched_cells import TouchedCells
+from penstock.engine.row_numbers import Groups
 from penstock.engine.state.capture import CaptureScope
 from penstock.engine.state.changes import ChangesSinceWhole
 

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import FoldAccumulator, GroupAccumulator, Groups
+from penstock.engine.aggregates.accumulators import FoldAccumulator, GroupAccumulator
 from penstock.engine.aggregates.grouped import combine_accumulators
+from penstock.engine.row_numbers import Groups
 from penstock.engine.state.segments import SegmentedTable, concat_tables
 
 _LIFE: Final = "__life"

@@ -13,7 +13,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, WatermarkStatus
 from penstock.engine.errors import ConfigurationError, UserCodeError
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.windows.generators import TimedInput
+from penstock.engine.operators.watermark_generators import TimedInput
 from penstock.engine.windows.watermarks import Row, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tests.engine.helpers import RecordingCollector
 

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import FoldAccumulator, Groups
+from penstock.engine.aggregates.accumulators import FoldAccumulator
+from penstock.engine.cells.counted_keys import beside
 from penstock.engine.number_types import numpy_type
-from penstock.engine.operators.cells.counted_keys import beside
+from penstock.engine.row_numbers import Groups
 from penstock.engine.state.keys.codec import pooled_copy
 
 Cells = npt.NDArray[np.int64]

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.aggregates import functions as agg
-from penstock.engine.aggregates.accumulators import Groups
 from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells import segment_cells
+from penstock.engine.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.errors import RecordError
-from penstock.engine.operators.cells import segment_cells
-from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.row_numbers import Groups
 from tests.engine.aggregates.test_functions import EVERY, ROWS, Row, batch_of, concat, times_of
 
 FOLDED = {name: each for name, each in EVERY.items() if each.function in ("count", "sum", "min", "max", "mean")}

@@ -16,7 +16,7 @@ from penstock.engine.connectors import ConnectorContext, Position, Source, Sourc
 from penstock.engine.elements import NO_TIMESTAMP, Batch, WatermarkStatus
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.windows.generators import TimedInput
+from penstock.engine.operators.watermark_generators import TimedInput
 from tests.engine.helpers import RecordingCollector
 
 IN_ORDER = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner("at")

@@ -5,7 +5,7 @@ Imported by `SessionCells` only for many rows, because the import takes longer t
 
 from __future__ import annotations
 
-from penstock.engine.operators.cells import session_rules
+from penstock.engine.cells import session_rules
 from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 place_rows = compile_cached(session_rules.place_rows)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.cells import session_cells
-from penstock.engine.operators.cells.session_cells import SessionCells
+from penstock.engine.cells import session_cells
+from penstock.engine.cells.session_cells import SessionCells
 
 BATCHES = st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60)), min_size=1, max_size=20), max_size=6)
 

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.operators.cells.session_cells import SessionCells
-from penstock.engine.operators.cells.touched_cells import TouchedCells
+from penstock.engine.cells.session_cells import SessionCells
+from penstock.engine.cells.touched_cells import TouchedCells
 from penstock.engine.state.capture import CaptureScope
 from penstock.engine.state.changes import ChangesSinceWhole
 

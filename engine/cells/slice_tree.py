@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.cells.slice_cells import Block, SliceCells
 from penstock.engine.elements import MIN_TIMESTAMP
-from penstock.engine.operators.cells.slice_cells import Block, SliceCells
 
 _Int64s = npt.NDArray[np.int64]
 

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.engine.cells import session_rules
+from penstock.engine.cells.cell_pool import CellPool
 from penstock.engine.elements import MAX_TIMESTAMP
-from penstock.engine.operators.cells import session_rules
-from penstock.engine.operators.cells.cell_pool import CellPool
 from penstock.engine.state.keys.codec import read_only
 
 _Int64s = npt.NDArray[np.int64]
@@ -131,14 +131,14 @@ class SessionCells:
     def _place_rows(self) -> Callable[..., tuple[int, int]]:
         if not self._had_large_batch:
             return session_rules.place_rows
-        from penstock.engine.operators.cells import session_kernel
+        from penstock.engine.cells import session_kernel
 
         return session_kernel.place_rows
 
     def _take_out(self) -> Callable[..., None]:
         if not self._had_large_batch:
             return session_rules.take_out
-        from penstock.engine.operators.cells import session_kernel
+        from penstock.engine.cells import session_kernel
 
         return session_kernel.take_out
 

@@ -18,8 +18,8 @@ from penstock.engine.clock import Clock
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_TIMESTAMP, Batch, Watermark, WatermarkStatus
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.operators.base import Collector, OperatorContext
+from penstock.engine.operators.timestamp_assigners import create_assigner
 from penstock.engine.rows import batch_rows
-from penstock.engine.windows.timestamps import create_assigner
 from penstock.engine.windows.watermarks import (
     BoundedOutOfOrderness,
     ByClock,

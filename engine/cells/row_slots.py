@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.operators.cells.distinct import map_distinct
+from penstock.engine.cells.distinct import map_distinct
 from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.keys.codec import is_word
 from penstock.engine.state.keys.index import KeyIndex

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.cells import row_slots
-from penstock.engine.operators.cells.counted_keys import CountedKeys
-from penstock.engine.operators.cells.distinct import map_distinct
+from penstock.engine.cells import row_slots
+from penstock.engine.cells.counted_keys import CountedKeys
+from penstock.engine.cells.distinct import map_distinct
 
 KEYS = st.one_of(
     st.lists(st.tuples(st.integers(-5, 20)), min_size=1, max_size=40),

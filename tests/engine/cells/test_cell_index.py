@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.cells import cell_index
-from penstock.engine.operators.cells.cell_index import CellIndex
-from penstock.engine.operators.cells.cell_pool import CellPool
+from penstock.engine.cells import cell_index
+from penstock.engine.cells.cell_index import CellIndex
+from penstock.engine.cells.cell_pool import CellPool
 
 STEPS = st.lists(
     st.tuples(st.booleans(), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=9)),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.engine.clock import ManualClock
 from penstock.engine.errors import ColumnTypeError, MissingColumnError, RecordError, UserCodeError
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.windows.timestamps import check_assigner, create_assigner, event_times
+from penstock.engine.operators.timestamp_assigners import check_assigner, create_assigner, event_times
 from penstock.engine.windows.watermarks import Row, WatermarkStrategy
 
 IN_ORDER = WatermarkStrategy.for_monotonous_timestamps()

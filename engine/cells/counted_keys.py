@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import one_array
-from penstock.engine.operators.cells.row_slots import slots_of_rows
+from penstock.engine.cells.row_slots import slots_of_rows
+from penstock.engine.row_numbers import one_array
 from penstock.engine.state.keys.index import KeyIndex
 
 _Int64s = npt.NDArray[np.int64]

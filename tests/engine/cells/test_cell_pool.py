@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.operators.cells.cell_pool import CellPool
+from penstock.engine.cells.cell_pool import CellPool
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 1)), max_size=60))

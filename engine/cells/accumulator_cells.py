@@ -13,13 +13,10 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import (
-    FoldAccumulator,
-    GroupAccumulator,
-    Groups,
-)
-from penstock.engine.operators.cells.dense_columns import Cells, DenseColumn, KeysOf, storage_type
-from penstock.engine.operators.cells.segment_cells import SegmentCells
+from penstock.engine.aggregates.accumulators import FoldAccumulator, GroupAccumulator
+from penstock.engine.cells.dense_columns import Cells, DenseColumn, KeysOf, storage_type
+from penstock.engine.cells.segment_cells import SegmentCells
+from penstock.engine.row_numbers import Groups
 
 _MIN_CAPACITY: Final = 1024
 

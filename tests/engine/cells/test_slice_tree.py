@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.engine.aggregates.functions import count
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.operators.cells.slice_cells import SliceCells
-from penstock.engine.operators.cells.slice_tree import SliceTree
+from penstock.engine.cells.slice_cells import SliceCells
+from penstock.engine.cells.slice_tree import SliceTree
 
 AGGREGATION = GroupedAggregation(["key"], {"rows": count()})
 

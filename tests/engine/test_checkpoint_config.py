@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.checkpointing.config import (
+from penstock.engine.checkpoint_config import (
     CheckpointConfig,
     ExponentialDelay,
     FailoverConfig,

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.errors import RecordError
-from penstock.engine.operators.cells.slot_accumulators import (
+from penstock.engine.cells.slot_accumulators import (
     CombinedAccumulators,
     DenseAccumulators,
     Rows,
     accumulators_by_slot,
 )
+from penstock.engine.errors import RecordError
 
 AGGREGATION = GroupedAggregation(
     ["key"],
