@@ -1,7 +1,7 @@
-"""Where a submitted job keeps its checkpoints, and what it goes on from: decided before anything starts.
+"""Where a submitted job keeps its checkpoints, and what it resumes from: decided before anything starts.
 
 The environment asks for the folder of each job. A savepoint that the user names is found, read and compared with the
-program here, so that a job that cannot go on from it does not begin.
+program here, so that a job that cannot resume from it does not begin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Start:
     """What a job begins with.
 
     Args:
-        savepoint: URL of the savepoint or retained checkpoint that it goes on from; None: without state.
+        savepoint: URL of the savepoint or retained checkpoint that it resumes from; None: without state.
         non_restored: what becomes of state in it whose operator the program does not have.
     """
 
@@ -87,7 +87,7 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, non_
         non_restored: as of `Start`.
 
     Raises:
-        RestoreError: the newest run has left nothing to go on from.
+        RestoreError: the newest run has left nothing to resume from.
         ConfigurationError: the job has no name of its own, or the storage is not there behind a run.
     """
     if resume not in get_args(Resume):

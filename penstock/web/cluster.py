@@ -118,7 +118,7 @@ class RayCluster:
         readings = []
         for job in named_jobs().values():
             try:
-                reading = Reading(job.info(), job.metrics())
+                reading = Reading(job.info(), job.subtask_metrics())
             except WorkerLostError:
                 # Its manager is being restarted, or has left since.
                 continue
