@@ -24,6 +24,7 @@ from ray.exceptions import (
 from penstock.actors.client_view import JobReport
 from penstock.actors.job_manager import JobManager
 from penstock.actors.stacks import Stack
+from penstock.actors.task_log import LogLine
 from penstock.engine.errors import (
     ClusterError,
     JobCancelledError,
@@ -174,6 +175,16 @@ class JobControl:
         """The latest counters of all subtasks that have given any."""
         metrics: Sequence[SubtaskMetrics] = self._ask("metrics", _ASK_SECONDS)
         return metrics
+
+    def logs(self, after: Mapping[tuple[int, int], int], most: int = 1000) -> Sequence[LogLine]:
+        """What the functions of the job have printed and logged, by time.
+
+        Args:
+            after: by (task id, subtask), the number of the last line that is known.
+            most: lines, the newest.
+        """
+        lines: Sequence[LogLine] = self._ask("logs", _ASK_SECONDS, dict(after), most)
+        return lines
 
     def end(self) -> Any:
         """A call that comes back with the job's `JobReport` when it has ended."""
