@@ -18,11 +18,12 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
 from penstock.actors.cluster import is_embedded
+from penstock.actors.import_path import Imported
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
 from penstock.actors.termination import EXIT_CODE, termination
-from penstock.engine.checkpointing.config import NoRestart
+from penstock.engine.checkpoint_config import NoRestart
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
@@ -107,7 +108,7 @@ class RayJob(JobHandle):
                 "process; end it in a sink"
             )
         self.job_id = folder.job_id if folder is not None else new_job_id(program.name)
-        content = cloudpickle.dumps((program, folder))  # type: ignore[no-untyped-call]
+        content = cloudpickle.dumps(Imported((program, folder)))  # type: ignore[no-untyped-call]
         name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
         self._manager = create_manager(name, self.job_id, content, _goes_on(program, folder), detached)
         self._holds_back = folder is not None and program.config.checkpoints.enabled
@@ -227,9 +228,10 @@ class RayJob(JobHandle):
 
     def _lost_manager(self) -> JobReport:
         self._forget_manager()
-        error = WorkerLostError(
-            f"the job manager's process died, and the job with it; submit the job again ({self._lost})"
-        )
+        remedy = "submit the job again"
+        if "ModuleNotFoundError" in self._lost:
+            remedy = "install the module on every machine of the cluster, or put its folder on PYTHONPATH there"
+        error = WorkerLostError(f"the job manager's process died, and the job with it; {remedy} ({self._lost})")
         return JobReport(JobStatus.FAILED, error, [])
 
     def _forget_manager(self) -> None:

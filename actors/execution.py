@@ -17,14 +17,17 @@ from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
 from penstock.actors.deployment import deployments, places, slot_bundles
+from penstock.actors.import_path import Imported
 from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
+from penstock.actors.stacks import Stack
 from penstock.actors.standbys import Standbys
 from penstock.actors.subtask import SubtaskActor
+from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
-from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
+from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
@@ -101,7 +104,7 @@ class Execution:
             self.graph = graph
             uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}
             self._metrics = {**uncounted, **self._metrics}
-            self._graph_ref = ray.put(graph)
+            self._graph_ref = ray.put(Imported(graph))
         await self._slots.resize(bundles)
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
@@ -130,7 +133,7 @@ class Execution:
         await self._slots.resize(bundles)
         new = [place for place in places(graph) if place not in self.actors]
         self._spare = {place: self._replacement(graph, place) for place in new}
-        ref = ray.put(graph)
+        ref = ray.put(Imported(graph))
         warming = asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
         seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
         try:
@@ -366,6 +369,26 @@ class Execution:
         if asking:
             await asyncio.wait(asking, timeout=_METRICS_SECONDS)
         return self.last_metrics
+
+    async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where the threads of a subtask are.
+
+        Raises:
+            JobError: there is no such subtask, or it has no process now.
+        """
+        if place not in self.actors:
+            raise JobError(f"the job has no process for subtask {place[1]} of task {place[0]} now")
+        stacks: Sequence[tuple[Stack, int]] = await self.actors[place].stacks.remote(seconds)
+        return stacks
+
+    async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
+        """What the subtasks have printed and logged, behind the line of each that is named: the newest, by time."""
+        asking = [
+            asyncio.ensure_future(actor.logs.remote(after.get(place, 0), most)) for place, actor in self.actors.items()
+        ]
+        done = (await asyncio.wait(asking, timeout=_METRICS_SECONDS))[0] if asking else ()
+        lines = [line for one in done if one.exception() is None for line in one.result()]
+        return sorted(lines, key=lambda line: line.at_ms)[-most:]
 
     @property
     def last_metrics(self) -> Sequence[SubtaskMetrics]:

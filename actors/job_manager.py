@@ -13,7 +13,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import ray
@@ -24,13 +24,16 @@ from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.execution import Execution
 from penstock.actors.info import job_info
+from penstock.actors.stacks import Stack
+from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.errors import PenstockError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
-from penstock.engine.job.brain import JobBrain, Storage
+from penstock.engine.job.brain import JobBrain
+from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.status import JobStatus
@@ -221,6 +224,14 @@ class JobManager:
         running = self._brain.status is JobStatus.RUNNING
         return await self._execution.metrics() if running else self._execution.last_metrics
 
+    async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where a subtask's threads are; see `SubtaskActor.stacks`."""
+        return await self._execution.stacks(place, seconds)
+
+    async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
+        """What the subtasks have printed and logged; see `Execution.logs`."""
+        return await self._execution.logs(after, most)
+
     async def info(self) -> JobInfo:
         """The job as it is now."""
         name, started = self._program.name, self._started_ms
@@ -255,11 +266,11 @@ class JobManager:
         return str(await self._ask(ev.TakeCheckpoint()))
 
     async def savepoint(self, directory: str | None) -> str:
-        """Take a savepoint while the job goes on; its URL. Errors as for `checkpoint`."""
+        """Take a savepoint while the job runs on; its URL. Errors as for `checkpoint`."""
         return str(await self._ask(ev.TakeSavepoint(directory)))
 
     async def stop(self, directory: str | None) -> str:
-        """Take a savepoint and end the job behind it; its URL. Errors as for `checkpoint`: then the job goes on."""
+        """Take a savepoint and end the job behind it; its URL. Errors as for `checkpoint`: then the job runs on."""
         return str(await self._ask(ev.StopJob(directory)))
 
     async def drain(self, directory: str | None) -> str:
@@ -267,15 +278,15 @@ class JobManager:
         return str(await self._ask(ev.DrainJob(directory)))
 
     async def rescale(self, parallelism: int) -> float:
-        """Go on at another parallelism, behind a checkpoint taken now.
+        """Run at another parallelism, restored from a checkpoint taken now.
 
         Returns:
             for how long (seconds) the job stood still; 0: it runs so already, and nothing was done.
 
         Raises:
-            CheckpointError: the checkpoint could not be taken; the job goes on as it was.
+            CheckpointError: the checkpoint could not be taken; the job runs on as it was.
             GraphError, ConfigurationError: the program cannot run so.
-            ClusterError: there is no room; the job goes on as it was.
+            ClusterError: there is no room; the job runs on as it was.
         """
         return float(await self._ask(ev.RescaleJob(parallelism)))
 

@@ -6,6 +6,7 @@
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
     │   ├── ColumnTypeError         a column of a type that the operation does not take
+    │   ├── PatternError            a pattern over events that makes no sense: says which stage and why
     │   ├── ChangelogError          updates or deletes for an operator that takes added rows alone
     │   └── SerializationError      a function or object that cannot be sent to the cluster
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
@@ -70,6 +71,10 @@ class MissingColumnError(GraphError):
 
 class ColumnTypeError(GraphError):
     """A column's type does not fit the operation."""
+
+
+class PatternError(GraphError):
+    """A pattern over events makes no sense, or asks for what cannot be found."""
 
 
 class ChangelogError(GraphError):
@@ -137,7 +142,7 @@ class CheckpointCorruptError(CheckpointError):
 
 
 class RestoreError(CheckpointError):
-    """The state of a checkpoint or savepoint does not fit the program that is to go on from it."""
+    """The state of a checkpoint or savepoint does not fit the program that is to resume from it."""
 
 
 class SubtaskError(PenstockError):

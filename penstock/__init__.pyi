@@ -7,6 +7,7 @@ from .connectors.files.buckets import by_time
 from .connectors.files.rolling import Rolling
 from .connectors.files.sink import FileSink
 from .connectors.files.source import FileSource
+from .detached import attach
 from .engine.aggregates.functions import (
     collect_list,
     count,
@@ -22,11 +23,12 @@ from .engine.aggregates.functions import (
 from .engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from .engine.api.grouped import GroupedStream
 from .engine.api.keyed import KeyedStream
+from .engine.api.matched import PatternStream
 from .engine.api.sinks import StreamSink
 from .engine.api.streams import DataStream
 from .engine.api.windowed import WindowedStream
 from .engine.connectors import LookupTable
-from .engine.errors import PenstockError, StateError
+from .engine.errors import PatternError, PenstockError, StateError
 from .engine.expressions import (
     all_horizontal,
     any_horizontal,
@@ -59,6 +61,9 @@ from .engine.operators.async_function import AsyncRetry
 from .engine.operators.iteration import Asynchronous, BulkSynchronous, StaleSynchronous
 from .engine.operators.joins.lookup_cache import LookupCache
 from .engine.operators.joins.lookup_tables import ArrowTable, DictTable
+from .engine.patterns.functions import PatternProcessFunction
+from .engine.patterns.pattern import Pattern
+from .engine.patterns.skip import AfterMatchSkipStrategy
 from .engine.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -95,6 +100,7 @@ from .recovery import checkpoints, exponential_delay, failure_rate, fixed_delay,
 __version__: str
 
 __all__ = [
+    "AfterMatchSkipStrategy",
     "AggregateFunction",
     "AggregatingStateDescriptor",
     "ArrowTable",
@@ -140,6 +146,10 @@ __all__ = [
     "NeverTrigger",
     "OnMergeContext",
     "OutputTag",
+    "Pattern",
+    "PatternError",
+    "PatternProcessFunction",
+    "PatternStream",
     "PenstockError",
     "PickleSerializer",
     "ProcessFunction",
@@ -173,6 +183,7 @@ __all__ = [
     "Zipf",
     "all_horizontal",
     "any_horizontal",
+    "attach",
     "by_time",
     "checkpoints",
     "coalesce",

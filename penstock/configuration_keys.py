@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from penstock.actors.spark.options import SparkOptions, parsed_memory
-from penstock.engine.checkpointing.config import (
+from penstock.engine.checkpoint_config import (
     LONGEST_MS,
     MOST,
     CheckpointConfig,
@@ -213,7 +213,7 @@ class Settings(BaseModel):
     )
     allow_non_restored_state: bool = _key(
         "execution.state-recovery.ignore-unclaimed-state",
-        DEFAULTS.allow_non_restored_state,
+        False,
         "Drop state there of operators that the program does not have.",
     )
     restart: Strategy | None = _key(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol
 
-from penstock.connectors.files.object_store import is_url
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError
 
 UNFINISHED: Final = ".inprogress"
@@ -112,15 +111,6 @@ class Folder(Protocol):
         ...
 
 
-def open_folder(path: str) -> Folder:
-    """The folder at an absolute path or a URL; nothing is read or written yet."""
-    if is_url(path):
-        from penstock.connectors.files.bucket_folder import BucketFolder
-
-        return BucketFolder(path)
-    return LocalFolder(path)
-
-
 def damaged(path: str, finding: str, length: int, where: str) -> CheckpointCorruptError:
     """The error for a file that is not as its checkpoint says."""
     return CheckpointCorruptError(
@@ -137,7 +127,7 @@ def writing(path: str, where: str) -> Iterator[None]:
     except OSError as error:
         text = f"{where}: {path} cannot be written: {error.strerror or error}"
         if error.errno in _FULL:
-            text += "; free space there, and the job goes on from its last checkpoint"
+            text += "; free space there, and the job resumes from its last checkpoint"
         raise (OSError(text) if error.errno is None else OSError(error.errno, text)) from error
 
 

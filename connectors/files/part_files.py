@@ -21,7 +21,8 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.connectors.files.encoders import ENCODERS, Encoding
-from penstock.connectors.files.folders import PREPARED, UNFINISHED, Folder, ShownFile, open_folder, writing
+from penstock.connectors.files.folders import PREPARED, UNFINISHED, Folder, ShownFile, writing
+from penstock.connectors.files.open_folder import open_folder
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.errors import CheckpointCorruptError
 
@@ -62,7 +63,7 @@ class Naming:
 class PartFiles:
     """The files of one writer, in order. What an attempt before it left unfinished is removed at once.
 
-    Files that are whole stay, shown or not: a savepoint may hold them, which the job did not go on from.
+    Files that are whole stay, shown or not: a savepoint may hold them, which the job did not resume from.
 
     Args:
         folder: where to.

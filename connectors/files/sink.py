@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from penstock.connectors.files.buckets import BucketAssigner, BucketFunction, ColumnBuckets, assigner_of, split
 from penstock.connectors.files.encoders import Encoding, check_types
-from penstock.connectors.files.folders import Folder, open_folder
+from penstock.connectors.files.folders import Folder
 from penstock.connectors.files.formats import parse_format
 from penstock.connectors.files.object_store import is_url, normalise_url
+from penstock.connectors.files.open_folder import open_folder
 from penstock.connectors.files.part_files import FILES, Naming, PartFile, PartFiles, is_hidden_of, show
 from penstock.connectors.files.rolling import Rolling
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
@@ -74,7 +75,7 @@ class FileSink(TransactionalSink):
         format: "parquet", "csv", "json" (lines) or "avro".
         mode: "error" refuses a directory that has visible files; "overwrite" removes its `<prefix>-*` and
             hidden `.part-*` files before the job starts and leaves others alone; "append" adds files. A job that
-            goes on from a savepoint adds files in every mode.
+            resumes from a savepoint adds files in every mode.
         partition_by: names of columns of text, integers, dates or booleans: rows go to Hive's folders
             `<column>=<value>/...`, which hold those columns in the place of the files.
         bucket: rows go to folders by time (`by_time("%Y-%m-%d/%H")`), or as a function of a record batch says, which

@@ -1,4 +1,4 @@
-"""The Kafka source: topics as a stream of rows, each partition a split that goes on at an offset.
+"""The Kafka source: topics as a stream of rows, each partition a split that resumes at an offset.
 
 Programs build a `KafkaSource`; planning finds the partitions, and each subtask reads its own over one connection. The
 offsets live in the job's checkpoints, so that every record takes part in its state exactly once.
@@ -55,14 +55,15 @@ class KafkaSource(Source):
         topic_pattern: a regular expression that the whole names of the topics match.
         partitions: numbers of partitions by topic.
         start: where to begin: `"earliest"`, `"latest"` or `KafkaOffsets`. Found once, where the job is planned; a job
-            that goes on from a checkpoint goes on at the checkpoint's offsets.
+            that resumes from a checkpoint goes on at the checkpoint's offsets.
         until: where to end: `"latest"` (as it is where the job is planned) or `KafkaOffsets`; None to go on for ever.
         metadata: what to give as columns behind the format's: of `key` (binary), `headers` (list of key and value),
             `timestamp` (timestamp[ms, tz=UTC]), `topic`, `partition` (int32) and `offset` (int64). A mapping gives the
             columns other names: `{"offset": "kafka_offset"}`.
         bad_records: `"fail"` to fail the job with the record's place; `"keep"` to give a bad record as a row whose
             format's columns are null, with two more columns: `error` (string, null for good rows) and `raw` (binary:
-            the record's value, null for good rows). A filter sends them elsewhere.
+            the record's value, null for good rows). A filter sends them elsewhere. With watermarks at the source, they
+            have no event time, and hold nothing up.
         discovery_interval: how often to look for new partitions, and for new topics that match the pattern: read from
             their oldest record. None not to look. Only without an end, and not where the partitions are given.
         commit_to: a consumer group that is told now and then how far the job is, for monitoring. Nothing is read back.
@@ -116,6 +117,10 @@ class KafkaSource(Source):
     @property
     def bounded(self) -> bool:
         return self._until is not None
+
+    @property
+    def error_column(self) -> str | None:
+        return ERROR_COLUMN if isinstance(self._layout, _KeepingLayout) else None
 
     @property
     def split_order(self) -> SplitOrder:

@@ -32,6 +32,21 @@ class Deployment:
     awaits_failure: bool = False
 
 
+@dataclass(slots=True)
+class PendingRestart:
+    """Subtasks are to start anew: not before `due`, nor before all that ran has ended.
+
+    Args:
+        places: which.
+        due: monotonic seconds.
+        layout: another than the one that runs, where the job is rescaled.
+    """
+
+    places: set[Place]
+    due: float
+    layout: Layout | None = None
+
+
 class Attempts:
     """The attempts of one job under one manager.
 

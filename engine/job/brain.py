@@ -12,11 +12,10 @@ manager on Ray. What is decided about a job's status, attempts or checkpoints st
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.instructions import AbortReason, Place
 from penstock.engine.checkpointing.store import Claim
@@ -25,72 +24,23 @@ from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, ClusterError, FencedError, JobError, PenstockError
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
-from penstock.engine.job.attempts import Attempts, Deployment
-from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Wanted
+from penstock.engine.job.attempts import Attempts, PendingRestart
+from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Storage, Wanted
 from penstock.engine.job.ending import Ending
-from penstock.engine.job.failover import (
-    ATTEMPTS,
-    RETRY_SECONDS,
-    TERMINAL_ERRORS,
-    RestartPolicy,
-    default_strategy,
-)
+from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
 from penstock.engine.job.layout import Layout, Planner, taken_parallelism
 from penstock.engine.job.requests import Requests
-from penstock.engine.job.restarts import Restart, RestartLog
+from penstock.engine.job.rescaling import Rescaling
+from penstock.engine.job.restarts import RestartLog
 from penstock.engine.job.status import JobStatus, transition
 
 _Subtask: TypeAlias = tuple[Place, int]
 """A subtask and its attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """That a job has a folder for checkpoints.
-
-    Args:
-        job_id: names it.
-        start: what a job without a checkpoint of its own is restored from: the user's savepoint.
-    """
-
-    job_id: str
-    start: CompletedCheckpoint | None = None
-
-
-@dataclass(slots=True)
-class _Restart:
-    """Subtasks are to start anew: not before `due`, nor before all that ran has ended.
-
-    Args:
-        places: which.
-        due: monotonic seconds.
-        layout: another than the one that runs, where the job is rescaled.
-    """
-
-    places: set[Place]
-    due: float
-    layout: Layout | None = None
-
-
-@dataclass(slots=True)
-class _Rescale:
-    """Somebody wants another parallelism.
-
-    Args:
-        request: who.
-        parallelism: which.
-        layout: once the checkpoint that it needs is there, and processes are being prepared for it.
-        prepared: whether they are.
-        stopped: when the job was stopped for it.
-        before: the layout that ran then.
-    """
-
-    request: int
-    parallelism: int
-    layout: Layout | None = None
-    prepared: bool = False
-    stopped: float | None = None
-    before: Layout | None = None
+_SAVEPOINTS: Final[Mapping[type[ev.Command], tuple[SnapshotKind, Purpose]]] = {
+    ev.TakeSavepoint: (SnapshotKind.SAVEPOINT, Purpose.ANSWER),
+    ev.StopJob: (SnapshotKind.SUSPEND, Purpose.STOP),
+}
+"""What is taken for a command, and what for."""
 
 
 @dataclass(slots=True)
@@ -150,9 +100,8 @@ class JobBrain:
         self._now = ev.Moment(0.0, 0)
         self._began = self._now
         self._has_run = False
-        self._restart: _Restart | None = None
-        self._unexplained: dict[_Subtask, tuple[Restart, str]] = {}
-        self._rescale: _Rescale | None = None
+        self._restart: PendingRestart | None = None
+        self._rescaling = Rescaling(self._requests, self._plan)
         self._drain: _Drain | None = None
         self._last_due = 0.0
         self._ending: Ending | None = None
@@ -212,7 +161,7 @@ class JobBrain:
             case ev.Claimed(claim):
                 self._on_claimed(claim)
             case ev.ClaimFailed(error):
-                self._on_unclaimed(error)
+                self._end(JobStatus.FAILED, error, writes=False)
             case ev.Deployed(attempt, are_open):
                 self._on_deployed(attempt, are_open)
             case ev.DeployFailed(attempt, error):
@@ -220,7 +169,9 @@ class JobBrain:
             case ev.Cancelled(number):
                 self.attempts.on_cancelled(number)
             case ev.RowsCame(place, attempt):
-                self._on_rows(place, attempt)
+                is_end = self.layout is not None and self.layout.task(place[0]).is_end
+                if is_end and self.attempts.is_current(place, attempt):
+                    self.restarts.on_rows(attempt, self._now.monotonic)
             case ev.TaskFinished(place, attempt):
                 self.attempts.on_finished(place, attempt)
             case ev.TaskFailed():
@@ -237,36 +188,26 @@ class JobBrain:
             case ev.FolderChecked() | ev.FolderRefused():
                 self._on_folder(event)
             case ev.Prepared(request):
-                self._on_prepared(request)
+                self._rescaling.on_prepared(request)
             case ev.PrepareFailed(request, error):
-                self._on_prepare_failed(request, error)
+                self._rescaling.on_prepare_failed(request, error)
             case ev.Ticked():
                 if self.checkpoints is not None and self._ending is None:
                     self.checkpoints.tick(self._now)
-            case _:
-                self._on_checkpoint_event(event)
-
-    def _on_checkpoint_event(self, event: ev.Event) -> None:
-        checkpoints = self.checkpoints
-        assert checkpoints is not None, "no job without a folder has checkpoints"
-        match event:
-            case ev.Acknowledged():
-                checkpoints.acknowledge(event, self._now)
-            case ev.Declined():
-                checkpoints.decline(event, self._now)
-            case ev.Stored(number, url):
-                checkpoints.on_stored(number, url, self._now)
             case ev.StoreFailed(number, error):
-                self._on_store_failed(checkpoints, number, error)
-            case ev.Committed(number, place, attempt):
-                if self.attempts.is_current(place, attempt):
-                    checkpoints.on_committed(number, place)
+                self._on_store_failed(number, error)
+            case ev.Acknowledged() | ev.Declined() | ev.Stored() | ev.Committed():
+                # Only of a job with a folder any of these is heard, when that is claimed.
+                assert self.checkpoints is not None
+                if not isinstance(event, ev.Committed) or self.attempts.is_current(event.place, event.attempt):
+                    self.checkpoints.hear(event, self._now)
 
-    def _on_store_failed(self, checkpoints: JobCheckpoints, number: int, error: PenstockError) -> None:
+    def _on_store_failed(self, number: int, error: PenstockError) -> None:
+        assert self.checkpoints is not None, "manifests are those of a job with a folder"
         if not isinstance(error, FencedError):
-            checkpoints.on_store_failed(number, str(error), self._now)
+            self.checkpoints.on_store_failed(number, str(error), self._now)
             return
-        checkpoints.on_fenced(number)
+        self.checkpoints.on_fenced(number)
         if self._ending is None:
             self._recover(None, error)
         else:
@@ -283,9 +224,9 @@ class JobBrain:
                 self._tell_end(self._ending)
 
     def _proceed_with_job(self) -> None:
-        rescale, now = self._rescale, self._now.monotonic
-        if rescale is not None and rescale.prepared and rescale.stopped is None and self.attempts.deployment is None:
-            self._stop_for_rescale(rescale)
+        now = self._now.monotonic
+        if self._rescaling.is_ready and self.attempts.deployment is None:
+            self._stop_for_rescale()
         restart = self._restart
         if restart is not None and self._may_restart and now >= restart.due:
             self._begin_restart(restart)
@@ -307,12 +248,8 @@ class JobBrain:
 
     def _on_claimed(self, claim: Claim) -> None:
         assert self._storage is not None
-        config, job_id = self._config, self._storage.job_id
-        coordinator = CheckpointCoordinator(
-            config.checkpoints, job_id, self._name, config.max_parallelism, claim.next_checkpoint, claim.retained
-        )
         self.checkpoints = JobCheckpoints(
-            coordinator,
+            self._storage.coordinator(self._name, self._config, claim),
             claim.epoch,
             self.restarts,
             self._said.append,
@@ -320,7 +257,7 @@ class JobBrain:
             lambda error: self._on_failure(ev.TaskFailed(None, 0, error)),
         )
         self.attempts.number = claim.epoch * ATTEMPTS
-        latest = coordinator.latest
+        latest = self.checkpoints.latest
         if latest is not None and latest.story is not None:
             self.restarts.resume_from(latest.story)
         if claim.ended is not None or claim.message:
@@ -328,21 +265,12 @@ class JobBrain:
         elif self._ending is None:
             self._plan_and_deploy(latest)
 
-    def _on_unclaimed(self, error: PenstockError) -> None:
-        if self._ending is None:
-            self._end(JobStatus.FAILED, error)
-        assert self._ending is not None
-        self._ending.writes = False
-
     def _find_ended(self, claim: Claim) -> None:
         """The job has ended under a manager before, which may not have removed what was not to be kept."""
-        if self._ending is not None:
-            self._ending.writes = False
-            return
         status = JobStatus.FAILED if claim.message or claim.ended is None else JobStatus(claim.ended)
         unknown = "the job failed; the job manager that knew why has died since" if status is JobStatus.FAILED else ""
         message = claim.message or unknown
-        self._end(status, JobError(message) if message else None)
+        self._end(status, JobError(message) if message else None, writes=self._ending is None)
 
     def _plan_and_deploy(self, latest: CompletedCheckpoint | None) -> None:
         try:
@@ -362,11 +290,6 @@ class JobBrain:
         return self._planner.plan(parallelism, latest.split_parallelism if latest is not None else {})
 
     # Attempts
-
-    @property
-    def _all_places(self) -> list[Place]:
-        assert self.layout is not None
-        return self.layout.places
 
     def _deploy(self, places: Iterable[Place]) -> None:
         assert self.layout is not None
@@ -390,14 +313,8 @@ class JobBrain:
     def _on_deploy_failed(self, attempt: int, error: PenstockError) -> None:
         if self.attempts.end_deployment(attempt, deployed=False) is None or self._ending is not None:
             return
-        rescale = self._rescale
-        if rescale is not None and rescale.stopped is not None:
-            self._rescale = self.restarts.current = None
-            self._requests.answer(rescale.request, error)
-            if isinstance(error, ClusterError):
-                # There was room for what ran before.
-                self.layout = rescale.before
-                error = JobError(f"the job could not be rescaled: {error}")
+        assert self.layout is not None
+        error, self.layout = self._rescaling.on_deploy_failed(error, self.layout)
         self._recover(None, error)
 
     def _on_running(self) -> None:
@@ -411,15 +328,7 @@ class JobBrain:
         if self._config.failover.restart is not None or self._config.checkpoints.enabled:
             self._said.append(say.FillStandbys())
         self.restarts.on_resumed(self.attempts.number, self.attempts.restored, self._now.monotonic)
-        rescale = self._rescale
-        if rescale is not None and rescale.stopped is not None:
-            self._rescale = None
-            self._requests.answer(rescale.request, self._now.monotonic - rescale.stopped)
-
-    def _on_rows(self, place: Place, attempt: int) -> None:
-        assert self.layout is not None
-        if self.attempts.is_current(place, attempt) and self.layout.task(place[0]).is_end:
-            self.restarts.on_rows(attempt, self._now.monotonic)
+        self._rescaling.on_running(self._now.monotonic)
 
     # Failures
 
@@ -427,23 +336,23 @@ class JobBrain:
         place = failure.place
         if self._ending is not None or (place is not None and not self.attempts.is_current(place, failure.attempt)):
             return
-        if self.attempts.deployment is not None:
-            self._on_failed_deployment(self.attempts.deployment, failure)
+        deployment = self.attempts.deployment
+        if deployment is not None:
+            deployment.failures.append(failure)
+            if deployment.awaits_failure:
+                self._on_deployed(deployment.attempt, are_open=False)
             return
         unexplained = None if failure.is_explained or place is None else (place, failure.attempt)
         self._recover(place, failure.error, unexplained)
-
-    def _on_failed_deployment(self, deployment: Deployment, failure: ev.TaskFailed) -> None:
-        deployment.failures.append(failure)
-        if deployment.awaits_failure:
-            self._on_deployed(deployment.attempt, are_open=False)
 
     def _recover(self, place: Place | None, error: PenstockError, unexplained: _Subtask | None = None) -> None:
         """Restart what has failed, if the restart strategy allows that; or else end the job."""
         region = self._region(place)
         if not self._interrupt(error):
             return
-        delay = None if self._is_terminal(error) else self._policy.on_failure(self._now.monotonic)
+        never_ran = not self._has_run and self.attempts.number <= ATTEMPTS + 1
+        is_terminal = isinstance(error, TERMINAL_ERRORS) or (isinstance(error, ClusterError) and never_ran)
+        delay = None if is_terminal else self._policy.on_failure(self._now.monotonic)
         if delay is None:
             self._end(JobStatus.FAILED, error, unexplained=unexplained)
             return
@@ -451,23 +360,14 @@ class JobBrain:
             say.Warn(f"job {self._name!r} failed and is restarted (restart-strategy.type sets how often): {error}")
         )
         self.error = error
-        self._note_failure(error, region, unexplained)
+        self.restarts.on_failure(str(error), region, self._now, unexplained)
         self._restart_behind(delay, region)
 
-    def _is_terminal(self, error: PenstockError) -> bool:
-        never_ran = not self._has_run and self.attempts.number <= ATTEMPTS + 1
-        return isinstance(error, TERMINAL_ERRORS) or (isinstance(error, ClusterError) and never_ran)
-
-    def _note_failure(self, error: PenstockError, region: Sequence[Place], unexplained: _Subtask | None) -> None:
-        record = self.restarts.on_failure(str(error), region, self._now)
-        if unexplained is not None:
-            self._unexplained[unexplained] = record, str(error)
-
     def _region(self, place: Place | None) -> Sequence[Place]:
+        assert self.layout is not None
         # While the job is drained, a region that resumed would be at its end, and the other in the middle.
         if place is None or self._drain is not None:
-            return self._all_places
-        assert self.layout is not None
+            return self.layout.places
         return sorted(next(region for region in self.layout.regions if place in region))
 
     def _interrupt(self, error: PenstockError) -> bool:
@@ -501,7 +401,7 @@ class JobBrain:
         self._said += self.attempts.stop(places)
         due = self._now.monotonic + delay
         if self._restart is None:
-            self._restart = _Restart(set(places), due)
+            self._restart = PendingRestart(set(places), due)
         else:
             self._restart.places.update(places)
             self._restart.due = max(self._restart.due, due)
@@ -509,11 +409,10 @@ class JobBrain:
     @property
     def _may_restart(self) -> bool:
         """Whether nothing but time is in the way of a restart."""
-        prepares = self._rescale is not None and self._rescale.layout is not None and not self._rescale.prepared
         stored = self.checkpoints is None or self.checkpoints.settled
-        return stored and not prepares and not self.attempts.is_changing
+        return stored and not self._rescaling.is_preparing and not self.attempts.is_changing
 
-    def _begin_restart(self, restart: _Restart) -> None:
+    def _begin_restart(self, restart: PendingRestart) -> None:
         self._restart = None
         # A savepoint that was being written when the attempt ended may have stopped the job since.
         if self._ends_as_suspended(self.error):
@@ -527,9 +426,7 @@ class JobBrain:
         key = (event.place, event.attempt)
         if self._ending is not None and self._ending.unexplained == key:
             self._ending.on_explained(event.error)
-        if (noted := self._unexplained.pop(key, None)) is not None:
-            record, text = noted
-            record.cause = str(event.error) + record.cause.removeprefix(text)
+        if self.restarts.on_explained(key, str(event.error)):
             self._said.append(say.Warn(f"job {self._name!r}: {event.error}"))
 
     # The end of the input
@@ -537,23 +434,22 @@ class JobBrain:
     @property
     def _awaits_last(self) -> bool:
         """Whether all subtasks have emitted everything, and the checkpoint that ends the job has yet to be taken."""
-        is_over = self.layout is not None and len(self.attempts.finished) == len(self._all_places)
+        is_over = self.layout is not None and len(self.attempts.finished) == self.layout.subtasks
         runs = self.status is JobStatus.RUNNING and self._restart is None and self.attempts.deployment is None
         return is_over and runs and not (self.checkpoints is not None and self.checkpoints.ends_the_job)
 
     def _take_last(self) -> None:
         """A last checkpoint commits what sinks hold back, then the job ends."""
         assert self.layout is not None
-        checkpoints, drain = self.checkpoints, self._drain
         commits = self._config.checkpoints.enabled or self.layout.commits_last
-        if checkpoints is None or not (commits or drain is not None):
+        if self.checkpoints is None or not (commits or self._drain is not None):
             self._end(JobStatus.FINISHED)
             return
         wanted = Wanted(SnapshotKind.CHECKPOINT, Purpose.LAST)
-        if drain is not None:
-            wanted = Wanted(SnapshotKind.SUSPEND, Purpose.DRAIN, drain.folder, drain.request)
+        if self._drain is not None:
+            wanted = Wanted(SnapshotKind.SUSPEND, Purpose.DRAIN, self._drain.folder, self._drain.request)
         try:
-            checkpoints.want(wanted, self._now)
+            self.checkpoints.want(wanted, self._now)
         except CheckpointError:
             self._last_due = self._now.monotonic + RETRY_SECONDS
 
@@ -594,33 +490,28 @@ class JobBrain:
         try:
             # The job may have failed, finished or been drained meanwhile.
             checkpoints = self._with_checkpoints()
-            match command:
-                case ev.TakeSavepoint():
-                    wanted = Wanted(SnapshotKind.SAVEPOINT, Purpose.ANSWER, event.folder, event.request)
-                    checkpoints.want(wanted, self._now)
-                case ev.StopJob():
-                    wanted = Wanted(SnapshotKind.SUSPEND, Purpose.STOP, event.folder, event.request)
-                    checkpoints.want(wanted, self._now)
-                case ev.DrainJob():
-                    checkpoints.drain(self._now)
-                    self._drain = _Drain(event.request, event.folder)
-                    self._said.append(say.EndInput())
+            if isinstance(command, ev.DrainJob):
+                checkpoints.drain(self._now)
+                self._drain = _Drain(event.request, event.folder)
+                self._said.append(say.EndInput())
+            else:
+                kind, purpose = _SAVEPOINTS[type(command)]
+                checkpoints.want(Wanted(kind, purpose, event.folder, event.request), self._now)
         except CheckpointError as error:
             self._requests.answer(event.request, error)
 
     def _with_checkpoints(self) -> JobCheckpoints:
         """The checkpoints, where one can be asked for now."""
+        name, status = f"job {self._name!r}", self.status if self._ending is None else self._ending.status
         if self._storage is None:
-            raise CheckpointError(f"job {self._name!r} has no checkpoint storage; run it with checkpoints(storage=...)")
-        status = self.status if self._ending is None else self._ending.status
+            raise CheckpointError(f"{name} has no checkpoint storage; run it with checkpoints(storage=...)")
         if status.ended:
-            raise CheckpointError(f"job {self._name!r} has ended: it is {status.value}")
+            raise CheckpointError(f"{name} has ended: it is {status.value}")
         if status is not JobStatus.RUNNING or self.checkpoints is None:
-            raise CheckpointError(f"job {self._name!r} is {status.value}; try again once it runs")
-        if self._drain is not None:
-            raise CheckpointError(f"job {self._name!r} is being drained; its last checkpoint is the next")
-        if self.checkpoints.ends_the_job or self._awaits_last:
-            raise CheckpointError(f"job {self._name!r} is coming to its end; its last checkpoint is the next")
+            raise CheckpointError(f"{name} is {status.value}; try again once it runs")
+        if self._drain is not None or self.checkpoints.ends_the_job or self._awaits_last:
+            how = "being drained" if self._drain is not None else "coming to its end"
+            raise CheckpointError(f"{name} is {how}; its last checkpoint is the next")
         return self.checkpoints
 
     def _on_outcome(self, wanted: Wanted, outcome: str | CheckpointError) -> None:
@@ -638,64 +529,30 @@ class JobBrain:
             case Purpose.LAST if failed:
                 self._last_due = self._now.monotonic + RETRY_SECONDS
             case Purpose.RESCALE:
-                self._on_rescale_checkpoint(outcome)
+                latest = None if self.checkpoints is None else self.checkpoints.latest
+                self._said += self._rescaling.on_checkpoint(outcome, latest)
 
     # Rescaling
 
     def _ask_for_rescale(self, request: int, parallelism: int) -> None:
         checkpoints = self._with_checkpoints()
-        if self._rescale is not None:
-            raise JobError(
-                f"job {self._name!r} is being rescaled to {self._rescale.parallelism}; try again behind that"
-            )
-        if self._plan(parallelism).places == self._all_places:
-            self._requests.answer(request, 0.0)
+        assert self.layout is not None
+        if not self._rescaling.ask(self._name, request, parallelism, self.layout):
             return
-        self._rescale = _Rescale(request, parallelism)
         try:
             checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._now)
-        except CheckpointError:
-            self._rescale = None
-            raise
+        except CheckpointError as error:
+            self._rescaling.refuse(error)
 
-    def _on_rescale_checkpoint(self, outcome: str | CheckpointError) -> None:
-        rescale, checkpoints = self._rescale, self.checkpoints
-        if rescale is None or checkpoints is None:
-            return
-        latest = checkpoints.latest
-        if isinstance(outcome, CheckpointError) or latest is None:
-            self._refuse_rescale(outcome if isinstance(outcome, CheckpointError) else CheckpointError("no checkpoint"))
-            return
-        try:
-            rescale.layout = self._plan(rescale.parallelism)
-        except PenstockError as error:
-            self._refuse_rescale(error)
-            return
-        self._said.append(say.Prepare(rescale.request, rescale.layout, latest))
-
-    def _refuse_rescale(self, error: PenstockError) -> None:
-        rescale, self._rescale = self._rescale, None
-        if rescale is not None:
-            self._requests.answer(rescale.request, error)
-
-    def _on_prepared(self, request: int) -> None:
-        if self._rescale is not None and self._rescale.request == request:
-            self._rescale.prepared = True
-
-    def _on_prepare_failed(self, request: int, error: PenstockError) -> None:
-        if self._rescale is not None and self._rescale.request == request:
-            self._refuse_rescale(error)
-
-    def _stop_for_rescale(self, rescale: _Rescale) -> None:
-        """Stop all subtasks; the job resumes from the newest checkpoint with as many as are wanted now."""
-        assert rescale.layout is not None
-        layout, running = rescale.layout, self._all_places
+    def _stop_for_rescale(self) -> None:
+        """Stop all subtasks; the job is restored from the newest checkpoint with as many as are wanted now."""
+        assert self.layout is not None
         if self._restart is None and not self._interrupt(JobError("the job is rescaled")):
             return
-        rescale.stopped, rescale.before = self._now.monotonic, self.layout
+        layout, parallelism = self._rescaling.stop(self._now.monotonic, self.layout)
         if self.restarts.current is None:
-            self.restarts.on_rescale(rescale.parallelism, layout.places, self._now)
-        self._restart_behind(0.0, running)
+            self.restarts.on_rescale(parallelism, layout.places, self._now)
+        self._restart_behind(0.0, self.layout.places)
         assert self._restart is not None
         self._restart.places, self._restart.layout = set(layout.places), layout
 
@@ -705,15 +562,18 @@ class JobBrain:
         self,
         status: JobStatus,
         error: PenstockError | None = None,
-        retains: bool = False,
         unexplained: _Subtask | None = None,
+        *,
+        retains: bool = False,
+        writes: bool = True,
     ) -> None:
         if self._ending is not None:
+            self._ending.writes &= writes
             return
         self.error = error
         retains |= status is JobStatus.FAILED
         retains |= status is JobStatus.CANCELLED and self._config.checkpoints.retain_on_cancel
-        self._ending = Ending(status, error, retains, self._storage is not None, unexplained)
+        self._ending = Ending(status, error, retains, writes and self._storage is not None, unexplained)
         self._restart = None
         if self.checkpoints is not None:
             self.checkpoints.end_attempt(self._now, AbortReason.JOB_ENDED)
@@ -729,7 +589,8 @@ class JobBrain:
         ending.on_told()
         self.error = ending.error
         self.status, self.since_ms = ending.status, self._now.ms
-        self._rescale = self._drain = None
+        self._drain = None
+        self._rescaling.forget()
         self._requests.answer_all(self._name, ending.status, ending.error)
         self._said.append(say.End(ending.status, ending.error))
 

@@ -24,9 +24,11 @@ from penstock.engine.checkpointing.instructions import (
 )
 from penstock.engine.checkpointing.instructions import Instruction as Said
 from penstock.engine.checkpointing.pending import CheckpointRecord
+from penstock.engine.checkpointing.store import Claim
+from penstock.engine.config import JobConfig
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
-from penstock.engine.job.events import Acknowledged, Declined, Moment
+from penstock.engine.job.events import Acknowledged, Committed, Declined, Moment, Stored
 from penstock.engine.job.failover import RETRY_SECONDS
 from penstock.engine.job.instructions import (
     AbortCheckpoint,
@@ -38,6 +40,24 @@ from penstock.engine.job.instructions import (
 )
 from penstock.engine.job.layout import Layout
 from penstock.engine.job.restarts import RestartLog
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """That a job has a folder for checkpoints.
+
+    Args:
+        job_id: names it.
+        start: what a job without a checkpoint of its own is restored from: the user's savepoint.
+    """
+
+    job_id: str
+    start: CompletedCheckpoint | None = None
+
+    def coordinator(self, name: str, config: JobConfig, claim: Claim) -> CheckpointCoordinator:
+        """The coordinator of job `name` for who has claimed the folder."""
+        most, checkpoints = config.max_parallelism, config.checkpoints
+        return CheckpointCoordinator(checkpoints, self.job_id, name, most, claim.next_checkpoint, claim.retained)
 
 
 class Purpose(enum.Enum):
@@ -217,26 +237,21 @@ class JobCheckpoints:
             self._final = _Final(number)
         self._obey(said, now)
 
-    def acknowledge(self, event: Acknowledged, now: Moment) -> None:
-        """A subtask has taken its part."""
-        self._obey(
-            self.coordinator.acknowledge(
-                event.attempt, event.checkpoint, event.place, event.handle, now.monotonic, now.ms
-            )[1],
-            now,
-        )
+    def hear(self, event: Acknowledged | Declined | Stored | Committed, now: Moment) -> None:
+        """Something has happened to a checkpoint."""
+        number, time = event.checkpoint, now.monotonic
+        match event:
+            case Acknowledged(attempt, _, place, handle):
+                self._obey(self.coordinator.acknowledge(attempt, number, place, handle, time, now.ms)[1], now)
+            case Declined(attempt, _, place, message, reason):
+                self._obey(self.coordinator.decline(attempt, number, place, message, time, reason)[1], now)
+            case Stored(_, url):
+                self._on_stored(number, url, now)
+            case Committed(_, place, _):
+                if self._final is not None and self._final.number == number and self._final.uncommitted is not None:
+                    self._final.uncommitted.discard(place)
 
-    def decline(self, event: Declined, now: Moment) -> None:
-        """A subtask cannot take its part."""
-        self._obey(
-            self.coordinator.decline(
-                event.attempt, event.checkpoint, event.place, event.message, now.monotonic, event.reason
-            )[1],
-            now,
-        )
-
-    def on_stored(self, number: int, url: str, now: Moment) -> None:
-        """A manifest is there: the checkpoint counts, or the savepoint is whole."""
+    def _on_stored(self, number: int, url: str, now: Moment) -> None:
         self._storing.discard(number)
         self.urls[number] = url
         if self._final is not None and self._final.number == number:
@@ -256,11 +271,6 @@ class JobCheckpoints:
     def on_fenced(self, number: int) -> None:
         """A manifest could not be written, as the job is another manager's now."""
         self._storing.discard(number)
-
-    def on_committed(self, number: int, place: Place) -> None:
-        """A subtask has committed what it had prepared."""
-        if self._final is not None and self._final.number == number and self._final.uncommitted is not None:
-            self._final.uncommitted.discard(place)
 
     def tick(self, now: Moment) -> None:
         """Time has passed."""

@@ -60,6 +60,11 @@ class Layout:
         return [(task.id, subtask) for task in self.tasks for subtask in range(task.parallelism)]
 
     @property
+    def subtasks(self) -> int:
+        """How many there are."""
+        return sum(task.parallelism for task in self.tasks)
+
+    @property
     def parallelisms(self) -> dict[int, int]:
         """That of each task, by id."""
         return {task.id: task.parallelism for task in self.tasks}

@@ -95,6 +95,7 @@ class RestartLog:
     kept: deque[Restart] = field(default_factory=lambda: deque(maxlen=KEPT))
     before: Sequence[Mapping[str, Any]] = ()
     current: Restart | None = None
+    _unexplained: dict[tuple[Place, int], tuple[Restart, str]] = field(default_factory=dict)
 
     def resume_from(self, story: JobStory) -> None:
         """Take on what the manager before had in its log."""
@@ -116,32 +117,49 @@ class RestartLog:
         """The newest restarts as JSON has them, oldest first."""
         return [*self.before, *(restart.to_dict() for restart in self.kept)][-KEPT:]
 
-    def on_failure(self, cause: str, places: Sequence[Place], detected: Moment) -> Restart:
-        """Something failed, noticed at `detected`: a restart begins, or the one under way has one more cause."""
+    def on_failure(
+        self, cause: str, places: Sequence[Place], detected: Moment, unexplained: tuple[Place, int] | None = None
+    ) -> None:
+        """Something failed: a restart begins, or the one under way has one more cause.
+
+        Args:
+            cause, places: what, and which subtasks start anew.
+            detected: when it was noticed.
+            unexplained: the subtask and attempt of which `on_explained` will tell more.
+        """
         if self.current is not None:
             self.current.cause = f"{self.current.cause}; then: {cause}"
-            return self.current
-        self.failures += 1
-        return self._begin(RestartKind.FAILURE, cause, places, detected)
+        else:
+            self.failures += 1
+            self._begin(RestartKind.FAILURE, cause, places, detected)
+        if unexplained is not None and self.current is not None:
+            self._unexplained[unexplained] = self.current, cause
 
-    def on_takeover(self, places: Sequence[Place], began: Moment) -> Restart:
+    def on_explained(self, failed: tuple[Place, int], cause: str) -> bool:
+        """More is known of a failure now; whether it is in the log."""
+        noted = self._unexplained.pop(failed, None)
+        if noted is not None:
+            restart, short = noted
+            restart.cause = cause + restart.cause.removeprefix(short)
+        return noted is not None
+
+    def on_takeover(self, places: Sequence[Place], began: Moment) -> None:
         """The job resumes under another manager, which began at that time."""
-        return self._begin(
+        self._begin(
             RestartKind.TAKEOVER,
             "another job manager took the job over: the one before died, or could not be reached",
             places,
             began,
         )
 
-    def on_rescale(self, parallelism: int, places: Sequence[Place], stopped: Moment) -> Restart:
+    def on_rescale(self, parallelism: int, places: Sequence[Place], stopped: Moment) -> None:
         """A rescale stops the job at that time."""
-        return self._begin(RestartKind.RESCALE, f"rescale to {parallelism}", places, stopped)
+        self._begin(RestartKind.RESCALE, f"rescale to {parallelism}", places, stopped)
 
-    def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> Restart:
+    def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> None:
         restart = Restart(kind, cause, tuple(places), detected.ms, detected.monotonic)
         self.kept.append(restart)
         self.current = restart
-        return restart
 
     def on_resumed(self, attempt: int, checkpoint: int, at: float) -> None:
         """All subtasks run again since `at`, monotonic seconds, from `checkpoint`."""

@@ -23,7 +23,8 @@ from penstock.engine.errors import CheckpointError, FencedError, PenstockError, 
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
-from penstock.engine.job.brain import JobBrain, Storage
+from penstock.engine.job.brain import JobBrain
+from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.execution import LocalExecution

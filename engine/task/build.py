@@ -129,7 +129,7 @@ def _source_head(plan: SourcePlan, context: OperatorContext, alignment: Alignmen
     def event_time(out: Collector) -> SourceTime:
         if strategy is None:
             return UntimedSplits(out)
-        return TimedSplits(strategy, context, out, alignment)
+        return TimedSplits(strategy, context, out, alignment, plan.source.error_column)
 
     connector = ConnectorContext(
         context.operator, context.subtask, context.parallelism, context.clock, metrics=context.metrics.group

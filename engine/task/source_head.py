@@ -109,7 +109,7 @@ class SourceHead:
         return tuple(self._last_words)
 
     def restore(self, snapshot: OperatorSnapshot | None) -> None:
-        """Go on where the splits of this subtask were; those that the snapshot does not know are read from their start.
+        """Resume where the subtask's splits were; those that the snapshot does not know are read from their start.
 
         Raises:
             RestoreError: a split was begun, and its source cannot go on in the middle.
@@ -169,7 +169,7 @@ class SourceHead:
         return {}
 
     def drain(self) -> None:
-        """End all splits here, as if their input had ended; a restore from a capture would go on where that was."""
+        """End all splits here, as if their input had ended; a restore from a capture would resume where that was."""
         for split in list(self._open):
             if self._source.rewindable:
                 self._splits.positions[split.split_id] = _position(split.reader)

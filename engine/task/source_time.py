@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Control, Watermark, WatermarkStatus
 from penstock.engine.operators.base import Collector, OperatorContext
+from penstock.engine.operators.watermark_generators import MonotonousClock, TimedInput
 from penstock.engine.task.alignment import AlignmentMember, group_minimum
-from penstock.engine.windows.generators import MonotonousClock, TimedInput
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
 
 
@@ -98,13 +98,14 @@ class TimedSplits:
     rows of any time (unless time is the clock's). So a subtask that reads splits one after another (files) has no
     watermark before it opens the last one, and none of its rows is late because of the order of its splits. Flink
     leaves unread splits out, and has such rows late. Where the last one has no rows, event time is in the end as far as
-    the split with rows that is furthest behind: another job may go on from there.
+    the split with rows that is furthest behind: another job may resume from there.
 
     Args:
         strategy: has timestamps.
         context: of the source.
         out: takes the rows, and what all splits together say about event time.
         alignment: the subtask's part in its group, if there is one.
+        error_column: of the source.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class TimedSplits:
         context: OperatorContext,
         out: Collector,
         alignment: AlignmentMember | None = None,
+        error_column: str | None = None,
     ) -> None:
         self._strategy = strategy
+        self._error_column = error_column
         self._unread = 0
         self._may_grow = False
         # Rows that arrive later are later, by the clock, in whatever split they are.
@@ -136,7 +139,7 @@ class TimedSplits:
         self._report([split.input.watermark for split in self._open if not split.input.idle])
 
     def open_split(self) -> SplitTime:
-        split = _TimedSplit(self, TimedInput(self._strategy, self._context))
+        split = _TimedSplit(self, TimedInput(self._strategy, self._context, self._error_column))
         self._open.append(split)
         if split.input.periodic and self._next_emit == math.inf:
             self._next_emit = self._context.clock.monotonic() + self._interval
@@ -238,7 +241,8 @@ class _TimedSplit:
         return self._splits.is_ahead(self.input.watermark)
 
     def rows(self, data: pa.RecordBatch) -> None:
-        self._quiet_since = math.inf
+        if self.input.has_time(data):
+            self._quiet_since = math.inf
         self.input.process(Batch(data), self)
 
     def nothing(self, now: float, until: float) -> None:

@@ -315,7 +315,7 @@ def _leave_out_the_last_checkpoint(patch: Patch) -> None:
 
 
 def _restart_only_what_failed(patch: Patch) -> None:
-    patch.setattr(JobBrain, "_region", lambda self, place: self._all_places if place is None else [place])
+    patch.setattr(JobBrain, "_region", lambda self, place: self.layout.places if place is None else [place])
 
 
 MUTANTS = (

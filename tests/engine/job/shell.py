@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, FixedDelay
+from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, FixedDelay
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import Claim
@@ -14,7 +14,8 @@ from penstock.engine.config import JobConfig
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
-from penstock.engine.job.brain import JobBrain, Storage
+from penstock.engine.job.brain import JobBrain
+from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import Layout, TaskLayout
 
 I = TypeVar("I", bound=say.Instruction)  # noqa: E741 - an instruction

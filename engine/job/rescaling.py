@@ -1,0 +1,134 @@
+"""A rescale of a job: a checkpoint, then preparations while the job runs, then a restart into another layout.
+
+The brain asks how far it is, and does the restart; here is whom it is for, and what it is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.errors import ClusterError, JobError, PenstockError
+from penstock.engine.job.instructions import Prepare
+from penstock.engine.job.layout import Layout
+from penstock.engine.job.requests import Requests
+
+
+@dataclass(slots=True)
+class _Rescale:
+    """Somebody wants another parallelism.
+
+    Args:
+        request, parallelism: who, and which.
+        layout: once the checkpoint that it needs is there, and processes are being prepared for it.
+        is_prepared: whether they are.
+        stopped: when the job was stopped for it, monotonic seconds.
+        before: the layout that ran then.
+    """
+
+    request: int
+    parallelism: int
+    layout: Layout | None = None
+    is_prepared: bool = False
+    stopped: float | None = None
+    before: Layout | None = None
+
+
+class Rescaling:
+    """The rescale that is under way, one at a time.
+
+    Args:
+        requests: take the answers.
+        plan: plans the job at a parallelism.
+    """
+
+    def __init__(self, requests: Requests, plan: Callable[[int | None], Layout]) -> None:
+        self._requests = requests
+        self._plan = plan
+        self._rescale: _Rescale | None = None
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether slots and processes are being changed, so that nothing may be deployed."""
+        rescale = self._rescale
+        return rescale is not None and rescale.layout is not None and not rescale.is_prepared
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all is there, and the job runs as before."""
+        return self._rescale is not None and self._rescale.is_prepared and self._rescale.stopped is None
+
+    def ask(self, name: str, request: int, parallelism: int, running: Layout) -> bool:
+        """Somebody asks job `name` for another parallelism: whether a checkpoint is to be taken for it.
+
+        Raises:
+            JobError: another rescale is under way.
+            GraphError, ConfigurationError: the program cannot run so.
+        """
+        if self._rescale is not None:
+            raise JobError(f"job {name!r} is being rescaled to {self._rescale.parallelism}; try again later")
+        if self._plan(parallelism).places == running.places:
+            self._requests.answer(request, 0.0)
+            return False
+        self._rescale = _Rescale(request, parallelism)
+        return True
+
+    def on_checkpoint(self, outcome: str | PenstockError, latest: CompletedCheckpoint | None) -> Sequence[Prepare]:
+        """What became of the checkpoint: what is to be prepared now, if anything."""
+        rescale = self._rescale
+        if rescale is None or latest is None or isinstance(outcome, PenstockError):
+            self.refuse(outcome if isinstance(outcome, PenstockError) else JobError("the rescale has been given up"))
+            return ()
+        try:
+            rescale.layout = self._plan(rescale.parallelism)
+        except PenstockError as error:
+            self.refuse(error)
+            return ()
+        return (Prepare(rescale.request, rescale.layout, latest),)
+
+    def refuse(self, error: PenstockError) -> None:
+        """It will not be."""
+        rescale, self._rescale = self._rescale, None
+        if rescale is not None:
+            self._requests.answer(rescale.request, error)
+
+    def on_prepared(self, request: int) -> None:
+        """All is there."""
+        if self._rescale is not None and self._rescale.request == request:
+            self._rescale.is_prepared = True
+
+    def on_prepare_failed(self, request: int, error: PenstockError) -> None:
+        """It is not to be had."""
+        if self._rescale is not None and self._rescale.request == request:
+            self.refuse(error)
+
+    def stop(self, now: float, running: Layout) -> tuple[Layout, int]:
+        """The job is stopped at `now`: the layout that is to be deployed, and its parallelism."""
+        rescale = self._rescale
+        assert rescale is not None, "only what is ready is stopped for"
+        assert rescale.layout is not None, "what is prepared was planned"
+        rescale.stopped, rescale.before = now, running
+        return rescale.layout, rescale.parallelism
+
+    def on_running(self, now: float) -> None:
+        """The job runs again."""
+        rescale = self._rescale
+        if rescale is not None and rescale.stopped is not None:
+            self._rescale = None
+            self._requests.answer(rescale.request, now - rescale.stopped)
+
+    def on_deploy_failed(self, error: PenstockError, running: Layout) -> tuple[PenstockError, Layout]:
+        """The job could not be deployed: the error to recover from, and the layout to recover to."""
+        rescale = self._rescale
+        if rescale is None or rescale.stopped is None:
+            return error, running
+        self.refuse(error)
+        if isinstance(error, ClusterError) and rescale.before is not None:
+            # There was room for what ran before.
+            return JobError(f"the job could not be rescaled: {error}"), rescale.before
+        return error, running
+
+    def forget(self) -> None:
+        """The job has ended, which answers whoever waits."""
+        self._rescale = None
