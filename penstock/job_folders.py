@@ -40,6 +40,8 @@ class Start:
 
 
 FRESH: Final = Start()
+_OF_TIMEOUT: Final = 0.8
+"""For which part of a checkpoint's time-out its files are tried again, so that the reason is told before it is over."""
 Resume: TypeAlias = Literal["latest", "if-any"]
 _LOG = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
         checkpoints.storage_overrides,
         opened,
         started_from=None if plan is None else url_of(plan),
+        patience_s=_OF_TIMEOUT * checkpoints.timeout_ms / 1000,
     )
     check_checkpointable(program.physical())
     check_writable(opened(storage))

@@ -76,10 +76,20 @@ from penstock.savepoints.paths import (
 )
 from penstock.savepoints.restore import load_task, plan_failover
 from penstock.savepoints.routing import routed
-from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, check_writable, open_blobs
+from penstock.savepoints.storage import (
+    BlobExistsError,
+    BlobStore,
+    OpenBlobs,
+    RetryingBlobs,
+    RetryPolicy,
+    check_writable,
+    open_blobs,
+)
 from penstock.savepoints.writer import UPLOADS, CheckpointWriter
 
 _ROUNDS: Final = 1000
+_MANIFEST_SECONDS: Final = 30.0
+"""For how long a manifest is tried again at the most: a job that is to end, or to restart, waits for it."""
 """How many rivals for one claim are too many to be true."""
 START_AGAIN: Final = "start it again from that savepoint"
 """What the end of a job says that had been stopped with a savepoint, if not all of its sinks may have committed."""
@@ -97,6 +107,7 @@ class FolderJobStore:
         storage_overrides: URLs of the storage of single operators, by uid (`CheckpointConfig.storage_overrides`).
         open_blobs: makes a store of a URL.
         uploads: how many files a subtask writes at the same time.
+        patience_s: for how many seconds the files of a checkpoint are tried again, where the storage does not answer.
         started_from: URL of what the job began with, to be written down for `runs.newest_run`; None: without state.
 
     Example:
@@ -112,6 +123,7 @@ class FolderJobStore:
     open_blobs: OpenBlobs = open_blobs
     uploads: int = UPLOADS
     started_from: str | None = None
+    patience_s: float = 0.0
 
     @property
     def url(self) -> str:
@@ -153,7 +165,7 @@ class FolderJobStore:
         self._check_not_fenced(self._blobs(), epoch, f"manager {epoch}")
 
     def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
-        blobs = self._blobs()
+        blobs = self._patient(self._blobs(), min(self.patience_s, _MANIFEST_SECONDS))
         number = checkpoint.checkpoint
         data = encode_manifest(dataclasses.replace(checkpoint, epoch=epoch))
         if target is None:
@@ -239,12 +251,15 @@ class FolderJobStore:
         plan: RestorePlan | None,
     ) -> SubtaskWriter:
         copies, opener = self._copies(graph, task, subtask), self.open_blobs
-        folder = copies or opener(self.url)
+        folder = self._patient(copies or opener(self.url), self.patience_s)
         writer = CheckpointWriter(folder, self._paths, graph, task, subtask, attempt, plan, opener, self.uploads)
         if copies is None:
             return writer
         remove_stale(local_folder(graph.config, self.job_id))
         return CopyingWriter(writer, copies)
+
+    def _patient(self, blobs: BlobStore, seconds: float) -> BlobStore:
+        return RetryingBlobs(blobs, RetryPolicy(seconds=seconds)) if seconds else blobs
 
     def _copies(self, graph: PhysicalGraph, task: int, subtask: int) -> LocalCopies | None:
         if not graph.config.failover.local_recovery:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
@@ -130,6 +131,9 @@ class FakeCluster:
     def rescale(self, job_id: str, parallelism: int) -> float:
         self._asked("rescale", job_id, parallelism)
         return 0.5
+
+    def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
+        return [LogLine(1, 1_000, "WARNING", "fraud", "no such user", 2, 1, 1, "count")][:most]
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
         self._asked("stacks", job_id, task, subtask)
