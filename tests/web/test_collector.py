@@ -34,14 +34,15 @@ def test_who_listens_hears_of_each_reading_and_is_forgotten_when_it_goes() -> No
     collector = Collector(FakeCluster(), Observed())
 
     async def listening() -> list[bool]:
-        news = collector.news(0.01)
-        heard = [await anext(news) for _ in range(1)]
-        waiting = asyncio.ensure_future(anext(news))
+        impatient, patient = collector.news(0.0), collector.news(60.0)
+        heard = [await anext(impatient)]
+        waiting = asyncio.ensure_future(anext(patient))
         await asyncio.sleep(0)
         await collector.read()
         heard.append(await waiting)
-        assert collector.listeners == 1
-        await news.aclose()
+        assert collector.listeners == 2
+        for news in (impatient, patient):
+            await news.aclose()
         return heard
 
     assert asyncio.run(listening()) == [False, True]
