@@ -19,7 +19,6 @@ from penstock.engine.job import brain
 from penstock.engine.job.attempts import Attempts
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose
-from penstock.engine.job.ending import Ending
 from penstock.engine.job.status import JobStatus
 from penstock.engine.operators.sink import TransactionalSinkOperator
 from penstock.engine.state.capture import OperatorCapture
@@ -72,8 +71,6 @@ CALM = FaultRates(
     corrupt=0,
 )
 ENDS = replace(CALM, budget=400, storage=0.15)
-FAILURES = replace(CALM, kill_subtask=0.03, delay=0.7)
-ASKED = replace(CALM, savepoint=0.03, delay=0.7)
 DRAINED = ("sequences", "exchanges")
 DRAINS = replace(CALM, drain=0.01, storage=0.1, kill_manager=0.004, kill_subtask=0.01)
 LOST = FaultRates(budget=12, lose=0.2)
@@ -254,16 +251,8 @@ def _begin_again_after_the_end(patch: Patch) -> None:
     patch.setattr(FolderJobStore, "_stopped", lambda self, blobs: None)
 
 
-def _restart_beside_manifests(patch: Patch) -> None:
-    patch.setattr(JobCheckpoints, "settled", True)
-
-
 def _restart_beside_what_runs(patch: Patch) -> None:
     patch.setattr(Attempts, "is_changing", property(lambda self: self.deployment is not None))
-
-
-def _believe_old_attempts(patch: Patch) -> None:
-    patch.setattr(Attempts, "is_current", lambda self, place, attempt: place in self.deployed)
 
 
 def _end_without_the_savepoint_of_a_drain(patch: Patch) -> None:
@@ -277,13 +266,6 @@ def _end_without_the_savepoint_of_a_drain(patch: Patch) -> None:
     patch.setattr(JobBrain, "_on_outcome", on_outcome)
 
 
-def _take_checkpoints_while_drained(patch: Patch) -> None:
-    def drain(self: Any, now: float) -> list[Any]:
-        return []
-
-    patch.setattr(CheckpointCoordinator, "drain", drain)
-
-
 def _end_before_all_have_committed(patch: Patch) -> None:
     patch.setattr(JobCheckpoints, "is_over", property(lambda self: self._final is not None and self._final.stored))
 
@@ -293,17 +275,6 @@ def _tell_of_the_end_once(patch: Patch) -> None:
         self._obey(self.coordinator.tick(now.monotonic, now.ms), now)
 
     patch.setattr(JobCheckpoints, "tick", tick)
-
-
-def _end_beside_manifests(patch: Patch) -> None:
-    original = Ending.proceed
-
-    def proceed(self: Any, checkpoints: Any) -> Any:
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(JobCheckpoints, "settled", True)
-            return original(self, checkpoints)
-
-    patch.setattr(Ending, "proceed", proceed)
 
 
 def _count_attempts_from_one(patch: Patch) -> None:
@@ -327,9 +298,11 @@ MUTANTS = (
     ),
     Mutant("the manifest is written when all have acknowledged", _store_at_first),
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
-    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=45),
+    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=60),
     Mutant("manifests that come late do not count", _count_late_manifests, rates=ZOMBIES, first_seed=410),
-    Mutant("channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS),
+    Mutant(
+        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 80
+    ),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken),
     Mutant("a source's position is not after its barrier", _shift_positions(1)),
     Mutant("a source's position is not before its barrier", _shift_positions(-1)),
@@ -340,21 +313,17 @@ MUTANTS = (
         "what was not uploaded is uploaded with the next checkpoint",
         _forget_failed_uploads,
         rates=STORAGE,
-        first_seed=45,
+        first_seed=118,
     ),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
     Mutant("who had finished has finished", _forget_who_had_finished),
     Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
     Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, rates=STOPS),
-    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS),
-    Mutant("a restart waits for manifests that are being written", _restart_beside_manifests, rates=FAILURES),
+    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=55),
     Mutant("a restart waits for what runs", _restart_beside_what_runs),
-    Mutant("what is heard of an old attempt means nothing", _believe_old_attempts, rates=FAILURES),
     Mutant("a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS),
-    Mutant("no checkpoint is taken while the job is drained", _take_checkpoints_while_drained, DRAINED, DRAINS),
     Mutant("a job ends when all have committed", _end_before_all_have_committed),
-    Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST),
-    Mutant("a job ends when no manifest is being written", _end_beside_manifests, rates=ASKED),
+    Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST, first_seed=50),
     Mutant("attempts of two managers have no number in common", _count_attempts_from_one, rates=ZOMBIES),
     Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
     Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
