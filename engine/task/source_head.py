@@ -120,7 +120,7 @@ class SourceHead:
         self._splits.restore(table.data.to_pylist())
         if self._splits.positions and not self._source.rewindable:
             raise RestoreError(
-                f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot go on where "
+                f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot resume where "
                 "it was: it has no open_at(); give it one, or start without the checkpoint"
             )
         self._expect()

@@ -74,7 +74,9 @@ class ColumnFinder:
         self._time_outs = TimeOuts()
         self._sequence = 0
         self._live = 0
-        """Entries and steps when they were compacted last."""
+        """Entries, steps and events when they were compacted last."""
+        self._most_keys = 0
+        """Since then."""
         self._others: dict[str, Any] = {}
 
     def bind(self, schema: pa.Schema) -> None:
@@ -163,8 +165,13 @@ class ColumnFinder:
             self._index.remove(np.unique(gone))
 
     def _compact(self) -> None:
-        used = int(self._memory.used.sum())
-        if used < 2 * self._live + _MIN_GARBAGE:
+        used, keys = int(self._memory.used.sum()), len(self._index)
+        self._most_keys = max(self._most_keys, keys)
+        if used < _MIN_GARBAGE or (used < 2 * self._live + _MIN_GARBAGE and 2 * keys > self._most_keys):
+            return
+        self._most_keys = keys
+        if not keys:
+            self._index, self._memory, self._rows, self._live = KeyIndex(), empty_memory(), RowLog(), 0
             return
         self._memory = self._machine.compacted(self._memory)
         self._live = int(self._memory.used.sum())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import Pattern, col
 from penstock.engine.errors import PatternError
+from penstock.engine.operators.matching import column_finder
 from penstock.engine.operators.matching.column_finder import ColumnFinder
 from penstock.engine.operators.matching.keyed_finder import KeyedFinder
 from penstock.engine.patterns import machine
@@ -136,14 +137,28 @@ def test_columns_and_objects_find_the_same(case: Case) -> None:
 
 @settings(max_examples=_EXAMPLES // 4, deadline=None)
 @given(_cases())
-def test_compiled_rules_find_the_same(case: Case) -> None:
+def test_compiled_rules_and_clean_ups_change_nothing(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
         try:
             expected = _run(case, NO_LIMITS, restarts=False)
         except PatternError:
             return
+        patch.setattr(column_finder, "_MIN_GARBAGE", 1)
+        assert _run(case, NO_LIMITS, restarts=False) == expected
         patch.setattr(machine, "_MANY_ROWS", 0)
         assert _run(case, NO_LIMITS, restarts=False) == expected
+
+
+def test_nothing_is_left_of_keys_that_have_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_finder, "_MIN_GARBAGE", 1)
+    job = MatchJob(Pattern.begin("a").where(col("name") == "A").next("b").within("9ms"))
+    job.rows([row(n, f"k{n}", "A", 0, n + 1) for n in range(50)])
+    job.advance(50)
+    finder: Any = job.operators[0].finder
+    assert 9 <= len(finder._rows) <= 20
+    job.advance(60)
+    assert len(job.timed_out()) == 50
+    assert (len(finder._rows), len(finder._index), finder._memory.used.tolist()) == (0, 0, [0, 0, 0])
 
 
 _STAGE = st.tuples(st.sampled_from(["next", "followed_by", "followed_by_any"]), st.sampled_from(["A", "B", "C", "AB"]))
