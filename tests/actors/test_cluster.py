@@ -62,7 +62,7 @@ def test_one_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPat
 def test_where_a_process_is_short_of_room_on_a_cluster_of_its_own_it_learns_why() -> None:
     env = StreamEnvironment(parallelism=100)
     env.from_collection([1]).rebalance().map(lambda row: row).collect()
-    with pytest.raises(ClusterError, match="needs 100 CPU for its slots, and the cluster .* has 8: call"):
+    with pytest.raises(ClusterError, match=r"needs 100 CPU for its slots, and the cluster .* has 8: call"):
         env.execute("wide")
 
 
