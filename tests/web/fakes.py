@@ -56,7 +56,9 @@ ORDERS = JobInfo(
         RestartInfo("failure", "the process died\nat line 3", 5_000, attempt=1),
         RestartInfo("rescale", "", 6_000),
     ),
-    checkpoints=CheckpointsInfo(2, 1, 0, 7, "file:///c/chk-7", "file:///s/savepoint-8", history=(DONE, SAVED, FAILED)),
+    checkpoints=CheckpointsInfo(
+        2, 1, 0, 7, "file:///c/chk-7", "file:///s/savepoint-8", None, 250.0, 5_000, 1_000, (DONE, SAVED, FAILED)
+    ),
     settings=(("checkpoints.interval_ms", "1000"), ("checkpoints.mode", "aligned"), ("state_backend", "heap")),
 )
 
