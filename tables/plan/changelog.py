@@ -1,0 +1,87 @@
+"""What flows out of each node of a plan: the kinds of changes, which columns tell rows apart, and what state stays.
+
+EXPLAIN shows it, `to_stream` and sinks ask for it, and operators that cannot take changes back refuse them here.
+"""
+
+from __future__ import annotations
+
+from penstock.engine.errors import GraphError
+from penstock.tables.plan import nodes as p
+from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
+
+_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
+_STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
+
+
+def changelog_mode(node: PlanNode) -> ChangelogMode:
+    """The kinds of changes that a node gives.
+
+    Raises:
+        GraphError: an operator gets changes that it cannot take.
+
+    Example:
+        >>> changelog_mode(p.Values((), ())) == INSERT_ONLY
+        True
+    """
+    given = [changelog_mode(child) for child in inputs_of(node)]
+    if isinstance(node, _NEEDS_INSERTS) and any(mode != INSERT_ONLY for mode in given):
+        raise GraphError(
+            f"{_shown(node)} takes rows that are only inserted, and gets updates or deletes from below it; aggregate "
+            "without windows, or read the changes by TO_CHANGELOG"
+        )
+    match node:
+        case p.Scan():
+            return node.mode
+        case p.Values() | p.ToChangelog():
+            return INSERT_ONLY
+        case p.FromChangelog():
+            return frozenset(Change[kind] for kind in node.kinds.values())
+        case p.Union():
+            return frozenset().union(*given)
+        case p.Sort():
+            if given[0] != INSERT_ONLY:
+                raise GraphError("ORDER BY takes rows that are only inserted, and gets updates or deletes from below it")
+            return INSERT_ONLY
+    if isinstance(node, (*_NEEDS_INSERTS, *_STATELESS)):
+        return given[0]
+    return RETRACT
+
+
+def _shown(node: PlanNode) -> str:
+    return {
+        p.WindowAggregate: "an aggregation by windows",
+        p.IntervalJoin: "a join within an interval",
+        p.WindowJoin: "a join within windows",
+        p.WindowTopN: "a Top-N within windows",
+        p.TemporalJoin: "a temporal join",
+    }[type(node)]
+
+
+def shown_mode(mode: ChangelogMode) -> str:
+    """The mode as Flink's EXPLAIN writes it.
+
+    Example:
+        >>> shown_mode(RETRACT)
+        '[I,UB,UA,D]'
+    """
+    return f"[{','.join(change.value for change in Change if change in mode)}]"
+
+
+def state_bound(node: PlanNode) -> str | None:
+    """What bounds the state of a node's operator; None where it has none."""
+    match node:
+        case p.WindowAggregate():
+            return "the windows that the watermark has not passed" if node.window.time.value == "rowtime" else (
+                "the windows that the clock has not passed"
+            )
+        case p.IntervalJoin():
+            return f"rows of {node.upper_ms - node.lower_ms} ms of event time"
+        case p.WindowJoin() | p.WindowTopN():
+            return "the rows of windows that the watermark has not passed"
+        case p.Sort():
+            return "all rows, until the input ends"
+        case p.Aggregate():
+            return "none: one row a group, for ever"
+        case p.Join():
+            return "none: all rows of both sides, for ever"
+    return None
