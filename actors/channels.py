@@ -104,7 +104,8 @@ class SendingEnd:
 
     @property
     def under_way(self) -> int:
-        return self._credit - self.credits
+        # It is asked for by other threads too, so it moves nothing.
+        return self._credit - self._credits - len(self._returned)
 
     def send(self, message: Message) -> None:
         self._credits -= 1

@@ -18,7 +18,6 @@ from ray.exceptions import RayActorError, RayError
 from penstock.actors.capture_writer import Declined
 from penstock.actors.deployment import places
 from penstock.actors.execution import Execution
-from penstock.actors.restarts import RestartLog
 from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.coordinator import (
     AbortReason,
@@ -34,13 +33,13 @@ from penstock.engine.checkpointing.coordinator import (
     Trigger,
 )
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
-from penstock.engine.checkpointing.store import Claim
+from penstock.engine.checkpointing.store import Claim, JobFolder
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobStatus
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.restarts import RestartLog
+from penstock.engine.job.status import JobStatus
 from penstock.savepoints.restore import url_of
 
 _LOG = logging.getLogger(__name__)
@@ -96,6 +95,7 @@ class Checkpoints:
         self._timer: asyncio.TimerHandle | None = None
         self._fenced = False
         self._discarded = False
+        self._is_suspended = False
         self.completed = 0
         self.latest_url: str | None = None
 
@@ -400,6 +400,10 @@ class Checkpoints:
         if self._timer is not None:
             self._timer.cancel()
 
+    def keep(self) -> None:
+        """Somebody is going to go on from the newest checkpoint: it stays if the job is cancelled."""
+        self._is_suspended = True
+
     async def finish(self, status: JobStatus, message: str = "") -> None:
         """Write down that the job has ended, so that no manager begins it again, and remove what is not kept.
 
@@ -409,9 +413,8 @@ class Checkpoints:
         """
         if self._fenced or (self._coordinator is None and status is not JobStatus.CANCELLED):
             return
-        kept = status is JobStatus.FAILED or (
-            status is JobStatus.CANCELLED and self._config.checkpoints.retain_on_cancel
-        )
+        retains = self._config.checkpoints.retain_on_cancel or self._is_suspended
+        kept = status is JobStatus.FAILED or (status is JobStatus.CANCELLED and retains)
         try:
             # One that was cancelled before it had begun ends what the manager before it has left.
             if self._coordinator is None and (await self.claim()).ended is not None:

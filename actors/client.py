@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,25 +18,27 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
 from penstock.actors.cluster import is_embedded
+from penstock.actors.import_path import Imported
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
+from penstock.actors.termination import EXIT_CODE, termination
 from penstock.engine.checkpointing.config import NoRestart
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ClusterError, ConfigurationError, PenstockError, SerializationError, WorkerLostError
-from penstock.engine.failover import default_strategy
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
-from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer, new_job_id
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.failover import default_strategy
+from penstock.engine.job.handle import DEFAULT_NAME, CollectedRows, JobHandle, ResultConsumer, new_job_id
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, report
 
 _FETCH_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
-DEFAULT_NAME: Final = "penstock job"
-"""The name of jobs whose user gave none: any number of them may run at once."""
 
 
 def check_serializable(graph: PhysicalGraph) -> None:
@@ -46,7 +48,7 @@ def check_serializable(graph: PhysicalGraph) -> None:
         SerializationError: names the operator, and what in it cannot be sent.
     """
     for task in graph.tasks:
-        parts: list[tuple[str, object]] = [(operator.name, operator.factory) for operator in task.operators]
+        parts: list[tuple[str, object]] = [(operator.name, operator.spec) for operator in task.operators]
         if task.source is not None:
             parts.insert(0, (task.source.name, (task.source.source, task.source.splits)))
         for name, part in parts:
@@ -106,7 +108,7 @@ class RayJob(JobHandle):
                 "process; end it in a sink"
             )
         self.job_id = folder.job_id if folder is not None else new_job_id(program.name)
-        content = cloudpickle.dumps((program, folder))  # type: ignore[no-untyped-call]
+        content = cloudpickle.dumps(Imported((program, folder)))  # type: ignore[no-untyped-call]
         name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
         self._manager = create_manager(name, self.job_id, content, _goes_on(program, folder), detached)
         self._holds_back = folder is not None and program.config.checkpoints.enabled
@@ -226,9 +228,10 @@ class RayJob(JobHandle):
 
     def _lost_manager(self) -> JobReport:
         self._forget_manager()
-        error = WorkerLostError(
-            f"the job manager's process died, and the job with it; submit the job again ({self._lost})"
-        )
+        remedy = "submit the job again"
+        if "ModuleNotFoundError" in self._lost:
+            remedy = "install the module on every machine of the cluster, or put its folder on PYTHONPATH there"
+        error = WorkerLostError(f"the job manager's process died, and the job with it; {remedy} ({self._lost})")
         return JobReport(JobStatus.FAILED, error, [])
 
     def _forget_manager(self) -> None:
@@ -293,9 +296,9 @@ class RayJob(JobHandle):
                 # Its manager is being restarted.
                 time.sleep(_AGAIN_SECONDS)
                 continue
-            status, waiting_for = JobStatus(info["status"]), info["waiting_for"]
-            if status is JobStatus.RESTARTING and info["restart_history"]:
-                cause = str(info["restart_history"][-1]["cause"]).partition("\n")[0]
+            status, waiting_for = info.status, info.waiting_for
+            if status is JobStatus.RESTARTING and info.restart_history:
+                cause = info.restart_history[-1].cause.partition("\n")[0]
                 tell(f"job {self.name} failed at its start, which is tried again: {cause}")
             if status not in (JobStatus.CREATED, JobStatus.DEPLOYING) and not status.ended:
                 return status
@@ -323,20 +326,39 @@ class RayJob(JobHandle):
                 return self._last_metrics
         return self._last_metrics
 
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        with termination() as told:
+            try:
+                yield
+            except BaseException:
+                if told.received:
+                    self.suspend()
+                    # Ray makes its own of an exit that comes while it waits.
+                    raise SystemExit(EXIT_CODE) from None
+                self.cancel()
+                raise
+
     def cancel(self) -> None:
+        self._end_now(self._manager.cancel)
+
+    def suspend(self) -> None:
+        self._end_now(self._manager.suspend)
+
+    def _end_now(self, ends: Any) -> None:
         if self._ending is None:
             return
         ending, self._ending = self._ending, None
-        ended = self._ended_by_cancel(ending)
+        ended = self._ended_by(ends, ending)
         self._fetches.clear()
         self._view = None
         self._end(ended)
 
-    def _ended_by_cancel(self, ending: ObjectRef[Any]) -> JobReport:
-        """How the job ended when its manager was asked to end it, or, where that does not answer, had to go."""
+    def _ended_by(self, ends: Any, ending: ObjectRef[Any]) -> JobReport:
+        """How the job ended when its manager was asked by `ends`, or, where that does not answer, had to go."""
         deadline = time.monotonic() + _CANCEL_SECONDS
         while (seconds := deadline - time.monotonic()) > 0:
-            self._manager.cancel.remote()
+            ends.remote()
             try:
                 ended: JobReport = ray.get(ending, timeout=seconds)
             except ActorUnavailableError:
@@ -352,8 +374,8 @@ class RayJob(JobHandle):
 
     # Checkpoints: rows are taken meanwhile, as a checkpoint is complete only when the client has those before it
 
-    def info(self) -> dict[str, Any]:
-        """The job as JSON has it: status, tasks, restarts, checkpoints; see `actors/info.py`."""
+    def info(self) -> JobInfo:
+        """The job: status, tasks, restarts, checkpoints."""
         return self.control.info()
 
     def checkpoint(self) -> str:

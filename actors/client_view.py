@@ -12,7 +12,7 @@ from typing import Any
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
 
 

@@ -6,6 +6,7 @@ The environment connects by it, and so does the command line. Where it fails, th
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import math
 import os
@@ -40,7 +41,7 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     """
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address
-        if address not in (None, ON_THIS_MACHINE, connected):
+        if address not in (None, ON_THIS_MACHINE) and not _is_same(address, connected):
             raise ClusterError(
                 f"this process is connected to the Ray cluster at {connected}, not to {address!r}; call ray.shutdown() "
                 "first, or leave the address out"
@@ -64,6 +65,20 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         logging_level=logging.WARNING,
         log_to_driver=log_to_driver,
     )
+
+
+def _is_same(address: str, connected: str) -> bool:
+    """Whether an address means the cluster at another one, which has the number of its machine for host."""
+    if address == connected:
+        return True
+    try:
+        (host, port), (own_host, own_port) = _host_and_port(address), _host_and_port(connected)
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except (OSError, ValueError):
+        return False
+    if any(ipaddress.ip_address(ip.partition("%")[0]).is_loopback for ip in found):
+        found |= {"127.0.0.1", ray.util.get_node_ip_address()}  # type: ignore[no-untyped-call]
+    return port == own_port and own_host in found
 
 
 def is_embedded() -> bool:

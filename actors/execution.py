@@ -19,6 +19,7 @@ from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
 from penstock.actors.deployment import deployments, places, slot_bundles
+from penstock.actors.import_path import Imported
 from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
@@ -131,7 +132,7 @@ class Execution:
             self.graph = graph
             uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}
             self._metrics = {**uncounted, **self._metrics}
-            self._graph_ref = ray.put(graph)
+            self._graph_ref = ray.put(Imported(graph))
         await self._slots.resize(bundles)
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
@@ -160,7 +161,7 @@ class Execution:
         await self._slots.resize(bundles)
         new = [place for place in places(graph) if place not in self.actors]
         self._spare = {place: self._replacement(graph, place) for place in new}
-        ref = ray.put(graph)
+        ref = ray.put(Imported(graph))
         warming = asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
         seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
         try:

@@ -25,10 +25,10 @@ from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.deployment import places
 from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
-from penstock.actors.restarts import Restart, RestartLog
 from penstock.actors.running_task import SubtaskEvent
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import (
@@ -41,10 +41,18 @@ from penstock.engine.errors import (
     located,
     summary,
 )
-from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
-from penstock.engine.job import JobStatus, transition
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.failover import (
+    ATTEMPTS,
+    RETRY_SECONDS,
+    TERMINAL_ERRORS,
+    RestartPolicy,
+    default_strategy,
+    regions,
+)
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.restarts import Restart, RestartLog
+from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.metrics import SubtaskMetrics
 
 _LOG = logging.getLogger(__name__)
@@ -104,6 +112,7 @@ class JobManager:
         self._policy = RestartPolicy(default_strategy(program.config), random.Random())
         self._graph: PhysicalGraph | None = None
         self._attempt = 0
+        self._sinks_ready = False
         self._deployed: dict[Place, tuple[int, int]] = {}
         self._finished: set[Place] = set()
         self._finishing: asyncio.Task[None] | None = None
@@ -199,6 +208,10 @@ class JobManager:
         restored = restore.checkpoint if restore is not None else 0
         self._attempt += 1
         await self._execution.provide(self._graph)
+        if not self._sinks_ready and not restored:
+            # Only now, with its name, storage and slots, the job may touch them; one with a checkpoint has begun.
+            await asyncio.to_thread(self._graph.prepare_sinks)
+        self._sinks_ready = True
         self._finished.difference_update(chosen)
         # From now on, what is heard of earlier attempts of these subtasks means nothing.
         for place in chosen:
@@ -210,14 +223,10 @@ class JobManager:
         self._policy.on_running(time.monotonic())
         if self._checkpoints is not None:
             self._checkpoints.start_attempt(self._attempt, self._graph)
-        if self._policy_restarts:
+        if self._config.failover.restart is not None or self._config.checkpoints.enabled:
             self._execution.fill_standbys()
         self._changed.set()
         self._changed = asyncio.Event()
-
-    @property
-    def _policy_restarts(self) -> bool:
-        return self._config.failover.restart is not None or self._config.checkpoints.enabled
 
     @property
     def _restored(self) -> int:
@@ -432,6 +441,12 @@ class JobManager:
         await self.wait_for_end()
         return not had_ended
 
+    async def suspend(self) -> bool:
+        """As `cancel`, but the newest checkpoint stays, whatever was configured."""
+        if self._checkpoints is not None:
+            self._checkpoints.keep()
+        return await self.cancel()
+
     async def status(self) -> JobStatus:
         """Where the job is in its life."""
         return self._status
@@ -442,8 +457,8 @@ class JobManager:
             return await self._execution.metrics()
         return self._execution.last_metrics
 
-    async def info(self) -> dict[str, Any]:
-        """The job as JSON has it; see `job_info`."""
+    async def info(self) -> JobInfo:
+        """The job as it is now."""
         report = self._report.result() if self._report.done() else None
         return job_info(
             self._job_id,

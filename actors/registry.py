@@ -16,7 +16,7 @@ from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError, RayActorErr
 
 from penstock.actors.job_manager import JobManager
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError, nearest
-from penstock.engine.job import JobStatus
+from penstock.engine.job.info import JobInfo
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
@@ -77,9 +77,9 @@ def _make_room(name: str, deadline: float) -> None:
             raise
         time.sleep(0.1)
         return
-    if not JobStatus(info["status"]).ended:
+    if not info.status.ended:
         raise JobError(
-            f"job {name!r} is running already, with id {info['id']} (status {info['status']}); cancel or stop it, or "
+            f"job {name!r} is running already, with id {info.id} (status {info.status.value}); cancel or stop it, or "
             "give this one another name"
         )
     found.leave()
@@ -98,9 +98,9 @@ class JobControl:
         self.name = name
         self._manager = manager
 
-    def info(self) -> dict[str, Any]:
-        """The job as JSON has it; see `actors/info.py`."""
-        info: dict[str, Any] = self._ask("info", _ASK_SECONDS)
+    def info(self) -> JobInfo:
+        """The job: status, tasks, restarts, checkpoints."""
+        info: JobInfo = self._ask("info", _ASK_SECONDS)
         return info
 
     def checkpoint(self) -> str:
@@ -153,7 +153,7 @@ class JobControl:
         while tell is not None and not ray.wait([call], timeout=_LOOK_SECONDS)[0]:
             # How it stands is no more than news: the call itself says how it ends.
             with contextlib.suppress(PenstockError):
-                waiting_for = self.info()["waiting_for"]
+                waiting_for = self.info().waiting_for
                 if waiting_for not in (None, told):
                     tell(f"waiting for {waiting_for}")
                     told = waiting_for
@@ -204,7 +204,7 @@ def named_jobs() -> dict[str, JobControl]:
     return jobs
 
 
-def list_jobs() -> Sequence[dict[str, Any]]:
+def list_jobs() -> Sequence[JobInfo]:
     """What `info` says of each job of the cluster: by name those that have not ended, then the others, the last first.
 
     So their order is the same the next time, unless one has ended.
@@ -212,13 +212,13 @@ def list_jobs() -> Sequence[dict[str, Any]]:
     return sorted(_infos(named_jobs()).values(), key=place_in_list)
 
 
-def place_in_list(info: Mapping[str, Any]) -> tuple[bool, int, str]:
+def place_in_list(info: JobInfo) -> tuple[bool, int, str]:
     """By what `list_jobs` sorts."""
-    ended = JobStatus(info["status"]).ended
-    return ended, -info["since_ms"] if ended else 0, str(info["name"])
+    ended = info.status.ended
+    return ended, -info.since_ms if ended else 0, info.name
 
 
-def _infos(jobs: Mapping[str, JobControl]) -> dict[str, dict[str, Any]]:
+def _infos(jobs: Mapping[str, JobControl]) -> dict[str, JobInfo]:
     """What `info` says of each job that answers, by name."""
     infos = {}
     for name, job in jobs.items():
@@ -240,12 +240,12 @@ def find_job(name_or_id: str) -> JobControl:
     if name_or_id in jobs:
         return jobs[name_or_id]
     infos = _infos(jobs)
-    found = {name: str(info["id"]) for name, info in infos.items() if name_or_id in (info["id"], info["name"])}
+    found = {name: info.id for name, info in infos.items() if name_or_id in (info.id, info.name)}
     if len(found) == 1:
         return jobs[next(iter(found))]
     if found:
         raise JobError(f"several jobs are called {name_or_id!r}; name one by its id: {', '.join(found.values())}")
     # One that does not answer is being restarted.
-    running = sorted(name for name in jobs if name not in infos or not JobStatus(infos[name]["status"]).ended)
+    running = sorted(name for name in jobs if name not in infos or not infos[name].status.ended)
     there = f"running: {', '.join(running)}" if running else "no job is running on this cluster"
     raise JobError(f"no job {name_or_id!r}{nearest(name_or_id, running)}; {there}")

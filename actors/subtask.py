@@ -151,14 +151,14 @@ class SubtaskActor:
     async def metrics(self, attempt: int) -> SubtaskMetrics | None:
         """The counters as of now."""
         running = self._of(attempt)
-        return None if running is None else running.task.metrics
+        return None if running is None else running.task.read_metrics()
 
     async def stop(self) -> SubtaskMetrics | None:
         """Stop stepping, close the task, and return the last counters."""
         if self._running is None:
             return None
         await self._running.close()
-        return self._running.task.metrics
+        return self._running.task.read_metrics()
 
     def _of(self, attempt: int) -> RunningTask | None:
         running = self._running

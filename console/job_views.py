@@ -5,16 +5,16 @@ The commands call it with what `JobManager.info` answers. Nothing is asked or pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from penstock.console.output import bytes_text, time_text
-from penstock.engine.failover import attempt_text
-from penstock.engine.job import JobStatus
+from penstock.engine.job.failover import attempt_text
+from penstock.engine.job.info import CheckpointsInfo, JobInfo, RestartInfo
 
 _SHOWN_RECORDS: Final = 10
 _MANY_RESTARTS: Final = 3
@@ -22,49 +22,49 @@ _MANY_RESTARTS: Final = 3
 RESTARTS_HINT: Final = "restart-strategy.type, such as -Drestart-strategy.type=fixed-delay, says when a job gives up"
 
 
-def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
+def jobs_table(jobs: Sequence[JobInfo]) -> Table:
     """The jobs of a cluster, a row each."""
     table = Table("name", "id", "status", "since (UTC)", "parallelism", "restarts", "checkpoints", "latest", box=None)
     for info in jobs:
-        checkpoints = info.get("checkpoints") or {}
+        checkpoints = info.checkpoints
         table.add_row(
-            Text(str(info["name"])),
-            Text(str(info["id"])),
-            str(info["status"]),
-            time_text(info["since_ms"]),
-            str(info["parallelism"]),
-            str(info["restarts"]),
-            str(checkpoints.get("completed", "-")),
-            str(checkpoints.get("latest") or "-"),
+            Text(info.name),
+            Text(info.id),
+            info.status.value,
+            time_text(info.since_ms),
+            str(info.parallelism),
+            str(info.restarts),
+            "-" if checkpoints is None else str(checkpoints.completed),
+            "-" if checkpoints is None else str(checkpoints.latest or "-"),
         )
     return table
 
 
-def job_view(info: Mapping[str, Any], whole: Callable[[str], str]) -> RenderableType:
+def job_view(info: JobInfo, whole: Callable[[str], str]) -> RenderableType:
     """One job.
 
     Args:
         info: of `JobManager.info`.
         whole: what is shown of the text of an error: all of it, or one line.
     """
-    head = f"{info['name']} ({info['id']}): {info['status']} since {time_text(info['since_ms'])} UTC"
-    parts: list[RenderableType] = [_line(f"{head}, {attempt_text(info['attempt'])}")]
-    if info.get("waiting_for"):
-        parts.append(_line(f"waiting for {info['waiting_for']}"))
-    if info.get("error"):
-        parts.append(_line(f"error: {whole(info['error'])}"))
+    head = f"{info.name} ({info.id}): {info.status.value} since {time_text(info.since_ms)} UTC"
+    parts: list[RenderableType] = [_line(f"{head}, {attempt_text(info.attempt)}")]
+    if info.waiting_for:
+        parts.append(_line(f"waiting for {info.waiting_for}"))
+    if info.error:
+        parts.append(_line(f"error: {whole(info.error)}"))
     tasks = Table("task", "parallelism", "subtasks", box=None)
-    for task in info["tasks"]:
-        states = [str(subtask["status"]) for subtask in task["subtasks"]]
+    for task in info.tasks:
+        states = [subtask.status.value for subtask in task.subtasks]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        tasks.add_row(Text(str(task["name"])), str(task["parallelism"]), ", ".join(counts))
+        tasks.add_row(Text(task.name), str(task.parallelism), ", ".join(counts))
     parts.append(tasks)
-    parts += _checkpoint_view(info.get("checkpoints"))
-    for restart in info.get("restart_history", [])[-_SHOWN_RECORDS:]:
-        when = f"{restart['kind']} {time_text(restart['at_ms'])} UTC ({_outcome(restart)})"
-        parts.append(_line(f"{when}: {whole(restart['cause'])}"))
-    if info["restarts"] >= _MANY_RESTARTS and not JobStatus(info["status"]).ended:
-        parts.append(_line(f"{info['restarts']} restarts so far; {RESTARTS_HINT}"))
+    parts += _checkpoint_view(info.checkpoints)
+    for restart in info.restart_history[-_SHOWN_RECORDS:]:
+        when = f"{restart.kind} {time_text(restart.at_ms)} UTC ({_outcome(restart)})"
+        parts.append(_line(f"{when}: {whole(restart.cause)}"))
+    if info.restarts >= _MANY_RESTARTS and not info.status.ended:
+        parts.append(_line(f"{info.restarts} restarts so far; {RESTARTS_HINT}"))
     return Group(*parts)
 
 
@@ -73,41 +73,39 @@ def _line(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ignore")
 
 
-def _outcome(restart: Mapping[str, Any]) -> str:
-    if restart["restore_ms"] is None:
+def _outcome(restart: RestartInfo) -> str:
+    if restart.restore_ms is None:
         return "it has not come to a new attempt"
-    checkpoint = restart["checkpoint"]
-    return f"{attempt_text(restart['attempt'])}, from {f'checkpoint {checkpoint}' if checkpoint else 'the beginning'}"
+    checkpoint = restart.checkpoint
+    return f"{attempt_text(restart.attempt)}, from {f'checkpoint {checkpoint}' if checkpoint else 'the beginning'}"
 
 
-def _checkpoint_view(checkpoints: Mapping[str, Any] | None) -> Sequence[RenderableType]:
+def _checkpoint_view(checkpoints: CheckpointsInfo | None) -> Sequence[RenderableType]:
     if checkpoints is None:
         return [Text("no checkpoints: the job has no storage for them")]
-    counts = ", ".join(
-        f"{checkpoints[name]} {name.replace('_', ' ')}" for name in ("completed", "failed", "in_progress")
-    )
+    counts = f"{checkpoints.completed} completed, {checkpoints.failed} failed, {checkpoints.in_progress} in progress"
     parts: list[RenderableType] = [_line(f"checkpoints: {counts}")]
-    for name, key in (
-        ("latest", "latest_url"),
-        ("savepoint", "savepoint_url"),
-        ("began with", "restored_url"),
+    for name, url in (
+        ("latest", checkpoints.latest_url),
+        ("savepoint", checkpoints.savepoint_url),
+        ("began with", checkpoints.restored_url),
     ):
-        if checkpoints.get(key):
-            parts.append(_line(f"{name}: {checkpoints[key]}"))
+        if url:
+            parts.append(_line(f"{name}: {url}"))
     table = Table(
         "checkpoint", "kind", "status", "triggered (UTC)", "ms", "bytes", "written", "why, or where", box=None
     )
-    for record in checkpoints.get("history", [])[-_SHOWN_RECORDS:]:
+    for record in checkpoints.history[-_SHOWN_RECORDS:]:
         table.add_row(
-            str(record["checkpoint"]),
-            str(record["kind"]),
-            str(record["status"]),
-            time_text(record["triggered_ms"]),
-            str(record["duration_ms"]),
-            bytes_text(record["bytes"]),
-            bytes_text(record["bytes_written"]),
-            Text(str(record["message"] or record.get("url") or "")),
+            str(record.checkpoint),
+            record.kind.value,
+            record.status,
+            time_text(record.triggered_ms),
+            str(record.duration_ms),
+            bytes_text(record.bytes),
+            bytes_text(record.bytes_written),
+            Text(record.message or record.url or ""),
         )
-    if checkpoints.get("history"):
+    if checkpoints.history:
         parts.append(table)
     return parts

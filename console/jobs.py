@@ -10,19 +10,21 @@ from typing import Annotated, Any, Final
 import typer
 
 from penstock.console.cluster import connect_to_running
+from penstock.console.documents import document
 from penstock.console.job_views import job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, output_of
 from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
+from penstock.engine.job.status import JobStatus
 from penstock.savepoints.storage import normalise_url
 
 _LEFT: Final = (
     "Ctrl-C ends this command; the job is still rescaled if there is room in that time, else goes on as it is"
 )
 _HAD_ENDED: Final = {
-    "finished": "had finished already",
-    "failed": "had failed already",
-    "cancelled": "was cancelled already",
+    JobStatus.FINISHED: "had finished already",
+    JobStatus.FAILED: "had failed already",
+    JobStatus.CANCELLED: "was cancelled already",
 }
 """What is said of a job that nobody can end any more."""
 SavepointFolder = Annotated[
@@ -40,7 +42,7 @@ def list_command(
     from penstock.actors.registry import list_jobs
 
     jobs = list_jobs()
-    output.result(list(jobs), jobs_table(jobs) if jobs else "no jobs")
+    output.result([document(job) for job in jobs], jobs_table(jobs) if jobs else "no jobs")
 
 
 def info_command(
@@ -54,7 +56,7 @@ def info_command(
     """Show a job: status, tasks, checkpoints, restarts."""
     output = output_of(context)
     info = _find(job, address, output).info()
-    output.result(info, job_view(info, str if verbose else one_line))
+    output.result(document(info), job_view(info, str if verbose else one_line))
 
 
 def checkpoint_command(
@@ -110,9 +112,9 @@ def cancel_command(
     output = output_of(context)
     with _working("cancelling", job, address, output) as control:
         did = control.cancel()
-    status = control.info()["status"]
-    document = {"name": control.name, "status": status, "had_ended": not did}
-    output.result(document, f"job {control.name} {status if did else _HAD_ENDED.get(status, status)}")
+    status = control.info().status
+    outcome = {"name": control.name, "status": status.value, "had_ended": not did}
+    output.result(outcome, f"job {control.name} {status.value if did else _HAD_ENDED.get(status, status.value)}")
 
 
 def rescale_command(
@@ -127,10 +129,10 @@ def rescale_command(
     output = output_of(context)
     with _working("rescaling", job, address, output) as control:
         seconds = control.rescale(parallelism, lambda waits: output.say(f"{waits}; {_LEFT}"))
-    document = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3), "changed": seconds > 0}
+    outcome = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3), "changed": seconds > 0}
     done = f"job {control.name} runs at parallelism {parallelism}; it stood still for {duration_text(seconds)}"
     same = f"nothing was changed: at parallelism {parallelism} job {control.name} is as it is already"
-    output.result(document, done if seconds else same)
+    output.result(outcome, done if seconds else same)
 
 
 def _connect(address: str | None, output: Output) -> None:

@@ -24,9 +24,10 @@ from penstock.console.output import Output, duration_text
 from penstock.console.sources import DEFINED, gather
 from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
 from penstock.engine.graph.checkpointable import check_checkpointable
-from penstock.engine.job import JobHandle, JobStatus
+from penstock.engine.job.handle import JobHandle
+from penstock.engine.job.status import JobStatus
 from penstock.environment import StreamEnvironment
-from penstock.job_folders import DEFAULT_FOLDER
+from penstock.job_folders import DEFAULT_FOLDER, Resume
 from penstock.savepoints.storage import check_writable, open_blobs
 
 _OPTIONS: Final = "command line"
@@ -40,6 +41,25 @@ class _Prepared:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """How a program is submitted; as the arguments of `StreamEnvironment.submit`."""
+
+    savepoint_to: str | None
+    resume: Resume | None
+    allow_non_restored: bool
+
+    def submit(self, prepared: _Prepared, detached: bool) -> JobHandle:
+        """Submit it."""
+        return prepared.env.submit(
+            prepared.name,
+            allow_non_restored_state=self.allow_non_restored,
+            detached=detached,
+            savepoint_to=self.savepoint_to,
+            resume=self.resume,
+        )
+
+
 def run(
     context: typer.Context,
     flow: Annotated[str, typer.Argument(metavar="FLOW", help="module:flow or file.py:flow")],
@@ -51,6 +71,12 @@ def run(
     allow_non_restored: Annotated[
         bool,
         typer.Option("-n", "--allow-non-restored-state", help="Drop its state of operators that the program lacks."),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from what the newest run of a job of this name has left.")
+    ] = False,
+    resume_if_any: Annotated[
+        bool, typer.Option("--resume-if-any", help="The same; without state where no run has left any.")
     ] = False,
     savepoint_to: Annotated[
         str | None,
@@ -68,6 +94,8 @@ def run(
 ) -> None:
     """Run a flow: a function that takes the StreamEnvironment, or an environment that was filled in."""
     output = output_of(context)
+    if sum([savepoint is not None, resume, resume_if_any]) > 1:
+        raise typer.BadParameter("give one of --from-savepoint, --resume and --resume-if-any")
     options: Mapping[str, Any] = {
         "execution.state-recovery.path": savepoint,
         "execution.state-recovery.ignore-unclaimed-state": allow_non_restored or None,
@@ -77,10 +105,11 @@ def run(
     }
     found = load_flow(flow)
     prepared = _prepare(found, flow, gather(config, os.environ, define or []), options, detached, output)
+    begin = _Beginning(savepoint_to, "latest" if resume else "if-any" if resume_if_any else None, allow_non_restored)
     if detached:
-        _detach(prepared, savepoint_to, output)
+        _detach(prepared, begin, output)
     else:
-        _attach(prepared, savepoint_to, output)
+        _attach(prepared, begin, output)
 
 
 def _prepare(
@@ -162,11 +191,11 @@ def _keep_by_default(env: StreamEnvironment, name: str) -> None:
     )
 
 
-def _detach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> None:
+def _detach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
     from penstock.actors.client import RayJob
 
     with output.progress(f"starting {prepared.name}"):
-        job = prepared.env.submit(prepared.name, detached=True, savepoint_to=savepoint_to)
+        job = begin.submit(prepared, detached=True)
         assert isinstance(job, RayJob)
         _say_start(job, output)
         try:
@@ -189,17 +218,14 @@ def _detach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> No
     output.result(document, text)
 
 
-def _attach(prepared: _Prepared, savepoint_to: str | None, output: Output) -> None:
+def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
     started = time.monotonic()
     with output.progress(f"starting {prepared.name}"):
-        job = prepared.env.submit(prepared.name, savepoint_to=savepoint_to)
+        job = begin.submit(prepared, detached=False)
     _say_start(job, output)
-    try:
+    # An attached job does not outlive the command that runs it.
+    with job.attached():
         _wait(job, output)
-    except BaseException:
-        # Also on Ctrl-C: an attached job does not outlive the command that runs it.
-        job.cancel()
-        raise
     seconds = time.monotonic() - started
     metrics = job.metrics()
     document = {

@@ -13,13 +13,16 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from penstock.engine.changelog import APPEND_ONLY, ChangelogMode
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch
+from penstock.engine.metric_types import MetricGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class ConnectorContext:
         clock: the only source of time.
         identity: of the operator in its job, the same in all attempts and at every parallelism; no other operator of
             any job has it. Empty where nobody knows it.
+        metrics: where a reader or writer counts what it wants shown, such as the gauge `pending_records`.
     """
 
     operator: str
@@ -40,6 +44,7 @@ class ConnectorContext:
     parallelism: int
     clock: Clock
     identity: str = ""
+    metrics: MetricGroup = field(default_factory=MetricGroup, compare=False)
 
 
 class Split(Protocol):
@@ -141,6 +146,15 @@ class Source(ABC):
     @property
     def max_parallelism(self) -> int | None:
         """The most subtasks that can share the work, or None for no limit; 1 keeps the order of a collection."""
+        return None
+
+    @property
+    def error_column(self) -> str | None:
+        """The column that says why a row could not be decoded, null for good rows; None: all rows are good.
+
+        A bad row has no event time: its timestamp is `NO_TIMESTAMP`, which comes before all others, and watermarks do
+        not heed it.
+        """
         return None
 
     @property
@@ -260,6 +274,14 @@ class Sink(ABC):
     own input ends: nothing of a failed job's subtasks that had not finished. `TransactionalSink` gives exactly once.
     """
 
+    @property
+    def changelog_modes(self) -> AbstractSet[ChangelogMode]:
+        """The changelogs that it can write; by default none but rows that are only added.
+
+        A sink that writes by key, and reads `Batch.kinds` to update and delete, gives `ANY_MODE`.
+        """
+        return APPEND_ONLY
+
     def check(self, schema: pa.Schema | None) -> None:  # noqa: B027 - most sinks take any schema
         """Check the sink where the job is planned, also for `explain()`; changes nothing.
 
@@ -272,9 +294,11 @@ class Sink(ABC):
         """
 
     def prepare(self) -> None:  # noqa: B027 - most sinks need no preparation
-        """Make the target ready, such as by creating or emptying it. Called once a job, on the client.
+        """Make the target ready, such as by creating or emptying it.
 
-        All sinks of the job passed `check` before, and no writer is open yet.
+        Called where the job begins, in the process that manages it, when the job holds its name, its storage and its
+        slots: nothing else may touch the target. All sinks of the job passed `check` before, and no writer is open yet.
+        Called again where that process dies before the job has a checkpoint, as the job then begins anew.
 
         Raises:
             ConfigurationError: the target cannot be made ready.

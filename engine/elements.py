@@ -17,6 +17,8 @@ from penstock.engine.errors import RecordError
 
 MIN_TIMESTAMP: Final = -(2**63)
 """The watermark before any was seen."""
+NO_TIMESTAMP: Final = -(2**62) - 1
+"""That of a row that has none, as it could not be decoded: before all others, and far enough from the end of int64."""
 MAX_TIMESTAMP: Final = 2**63 - 1
 """The watermark behind the last row of a bounded stream: event time is complete."""
 

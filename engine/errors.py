@@ -2,14 +2,17 @@
 
     PenstockError
     ├── ConfigurationError          an option has a value that cannot be used
+    │   └── SinkNotReadyError       the target of a sink cannot be made ready; the job has written nothing
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
     │   ├── ColumnTypeError         a column of a type that the operation does not take
+    │   ├── PatternError            a pattern over events that makes no sense: says which stage and why
+    │   ├── ChangelogError          updates or deletes for an operator that takes added rows alone
     │   ├── SerializationError      a function or object that cannot be sent to the cluster
-    │   └── SqlError              a statement of SQL cannot be run: has the line and the column
-    │       ├── SqlSyntaxError       it is no SQL
-    │       ├── SqlValidationError   a name, a type or an option in it is wrong
-    │       └── SqlUnsupportedError  Flink would run it, Penstock does not
+    │   └── SqlError                a statement of SQL cannot be run: has the line and the column
+    │       ├── SqlSyntaxError      it is no SQL
+    │       ├── SqlValidationError  a name, a type or an option in it is wrong
+    │       └── SqlUnsupportedError Flink would run it, Penstock does not
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
@@ -58,6 +61,10 @@ class ConfigurationError(PenstockError, ValueError):
     """An option or argument has a value that cannot be used."""
 
 
+class SinkNotReadyError(ConfigurationError):
+    """The target of a sink cannot be made ready where the job begins; nothing was written."""
+
+
 class GraphError(PenstockError, ValueError):
     """The program does not make a job; raised while it is built, before anything runs."""
 
@@ -68,6 +75,14 @@ class MissingColumnError(GraphError):
 
 class ColumnTypeError(GraphError):
     """A column's type does not fit the operation."""
+
+
+class PatternError(GraphError):
+    """A pattern over events makes no sense, or asks for what cannot be found."""
+
+
+class ChangelogError(GraphError):
+    """An operator would get updates or deletes, and takes rows that are only added."""
 
 
 class SerializationError(GraphError):

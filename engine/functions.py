@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.metric_types import MetricGroup
 from penstock.engine.schemas import SchemaLike, parse_schema
 from penstock.engine.state.backend import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.engine.state.descriptors import (
@@ -86,6 +87,11 @@ class _PlaceAndState(Protocol):
     @property
     def parallelism(self) -> int:
         """How many subtasks the operator has."""
+        ...
+
+    @property
+    def metrics(self) -> MetricGroup:
+        """Where the function counts what it wants shown: `context.metrics.counter("rejected")`."""
         ...
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:

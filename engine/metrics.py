@@ -5,20 +5,82 @@ Counters are plain attributes, updated a few times a batch and never a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.metric_types import Counter, Gauge, Histogram, Meter, MetricGroup, MetricReading, read_together
 
 
 @dataclass(slots=True)
 class OperatorMetrics:
-    """Counters of one operator in one subtask, and the event time (int64 ms) that it has passed on."""
+    """Counters of one operator in one subtask.
+
+    Args:
+        rows_in, rows_out, late_rows: so far.
+        watermark: the event time (int64 ms) that it has passed on.
+        input_watermark: the event time that has come to it.
+        group: the metrics that its function, source or sink has made.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
     late_rows: int = 0
     watermark: int = MIN_TIMESTAMP
+    input_watermark: int = MIN_TIMESTAMP
+    group: MetricGroup = field(default_factory=MetricGroup, compare=False)
+
+    def counter(self, name: str) -> Counter:
+        """A counter of the operator's function; see `MetricGroup`."""
+        return self.group.counter(name)
+
+    def meter(self, name: str) -> Meter:
+        """A meter of the operator's function."""
+        return self.group.meter(name)
+
+    def histogram(self, name: str) -> Histogram:
+        """A histogram of the operator's function."""
+        return self.group.histogram(name)
+
+    def gauge(self, name: str, read: Callable[[], float] | None = None) -> Gauge:
+        """A gauge of the operator's function."""
+        return self.group.gauge(name, read)
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatistics:
+    """The input of a subtask as of now.
+
+    Args:
+        channels: how many there are.
+        messages: how many wait to be taken.
+        aligning: channels that wait for the barriers of others.
+    """
+
+    channels: int = 0
+    messages: int = 0
+    aligning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStatistics:
+    """The buffers and channels behind a subtask, added up.
+
+    Args:
+        channels: how many there are.
+        rows, bytes: how much waits in the buffers now.
+        under_way: messages that receivers have not taken.
+        full: channels that take no more rows now.
+        messages_sent, bytes_sent: so far.
+    """
+
+    channels: int = 0
+    rows: int = 0
+    bytes: int = 0
+    under_way: int = 0
+    full: int = 0
+    messages_sent: int = 0
+    bytes_sent: int = 0
 
 
 @dataclass(slots=True)
@@ -30,6 +92,9 @@ class SubtaskMetrics:
         subtask: index of the subtask, from 0.
         operators: name and counters of each operator of the chain, source first.
         busy_seconds, blocked_seconds, idle_seconds: where the time went: working, waiting for credit, for input.
+        alignment_ms, sync_ms: of its part in the last checkpoint: how long the barriers of its channels were apart,
+            and how long the data waited for the capture.
+        gate, output: its queues when it was read.
     """
 
     task: int
@@ -38,6 +103,10 @@ class SubtaskMetrics:
     busy_seconds: float = 0.0
     blocked_seconds: float = 0.0
     idle_seconds: float = 0.0
+    alignment_ms: float = 0.0
+    sync_ms: float = 0.0
+    gate: GateStatistics = GateStatistics()
+    output: OutputStatistics = OutputStatistics()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +122,8 @@ class OperatorReport:
         late_rows: rows that came too late and were dropped; those given to a side output do not count, as in Flink.
         busy, backpressured: share of the task's time, from 0 to 1.
         current_watermark: the lowest watermark that its subtasks have passed on, int64 ms; None before the first.
+        current_input_watermark: the lowest one that has come to them; None before the first, and at a source.
+        metrics: what its functions have counted themselves, by name.
     """
 
     task: int
@@ -65,6 +136,20 @@ class OperatorReport:
     busy: float
     backpressured: float
     current_watermark: int | None
+    current_input_watermark: int | None = None
+    metrics: tuple[MetricReading, ...] = ()
+
+    def metric(self, name: str) -> MetricReading:
+        """The metric of that name that the operator's function has made.
+
+        Raises:
+            KeyError: it has made none.
+        """
+        found = next((metric for metric in self.metrics if metric.name == name), None)
+        if found is None:
+            there = ", ".join(metric.name for metric in self.metrics) or "none"
+            raise KeyError(f"operator {self.name!r} has no metric {name!r}; it has: {there}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +179,7 @@ def _report_task(task: int, subtasks: Sequence[SubtaskMetrics]) -> Iterable[Oper
     for number, (name, _) in enumerate(subtasks[0].operators):
         counters = [subtask.operators[number][1] for subtask in subtasks]
         watermark = min(counter.watermark for counter in counters)
+        input_watermark = min(counter.input_watermark for counter in counters)
         yield OperatorReport(
             task=task,
             number=number,
@@ -105,4 +191,6 @@ def _report_task(task: int, subtasks: Sequence[SubtaskMetrics]) -> Iterable[Oper
             busy=busy / total,
             backpressured=blocked / total,
             current_watermark=None if watermark == MIN_TIMESTAMP else watermark,
+            current_input_watermark=None if input_watermark == MIN_TIMESTAMP else input_watermark,
+            metrics=read_together(counter.group for counter in counters),
         )

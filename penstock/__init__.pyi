@@ -22,11 +22,12 @@ from .engine.aggregates.functions import (
 from .engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from .engine.api.grouped import GroupedStream
 from .engine.api.keyed import KeyedStream
+from .engine.api.matched import PatternStream
 from .engine.api.sinks import StreamSink
 from .engine.api.streams import DataStream
 from .engine.api.windowed import WindowedStream
 from .engine.connectors import LookupTable
-from .engine.errors import PenstockError, StateError
+from .engine.errors import PatternError, PenstockError, StateError
 from .engine.expressions import (
     all_horizontal,
     any_horizontal,
@@ -52,12 +53,16 @@ from .engine.functions import (
     ProcessFunction,
     ProcessWindowFunction,
 )
-from .engine.job import CollectResult, JobHandle, JobStatus
+from .engine.job.handle import CollectResult, JobHandle
+from .engine.job.status import JobStatus
 from .engine.metrics import JobMetrics
 from .engine.operators.async_function import AsyncRetry
 from .engine.operators.iteration import Asynchronous, BulkSynchronous, StaleSynchronous
 from .engine.operators.joins.lookup_cache import LookupCache
 from .engine.operators.joins.lookup_tables import ArrowTable, DictTable
+from .engine.patterns.functions import PatternProcessFunction
+from .engine.patterns.pattern import Pattern
+from .engine.patterns.skip import AfterMatchSkipStrategy
 from .engine.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -94,6 +99,7 @@ from .recovery import checkpoints, exponential_delay, failure_rate, fixed_delay,
 __version__: str
 
 __all__ = [
+    "AfterMatchSkipStrategy",
     "AggregateFunction",
     "AggregatingStateDescriptor",
     "ArrowTable",
@@ -139,6 +145,10 @@ __all__ = [
     "NeverTrigger",
     "OnMergeContext",
     "OutputTag",
+    "Pattern",
+    "PatternError",
+    "PatternProcessFunction",
+    "PatternStream",
     "PenstockError",
     "PickleSerializer",
     "ProcessFunction",

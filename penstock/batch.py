@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from penstock.actors.spark.options import SparkOptions
 from penstock.engine.errors import ConfigurationError, nearest
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobHandle, ResultConsumer, new_job_id
+from penstock.engine.job.handle import JobHandle, ResultConsumer, new_job_id
 from penstock.job_folders import Start
 from penstock.savepoints.savepoint_files import new_folder, savepoint_url
 from penstock.savepoints.storage import check_writable

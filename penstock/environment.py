@@ -30,6 +30,7 @@ from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, RestartStrategy
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
 from penstock.engine.connectors import Source, TransactionalSink
@@ -38,13 +39,12 @@ from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
-from penstock.engine.job import CollectResult, JobHandle
-from penstock.engine.local.manager import JobFolder
+from penstock.engine.job.handle import DEFAULT_NAME, CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
-from penstock.job_folders import FRESH, Start, job_folder
+from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start
 from penstock.savepoints.restore import NonRestoredState, url_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ StateBackend = Literal["heap", "rocksdb"]
 _T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
-_DEFAULT_NAME = "penstock job"
 _LOG = logging.getLogger(__name__)
 
 
@@ -161,7 +160,7 @@ class StreamEnvironment:
         self._mode: Mode = "streaming"
         self._seed = seed
         self._clock = clock
-        self._name = _DEFAULT_NAME
+        self._name = DEFAULT_NAME
         self._start_from = FRESH
         self._program = Program(self._submit)
         self._jobs: list[JobHandle] = []
@@ -389,8 +388,12 @@ class StreamEnvironment:
         allow_non_restored_state: bool = False,
         mode: Mode | None = None,
         savepoint_to: str | None = None,
+        resume: Resume | None = None,
     ) -> JobHandle:
         """Run the program and return when it has finished. In a terminal, shows the job at work.
+
+        Where this is interrupted (Ctrl-C), the job is cancelled. On Ray, SIGTERM suspends it: its newest checkpoint
+        stays, the process ends with code 143, and `resume="latest"` goes on from there.
 
         Args:
             name: the job's name; None: the configured one, or "penstock job".
@@ -408,20 +411,17 @@ class StreamEnvironment:
             GraphError, ConfigurationError: the program cannot run; nothing was started.
             RestoreError, CheckpointCorruptError: it cannot go on from the savepoint; nothing was started.
             CheckpointError: something is at `savepoint_to` already.
-            JobFailedError: the job failed.
+            JobFailedError: the job failed; on Ray also where a sink could not be made ready, which is done last.
         """
-        job = self.submit(name, parallelism, savepoint, allow_non_restored_state, mode=mode, savepoint_to=savepoint_to)
-        try:
+        job = self.submit(name, parallelism, savepoint, allow_non_restored_state, False, mode, savepoint_to, resume)
+        # An attached job does not outlive the call that runs it.
+        with job.attached():
             if sys.stderr.isatty():
                 from penstock.live_view import wait_with_view
 
                 wait_with_view(job)
             else:
                 job.wait()
-        except BaseException:
-            # Also on Ctrl-C: an attached job does not outlive the call that runs it.
-            job.cancel()
-            raise
         return job
 
     def submit(
@@ -433,6 +433,7 @@ class StreamEnvironment:
         detached: bool = False,
         mode: Mode | None = None,
         savepoint_to: str | None = None,
+        resume: Resume | None = None,
     ) -> JobHandle:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
@@ -443,6 +444,11 @@ class StreamEnvironment:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
+        if resume is not None:
+            if savepoint is not None:
+                raise ConfigurationError("a job goes on from a savepoint or from its newest run; leave one of them out")
+            dropped = _non_restored(allow_non_restored_state)
+            start = resumed_start(name or self._name, self._config.checkpoints, resume, dropped)
         return self._submit(self._program, name, parallelism, start, detached, mode, savepoint_to)
 
     def clear(self) -> None:
@@ -458,7 +464,7 @@ class StreamEnvironment:
             return f"{text}\n== Spark ==\n{explained_batch(graph)}\n"
         return text
 
-    def program(self, name: str = "penstock job", parallelism: int | None = None) -> JobProgram:
+    def program(self, name: str = DEFAULT_NAME, parallelism: int | None = None) -> JobProgram:
         """The program as `submit` would hand it to a runtime: checked, and nothing started.
 
         Raises:
@@ -513,7 +519,6 @@ class StreamEnvironment:
             if detached:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
-            graph.prepare_sinks()
             local = LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
             return _noting(local, folder)
         # Ray takes a second to import, and the local runtime does without it.
@@ -525,7 +530,6 @@ class StreamEnvironment:
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         folder = job_folder(job_program, start, open_blobs)
-        graph.prepare_sinks()
         return _noting(RayJob(job_program, program.consumers, folder, detached), folder)
 
 
@@ -552,8 +556,11 @@ def _warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:
 
 
 def _start(savepoint: str, allow_non_restored_state: bool) -> Start:
-    dropped = NonRestoredState.DROPPED if allow_non_restored_state else NonRestoredState.REFUSED
-    return Start(savepoint, dropped)
+    return Start(savepoint, _non_restored(allow_non_restored_state))
+
+
+def _non_restored(allowed: bool) -> NonRestoredState:
+    return NonRestoredState.DROPPED if allowed else NonRestoredState.REFUSED
 
 
 class _Problems:

@@ -6,16 +6,19 @@ program here, so that a job that cannot go on from it does not begin.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
-from penstock.engine.checkpointing.store import RestorePlan
+from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpointing.store import JobFolder, RestorePlan
+from penstock.engine.errors import ConfigurationError, RestoreError
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import new_job_id
-from penstock.engine.local.manager import JobFolder
-from penstock.savepoints.restore import NonRestoredState, plan_restore
+from penstock.engine.job.handle import DEFAULT_NAME, new_job_id
+from penstock.savepoints.restore import NonRestoredState, plan_restore, url_of
+from penstock.savepoints.runs import state_to_resume
 from penstock.savepoints.storage import OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.store import FolderJobStore, find_checkpoint
 
@@ -37,6 +40,8 @@ class Start:
 
 
 FRESH: Final = Start()
+Resume: TypeAlias = Literal["latest", "if-any"]
+_LOG = logging.getLogger(__name__)
 
 
 def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs) -> JobFolder | None:
@@ -55,20 +60,59 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
     checkpoints = program.config.checkpoints
     if not (checkpoints.enabled or checkpoints.storage or start.savepoint):
         return None
-    default = DEFAULT_FOLDER.expanduser().absolute()
-    storage = checkpoints.storage or str(default / "checkpoints")
+    storage, savepoints = _folders(checkpoints)
     job_id = new_job_id(program.name)
+    plan = _plan(program, start, opened)
     store = FolderJobStore(
         storage,
         job_id,
         program.name,
-        checkpoints.savepoint_storage or (None if checkpoints.storage else str(default / "savepoints")),
+        savepoints,
         checkpoints.storage_overrides,
         opened,
+        started_from=None if plan is None else url_of(plan),
     )
     check_checkpointable(program.physical())
     check_writable(opened(storage))
-    return JobFolder(store, job_id, _plan(program, start, opened))
+    return JobFolder(store, job_id, plan)
+
+
+def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, non_restored: NonRestoredState) -> Start:
+    """What the next run of a job begins with.
+
+    Args:
+        name: of the job.
+        checkpoints: say where its runs keep their checkpoints.
+        resume: what becomes of a job that no run has left anything of.
+        non_restored: as of `Start`.
+
+    Raises:
+        RestoreError: the newest run has left nothing to go on from.
+        ConfigurationError: the job has no name of its own, or the storage is not there behind a run.
+    """
+    if resume not in get_args(Resume):
+        raise ConfigurationError(f"resume takes {' or '.join(map(repr, get_args(Resume)))}, not {resume!r}")
+    if name == DEFAULT_NAME:
+        raise ConfigurationError("a job is resumed by its name: give it one, as in execute('orders', resume='latest')")
+    storage, savepoints = _folders(checkpoints)
+    if storage.startswith("ray://"):
+        raise ConfigurationError(f"a job is resumed from storage that outlives its cluster, which {storage} does not")
+    found = state_to_resume(name, storage, savepoints)
+    if found is None and resume == "latest":
+        raise RestoreError(
+            f"job {name!r} cannot be resumed: no run of it has left a checkpoint in {storage}; resume='if-any' "
+            "(--resume-if-any) begins without state where there is none"
+        )
+    if found is None:
+        _LOG.warning("job %r begins without state: no run of it has left a checkpoint in %s", name, storage)
+    return Start(found, non_restored)
+
+
+def _folders(checkpoints: CheckpointConfig) -> tuple[str, str | None]:
+    """URLs of the folders for checkpoints and, if there is one, for savepoints."""
+    default = DEFAULT_FOLDER.expanduser().absolute()
+    own = checkpoints.savepoint_storage or (None if checkpoints.storage else str(default / "savepoints"))
+    return checkpoints.storage or str(default / "checkpoints"), own
 
 
 def _plan(program: JobProgram, start: Start, opened: OpenBlobs) -> RestorePlan | None:

@@ -19,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.elements import MAX_TIMESTAMP
-from penstock.engine.job import JobHandle, JobStatus, StageProgress
+from penstock.engine.job.handle import JobHandle, StageProgress
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, OperatorReport
 
 _PERIOD_SECONDS: Final = 0.5

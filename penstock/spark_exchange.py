@@ -21,7 +21,7 @@ from penstock.connectors.collection import CollectionSource
 from penstock.connectors.files.source import FileSource
 from penstock.engine.connectors import Source
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.job import CollectResult
+from penstock.engine.job.handle import CollectResult
 from penstock.savepoints.spark_frames import frame_of_table
 from penstock.savepoints.storage import normalise_url
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, WatermarkStrategy, tumbling
 from penstock.actors.client import RayJob
+from penstock.engine.job.info import CheckpointInfo
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import BenchmarkError, CountingSink, Options, Reading, Result, rows_in, shut_down
@@ -33,7 +34,6 @@ from perf.keyed_state import (
     FULL_AFTER,
     STATE,
     DetailedResult,
-    Info,
     Keys,
     completed,
     environment,
@@ -200,8 +200,7 @@ def windows_in(output: str) -> Measured:
     """What a peer has measured, from its lines "window RATE-WITH RATE-WITHOUT" and "checkpoint MS BYTES WRITTEN"."""
     lines = [line.split() for line in output.splitlines()]
     rates = [(float(line[1]), float(line[2])) for line in lines if line[:1] == ["window"]]
-    names = ("duration_ms", "bytes", "bytes_written")
-    records = [dict(zip(names, map(int, line[1:]), strict=True)) for line in lines if line[:1] == ["checkpoint"]]
+    records = [Checkpoint(*map(int, line[1:])) for line in lines if line[:1] == ["checkpoint"]]
     return Measured([on for on, _ in rates], [off for _, off in rates], records)
 
 
@@ -248,6 +247,15 @@ def _per_key(key: _Int64s, v: npt.NDArray[np.float64]) -> dict[int, tuple[int, f
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint of a peer, as far as it says: its duration, the bytes of its state, and those written."""
+
+    duration_ms: float
+    bytes: float
+    bytes_written: float
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """One job.
 
@@ -259,7 +267,7 @@ class Measured:
 
     on: Sequence[float]
     off: Sequence[float]
-    checkpoints: Sequence[Info]
+    checkpoints: Sequence[Checkpoint | CheckpointInfo]
 
 
 def _result(case: Case, variant: str, jobs: Sequence[Measured]) -> Result:
@@ -304,7 +312,7 @@ def _measure(case: Case, options: Options) -> Measured:
                 (before, rows_before), (at, rows) = (at, rows), _sample(job)
                 rates.append((rows - rows_before) / (at - before))
             asked.result()
-        records = [record for record in completed(job.info()) if record["triggered_ms"] >= since]
+        records = [record for record in completed(job.info()) if record.triggered_ms >= since]
     return Measured(on, off, records)
 
 
@@ -330,12 +338,12 @@ def losses(on: Sequence[float], off: Sequence[float]) -> list[float]:
     ]
 
 
-def of_records(records: Sequence[Info]) -> dict[str, Any]:
+def of_records(records: Sequence[Checkpoint | CheckpointInfo]) -> dict[str, Any]:
     """What checkpoints took, and wrote."""
     figures = {
-        "checkpoint_ms": [record["duration_ms"] for record in records],
-        "state_mb": [record["bytes"] / 1e6 for record in records],
-        "written_mb": [record["bytes_written"] / 1e6 for record in records],
+        "checkpoint_ms": [record.duration_ms for record in records],
+        "state_mb": [record.bytes / 1e6 for record in records],
+        "written_mb": [record.bytes_written / 1e6 for record in records],
     }
     summaries: dict[str, Any] = {name: summary(found) for name, found in figures.items()}
     return {**summaries, "written_mb_mean": round(statistics.fmean(figures["written_mb"]), 3) if records else None}

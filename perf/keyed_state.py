@@ -25,6 +25,8 @@ from penstock.actors.client import RayJob
 from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.config import DEFAULTS
 from penstock.engine.errors import JobError
+from penstock.engine.job.info import CheckpointInfo, JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.recovery import fixed_delay
 from perf.generators import Pool, values
 from perf.harness import FLOW_SECONDS, POLL_SECONDS, BenchmarkError, Options, Result, rows_in
@@ -42,7 +44,6 @@ _STEPS: Final = 16
 _ANY_NUMBER: Final = 1_000_000
 
 _Int64s: TypeAlias = "npt.NDArray[np.int64]"
-Info: TypeAlias = Mapping[str, Any]
 
 
 def keys_of(size_mb: float) -> int:
@@ -156,7 +157,7 @@ def let_run(job: RayJob, seconds: float) -> None:
         _go_on(job, min(POLL_SECONDS, left))
 
 
-def until(job: RayJob, condition: Callable[[Info], bool], what: str, seconds: float = FLOW_SECONDS) -> Info:
+def until(job: RayJob, condition: Callable[[JobInfo], bool], what: str, seconds: float = FLOW_SECONDS) -> JobInfo:
     """Wait until the job's info is as wanted; the info.
 
     Raises:
@@ -165,11 +166,11 @@ def until(job: RayJob, condition: Callable[[Info], bool], what: str, seconds: fl
     deadline = time.monotonic() + seconds
     while True:
         try:
-            info = job.info()
+            info: JobInfo | None = job.info()
         except JobError:
             # Its manager is being restarted.
-            info = {"status": "restarting"}
-        if info["status"] == "running" and condition(info):
+            info = None
+        if info is not None and info.status is JobStatus.RUNNING and condition(info):
             return info
         if time.monotonic() > deadline:
             raise BenchmarkError(f"job {job.name!r}: no {what} within {seconds:.0f} s")
@@ -182,18 +183,18 @@ def until_full(job: RayJob, keys: int, seconds: float = 10 * FLOW_SECONDS) -> No
     until(job, lambda info: rows_in(job.metrics(), STATE) >= rows, f"{rows} rows", seconds)
 
 
-def completed(info: Info) -> list[Info]:
+def completed(info: JobInfo) -> list[CheckpointInfo]:
     """The records of completed checkpoints, oldest first; none of a job that takes none."""
-    history = info["checkpoints"]["history"] if info["checkpoints"] is not None else []
-    return [record for record in history if record["status"] == "completed"]
+    history = info.checkpoints.history if info.checkpoints is not None else []
+    return [record for record in history if record.status == "completed"]
 
 
-def until_checkpoints(job: RayJob, wanted: int, interval: float) -> Info:
+def until_checkpoints(job: RayJob, wanted: int, interval: float) -> JobInfo:
     """Wait for checkpoints that are triggered from now on to be complete."""
     since = time.time_ns() // 1_000_000
 
-    def are_there(info: Info) -> bool:
-        return sum(record["triggered_ms"] >= since for record in completed(info)) >= wanted
+    def are_there(info: JobInfo) -> bool:
+        return sum(record.triggered_ms >= since for record in completed(info)) >= wanted
 
     return until(job, are_there, f"{wanted} checkpoints", FLOW_SECONDS + wanted * 4 * interval)
 

@@ -23,12 +23,12 @@ import numpy as np
 from penstock.actors.client import RayJob
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
+from penstock.engine.job.info import JobInfo, RestartInfo
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import BenchmarkError, Options, Reading, Result, shut_down, spread
 from perf.keyed_state import (
     DetailedResult,
-    Info,
     Keys,
     environment,
     keys_of,
@@ -209,43 +209,46 @@ def _recoveries(case: Case, options: Options) -> tuple[list[Recovery], float]:
     return recoveries, peak_mb
 
 
-def _recovery(job: RayJob, info: Info, case: Case, stamps: Path, choice: random.Random) -> Recovery:
-    subtasks = [subtask["pid"] for task in info["tasks"] for subtask in task["subtasks"]]
-    pid = info["manager_pid"] if case.victim == "manager" else choice.choice(subtasks)
+def _recovery(job: RayJob, info: JobInfo, case: Case, stamps: Path, choice: random.Random) -> Recovery:
+    subtasks = [subtask.pid for task in info.tasks for subtask in task.subtasks]
+    pid = info.manager_pid if case.victim == "manager" else choice.choice(subtasks)
     killed, killed_ms = time.monotonic(), time.time_ns() / 1e6
     os.kill(pid, signal.SIGKILL)
 
-    def is_over(info: Info) -> bool:
-        return info["attempt"] != attempt and first_rows(stamps, killed) is not None
+    def is_over(info: JobInfo) -> bool:
+        return info.attempt != attempt and first_rows(stamps, killed) is not None
 
-    attempt = info["attempt"]
+    attempt = info.attempt
     after = until(job, is_over, f"rows behind the death of a {case.victim}")
     first = first_rows(stamps, killed)
     assert first is not None
     seen = (first - killed) * 1000
     if case.victim == "manager":
         return Recovery(seen, by_new_manager(after, killed_ms))
-    after = until(job, lambda info: _restart(info, killed)["first_output_ms"] is not None, "restart with rows")
+    after = until(job, lambda info: _restart(info, killed).first_output_ms is not None, "restart with rows")
     return Recovery(seen, by_manager(_restart(after, killed), killed))
 
 
-def _restart(info: Info, killed: float) -> Info:
-    found = [restart for restart in info["restart_history"] if (restart["detected_monotonic"] or 0.0) >= killed]
+def _restart(info: JobInfo, killed: float) -> RestartInfo:
+    found = [restart for restart in info.restart_history if (restart.detected_monotonic or 0.0) >= killed]
     if not found:
         raise BenchmarkError(f"{_NAME}: the manager has rows of a new attempt and knows of no restart")
-    return dict(found[0])
+    return found[0]
 
 
-def by_manager(restart: Info, killed: float) -> dict[str, float]:
+def by_manager(restart: RestartInfo, killed: float) -> dict[str, float]:
     """A restart as the manager has it, in milliseconds from the kill (`killed`: monotonic seconds)."""
-    detected = (restart["detected_monotonic"] - killed) * 1000
+    assert restart.detected_monotonic is not None
+    assert restart.restore_ms is not None
+    assert restart.first_output_ms is not None
+    detected = (restart.detected_monotonic - killed) * 1000
     return {
         "detect_ms": detected,
-        "restore_ms": detected + restart["restore_ms"],
-        "first_output_ms": detected + restart["first_output_ms"],
+        "restore_ms": detected + restart.restore_ms,
+        "first_output_ms": detected + restart.first_output_ms,
     }
 
 
-def by_new_manager(info: Info, killed_ms: float) -> dict[str, float]:
+def by_new_manager(info: JobInfo, killed_ms: float) -> dict[str, float]:
     """What the manager that took over says, in milliseconds from the kill (`killed_ms`: civil time)."""
-    return {"manager_started_ms": info["started_ms"] - killed_ms, "restore_ms": info["since_ms"] - killed_ms}
+    return {"manager_started_ms": info.started_ms - killed_ms, "restore_ms": info.since_ms - killed_ms}

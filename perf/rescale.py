@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, col
 from penstock import max as max_of
-from penstock.engine.job import CollectResult
+from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
 from perf.generators import values
 from perf.harness import BenchmarkError, Options, Reading, Result, spread
@@ -190,7 +190,7 @@ def _rescaled(options: Options) -> tuple[list[Pause], float]:
         with submitted(env, _NAME) as job:
             until_full(job, keys)
             info = until_checkpoints(job, 1, _INTERVAL)
-            state_mb = completed(info)[-1]["bytes"] / 1e6
+            state_mb = completed(info)[-1].bytes / 1e6
             pauses = []
             for parallelism in _PARALLELISM:
                 let_run(job, _BETWEEN_SECONDS)

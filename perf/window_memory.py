@@ -25,7 +25,7 @@ from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.cells.free_memory import free_memory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregate, WindowAggregateFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregate, WindowAggregateSpec
 from penstock.engine.windows.assigners import tumbling
 
 _BATCH_ROWS: Final = 131_072
@@ -64,7 +64,7 @@ def _settled_mb() -> float:
 
 def _operator() -> WindowAggregate:
     aggregates = {"n": count(), "total": sum_of("v"), "low": min_of("v"), "high": max_of("v")}
-    operator = WindowAggregateFactory(tumbling(f"{_WINDOW_MS}ms"), GroupedAggregation(["key"], aggregates))()
+    operator = WindowAggregateSpec(tumbling(f"{_WINDOW_MS}ms"), GroupedAggregation(["key"], aggregates)).create()
     operator.open(OperatorContext("window", 0, 1, SystemClock()))
     return operator
 

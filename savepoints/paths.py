@@ -6,6 +6,7 @@ and is the same on a disk and in a bucket; no name of a file of state is ever us
     <root>/<job id>/claims/00000002                     manager number 2 has taken the job over
                     claims/00000002.restored            and which checkpoint it went on from
                     claims/00000002.ended               the job has ended under it; all else may go
+                    claims/discarded                    and does: there is nothing to go on from
                     shared/<sha256>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
                     chk-00000042/manifest.json          written last: with it the checkpoint exists
                     chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
@@ -26,6 +27,7 @@ MANIFEST: Final = "manifest.json"
 SHARED: Final = "shared"
 CLAIMS: Final = "claims"
 DATA: Final = "data"
+DISCARDED: Final = f"{CLAIMS}/discarded"
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]{1,255}")
 _CHECKPOINT: Final = re.compile(r"chk-(\d{8,18})")
@@ -110,7 +112,7 @@ class JobPaths:
 
     def manifest(self, checkpoint: int) -> str:
         """What makes a checkpoint complete."""
-        return f"chk-{checkpoint:08d}/{MANIFEST}"
+        return f"{checkpoint_folder_name(checkpoint)}/{MANIFEST}"
 
     def savepoint_number(self, checkpoint: int) -> str:
         """Says that a savepoint has had this number."""
@@ -166,6 +168,16 @@ def is_savepoint_mark(path: str) -> bool:
 def ended_epoch(path: str) -> int | None:
     """The number of the manager that says by this path that the job has ended, if it is such a path."""
     return _number(_CLAIM, path.removesuffix(".ended")) if path.endswith(".ended") else None
+
+
+def checkpoint_folder_name(checkpoint: int) -> str:
+    """The name of a checkpoint's folder, in that of its job."""
+    return f"chk-{checkpoint:08d}"
+
+
+def savepoint_of(name: str, job_id: str) -> int | None:
+    """The number of the savepoint of a job whose folder has this name, if it is one."""
+    return _number(re.compile(rf"savepoint-{re.escape(job_id)}-(\d{{8,18}})-[0-9a-f]{{12}}"), name)
 
 
 def checkpoint_folder(name: str) -> int | None:

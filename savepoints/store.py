@@ -35,8 +35,10 @@ job that starts from the savepoint commits what belongs to it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -53,11 +55,12 @@ from penstock.engine.errors import (
     RestoreError,
 )
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.savepoints.local_copies import CopyingWriter, LocalCopies, local_folder, remove_stale
 from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifest, seal, unseal
 from penstock.savepoints.paths import (
     CLAIMS,
+    DISCARDED,
     MANIFEST,
     JobPaths,
     checkpoint_folder,
@@ -94,6 +97,7 @@ class FolderJobStore:
         storage_overrides: URLs of the storage of single operators, by uid (`CheckpointConfig.storage_overrides`).
         open_blobs: makes a store of a URL.
         uploads: how many files a subtask writes at the same time.
+        started_from: URL of what the job began with, to be written down for `runs.newest_run`; None: without state.
 
     Example:
         >>> FolderJobStore("memory://example", "4f2a", "delays").claim()
@@ -107,6 +111,7 @@ class FolderJobStore:
     storage_overrides: tuple[tuple[str, str], ...] = ()
     open_blobs: OpenBlobs = open_blobs
     uploads: int = UPLOADS
+    started_from: str | None = None
 
     @property
     def url(self) -> str:
@@ -129,12 +134,12 @@ class FolderJobStore:
             raise
 
     def _take_over(self, blobs: BlobStore, epoch: int) -> Claim:
-        end = _ended_by(blobs) or self._stopped_with(blobs)
+        end = ended_by(blobs) or self._stopped(blobs)
         if end is not None:
             blobs.create(self._paths.ended(epoch), end.sealed(epoch))
             self._check_not_fenced(blobs, epoch, f"manager {epoch}")
             return Claim(epoch, 1, (), end.status, end.message)
-        retained = _counted(blobs)
+        retained = counted_checkpoints(blobs)
         if retained:
             check_files(blobs, retained[-1])
         newest = retained[-1].checkpoint if retained else 0
@@ -204,12 +209,14 @@ class FolderJobStore:
         blobs = self._blobs()
         # Of one that was replaced, the new manager must not hear: it would take its own job for ended.
         self._check_not_fenced(blobs, epoch, "the end")
-        blobs.create(self._paths.ended(epoch), _End(status, message).sealed(epoch))
+        blobs.create(self._paths.ended(epoch), End(status, message).sealed(epoch))
         # Whoever claims from now on sees it. One who did before may be reading what would be removed next.
         self._check_not_fenced(blobs, epoch, "the end")
 
     def discard(self) -> None:
         blobs = self._blobs()
+        with contextlib.suppress(BlobExistsError):
+            blobs.create(DISCARDED, seal({"format": FORMAT, "job": self.job_name}))
         paths = [path for path, _ in blobs.list() if not path.startswith(f"{CLAIMS}/")]
         manifests = [path for path in paths if manifest_number(path) is not None]
         blobs.delete(manifests)
@@ -244,28 +251,15 @@ class FolderJobStore:
             return None
         return LocalCopies(self.open_blobs(self.url), local_folder(graph.config, self.job_id) / f"{task}-{subtask}")
 
-    def _stopped_with(self, blobs: BlobStore) -> _End | None:
-        """How the job has ended if a manager stopped it with a savepoint: sinks may have committed what is in that."""
-        paths = [path for path, _ in blobs.list()]
-        marks = [path for path in paths if is_savepoint_mark(path)]
-        if not marks:
+    def _stopped(self, blobs: BlobStore) -> End | None:
+        target = stopped_with(blobs, self.open_blobs)
+        if target is None:
             return None
-        decider, counted = _decider(paths), _counted(blobs)
-        newest = counted[-1].checkpoint if counted else 0
-        for path in marks:
-            if (used_number(path) or 0) < newest:
-                continue
-            used = unseal(blobs.get(path).to_pybytes(), join_url(blobs.url, path))
-            epoch, target = used.get("epoch"), used.get("savepoint")
-            if used.get("kind") != SnapshotKind.SUSPEND.value or not isinstance(epoch, int) or epoch < decider:
-                continue
-            if isinstance(target, str) and any(name == MANIFEST for name, _ in self.open_blobs(target).list()):
-                return _End(
-                    JobStatus.FAILED.value,
-                    f"savepoint {target} is complete, but job {self.job_name!r} ended before it was known that all "
-                    f"sinks had committed what belongs to it: {START_AGAIN}",
-                )
-        return None
+        return End(
+            JobStatus.FAILED.value,
+            f"savepoint {target} is complete, but job {self.job_name!r} ended before it was known that all sinks had "
+            f"committed what belongs to it: {START_AGAIN}",
+        )
 
     @property
     def _paths(self) -> JobPaths:
@@ -281,7 +275,9 @@ class FolderJobStore:
         for _ in range(_ROUNDS):
             epoch = _newest_epoch(blobs) + 1
             try:
-                blobs.create(self._paths.claim(epoch), seal({"format": FORMAT, "epoch": epoch, "token": token}))
+                content = {"format": FORMAT, "epoch": epoch, "token": token, "job": self.job_name}
+                known = {"claimed_ms": time.time_ns() // 1_000_000, "started_from": self.started_from}
+                blobs.create(self._paths.claim(epoch), seal({**content, **known}))
             except BlobExistsError:
                 continue
             return epoch
@@ -297,7 +293,7 @@ class FolderJobStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class End:
     """How a job has ended, as a value of `JobStatus`, and what more there is to say."""
 
     status: str
@@ -418,7 +414,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _newest_counted(folder: BlobStore) -> CompletedCheckpoint:
-    counted = _counted(folder)
+    counted = counted_checkpoints(folder)
     if not counted:
         raise RestoreError(
             f"{folder.url} has no checkpoint that counts: what is there was completed by a manager that had been "
@@ -427,7 +423,7 @@ def _newest_counted(folder: BlobStore) -> CompletedCheckpoint:
     return counted[-1]
 
 
-def _counted(blobs: BlobStore) -> list[CompletedCheckpoint]:
+def counted_checkpoints(blobs: BlobStore) -> list[CompletedCheckpoint]:
     """The checkpoints of a job's folder that count, oldest first; see the module.
 
     Raises:
@@ -469,7 +465,38 @@ def _restored_by(blobs: BlobStore, epoch: int) -> int:
     return checkpoint
 
 
-def _ended_by(blobs: BlobStore) -> _End | None:
+def stopped_with(blobs: BlobStore, open_blobs: OpenBlobs) -> str | None:
+    """URL of the savepoint that a manager of a job's folder stopped the job with: sinks may have committed it."""
+    paths = [path for path, _ in blobs.list()]
+    marks = [path for path in paths if is_savepoint_mark(path)]
+    if not marks:
+        return None
+    decider, counted = _decider(paths), counted_checkpoints(blobs)
+    newest = counted[-1].checkpoint if counted else 0
+    for path in marks:
+        if (used_number(path) or 0) < newest:
+            continue
+        used = unseal(blobs.get(path).to_pybytes(), join_url(blobs.url, path))
+        epoch, target = used.get("epoch"), used.get("savepoint")
+        if used.get("kind") != SnapshotKind.SUSPEND.value or not isinstance(epoch, int) or epoch < decider:
+            continue
+        if isinstance(target, str) and any(name == MANIFEST for name, _ in open_blobs(target).list()):
+            return target
+    return None
+
+
+def newest_claim(blobs: BlobStore) -> Mapping[str, object]:
+    """What the newest manager of a job's folder has written down of itself; empty where there is none.
+
+    Raises:
+        CheckpointCorruptError: it is damaged.
+    """
+    epoch = _newest_epoch(blobs)
+    path = JobPaths("").claim(epoch)
+    return unseal(blobs.get(path).to_pybytes(), join_url(blobs.url, path)) if epoch else {}
+
+
+def ended_by(blobs: BlobStore) -> End | None:
     """How the job has ended, going by what its last manager wrote down; a later one that went on knew better."""
     paths = [path for path, _ in blobs.list(CLAIMS)]
     last = max((epoch for path in paths if (epoch := ended_epoch(path)) is not None), default=0)
@@ -480,7 +507,7 @@ def _ended_by(blobs: BlobStore) -> _End | None:
     status, message = content.get("status"), content.get("message", "")
     if not isinstance(status, str) or not isinstance(message, str):
         raise CheckpointCorruptError(f"{where} does not say how the job has ended")
-    return _End(status, message)
+    return End(status, message)
 
 
 def _decider(paths: Sequence[str]) -> int:

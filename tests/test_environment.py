@@ -26,8 +26,17 @@ from penstock import (
 )
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
-from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError
-from penstock.engine.job import JobStatus
+from penstock.engine.checkpointing.store import Claim
+from penstock.engine.errors import (
+    CheckpointError,
+    ColumnTypeError,
+    ConfigurationError,
+    GraphError,
+    MissingColumnError,
+    SinkNotReadyError,
+)
+from penstock.engine.job.status import JobStatus
+from penstock.savepoints.store import FolderJobStore
 from tests.engine.helpers import RecordingSink, local_environment
 
 Build = Callable[[DataStream], Any]
@@ -402,9 +411,7 @@ def test_a_program_that_cannot_be_planned_prepares_no_sink() -> None:
 
 
 @pytest.mark.parametrize("fails", ["check_serializable", "connect", None])
-def test_sinks_of_a_ray_job_are_prepared_when_all_else_is_ready(
-    monkeypatch: pytest.MonkeyPatch, fails: str | None
-) -> None:
+def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.MonkeyPatch, fails: str | None) -> None:
     events: list[str] = []
 
     def step(name: str) -> Callable[..., Any]:
@@ -429,7 +436,7 @@ def test_sinks_of_a_ray_job_are_prepared_when_all_else_is_ready(
     flights(env).sink_to(sink)
     if fails is None:
         env.submit()
-        assert events == ["check_serializable", "connect", "prepare", "RayJob"]
+        assert events == ["check_serializable", "connect", "RayJob"]
     else:
         with pytest.raises(GraphError, match=f"{fails} failed"):
             env.submit()
@@ -472,6 +479,31 @@ def test_a_sink_that_waits_for_checkpoints_that_never_come_is_told_of(
         env.submit("quiet").cancel()
     assert "job 'quiet' has an input without end and takes no checkpoints: files(" in caplog.text
     assert "begin it with -Dexecution.checkpointing.interval=10s, or in Python with checkpoints=" in caplog.text
+
+
+def test_a_job_whose_storage_is_refused_leaves_the_old_rows_of_its_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(store: FolderJobStore) -> Claim:
+        raise CheckpointError("the folder is another manager's")
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part-1.csv").write_text("a\n1\n")
+    env = StreamEnvironment(runtime="local", checkpoints=checkpoints("1s", str(tmp_path / "checkpoints")))
+    flights(env).select("carrier").sink_to(FileSink(str(tmp_path / "out"), "csv", mode="overwrite"))
+    with monkeypatch.context() as refused:
+        refused.setattr(FolderJobStore, "claim", refuse)
+        with pytest.raises(CheckpointError, match="another manager's"):
+            env.submit("refused")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["part-1.csv"]
+
+
+def test_a_job_whose_sink_cannot_be_made_ready_leaves_no_checkpoints(tmp_path: Path) -> None:
+    env = StreamEnvironment(runtime="local", checkpoints=checkpoints("1s", str(tmp_path / "checkpoints")))
+    flights(env).select("carrier").sink_to(FullFolder(str(tmp_path / "out"), "json"))
+    with pytest.raises(SinkNotReadyError, match="the disk is full"):
+        env.submit("full")
+    assert {path.name for path in tmp_path.glob("checkpoints/*/*")} <= {"claims"}
 
 
 class FullFolder(FileSink):

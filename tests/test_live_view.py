@@ -9,7 +9,7 @@ from rich.console import Console
 
 from penstock import JobStatus
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.job import StageProgress
+from penstock.engine.job.handle import StageProgress
 from penstock.engine.metrics import JobMetrics, OperatorMetrics, SubtaskMetrics, report
 from penstock.live_view import Rates, job_table, number_text, stage_bars, tell, watermark_text
 

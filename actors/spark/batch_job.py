@@ -35,7 +35,8 @@ from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobHandle, JobStatus, ResultConsumer, StageProgress, new_job_id, transition
+from penstock.engine.job.handle import JobHandle, ResultConsumer, StageProgress, new_job_id
+from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
 
 _LOG = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.native.prefixes import Prefix, native_prefixes
 from penstock.engine.errors import GraphError
 from penstock.engine.graph.physical import Exchange, PhysicalGraph, TaskPlan
-from penstock.engine.operators.iteration import IterationHeadFactory
-from penstock.engine.operators.sort import SortFactory
+from penstock.engine.operators.relational import Ordered
 
 
 def check_translatable(graph: PhysicalGraph) -> None:
@@ -33,7 +32,7 @@ def untranslatable(graph: PhysicalGraph) -> list[str]:
         operator.name
         for task in graph.tasks
         for operator in task.operators
-        if isinstance(operator.factory, IterationHeadFactory)
+        if operator.spec.traits.loop_head is not None
     ]
     reserving = [task.name for task in graph.tasks if task.resources is not None]
     return [
@@ -79,5 +78,8 @@ def _shuffle(task: TaskPlan, exchange: Exchange, prefixes: Mapping[int, Prefix])
     """How Spark brings rows to a task."""
     if task.id not in prefixes:
         return f"{exchange.partitioner.describe()}, in order of time"
-    head = task.operators[0].factory
-    return f"range({head.describe()})" if isinstance(head, SortFactory) else exchange.partitioner.describe()
+    match task.operators[0].spec.traits.relational:
+        case Ordered(keys):
+            return f"range({', '.join(key.describe() for key in keys)})"
+        case _:
+            return exchange.partitioner.describe()

@@ -19,8 +19,7 @@ from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark, concat_batches
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.functions.keyed_reduce import KeyedReduceFactory
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 
 _ROW: Final = "row"
@@ -34,23 +33,31 @@ def with_final_updates(graph: PhysicalGraph) -> PhysicalGraph:
 
 
 def _final(plan: OperatorPlan) -> OperatorPlan:
-    match plan.factory:
-        case RunningAggregateFactory() | KeyedReduceFactory():
-            return replace(plan, factory=FinalUpdatesFactory(plan.factory))
-        case _:
-            return plan
+    updates = plan.spec.traits.updates
+    return plan if updates is None else replace(plan, spec=FinalUpdatesSpec(plan.spec, updates))
 
 
 @dataclass(frozen=True, slots=True)
-class FinalUpdatesFactory:
-    """Creates the operator that emits the last updates of what `updates` creates."""
+class FinalUpdatesSpec(OperatorSpec):
+    """Creates the operator that emits the last updates of another.
 
-    updates: RunningAggregateFactory | KeyedReduceFactory
+    Args:
+        updating: the other operator.
+        updates: what it says of its updates.
+    """
 
-    def __call__(self) -> Operator:
-        if isinstance(self.updates, KeyedReduceFactory):
-            return FinalReductions(self.updates)
-        return FinalAggregates(self.updates)
+    updating: OperatorSpec
+    updates: Updates
+
+    def create(self) -> Operator:
+        return FinalUpdates(self.updating.create(), self.updates)
+
+    def describe(self) -> str:
+        return self.updating.describe()
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return replace(self.updating.traits, updates=None, emits_at_end=True, relational=self.updates.final)
 
 
 class LastRows:
@@ -109,75 +116,45 @@ class _Gathered:
         """Operators that only update emit rows and nothing else."""
 
 
-class FinalAggregates(Operator):
-    """A running aggregate whose last updates alone go on."""
+class FinalUpdates(Operator):
+    """An operator whose last updates alone go on.
 
-    def __init__(self, factory: RunningAggregateFactory) -> None:
-        self._running = factory()
-        self._keys = factory.aggregation.keys
+    An update may have other key columns than the row that caused it: then the rows say whose updates they are.
+    """
+
+    def __init__(self, updating: Operator, updates: Updates) -> None:
+        self._updating = updating
+        self._updates = updates
         self._last = LastRows()
 
     def open(self, context: OperatorContext) -> None:
-        self._running.open(context)
+        self._updating.open(context)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         gathered = _Gathered()
-        self._running.process_batch(batch, input_index, gathered)
-        for update in gathered.batches:
-            self._last.add([update.data.column(key) for key in self._keys], update)
-
-    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark:
-        _emit_at_the_end(self._last, watermark, out)
-        return watermark
-
-    def before_suspend(self, out: Collector) -> None:
-        _emit(self._last, out)
-
-    def capture(self, request: CaptureRequest) -> OperatorCapture:
-        return self._running.capture(request)
-
-    def close(self) -> None:
-        self._running.close()
-
-
-class FinalReductions(Operator):
-    """A reduction whose last updates alone go on. An update may have other key columns than the row that caused it."""
-
-    def __init__(self, factory: KeyedReduceFactory) -> None:
-        self._reducing = factory()
-        self._keys = factory.keys
-        self._last = LastRows()
-
-    def open(self, context: OperatorContext) -> None:
-        self._reducing.open(context)
-
-    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        gathered = _Gathered()
-        self._reducing.process_batch(batch, input_index, gathered)
+        self._updating.process_batch(batch, input_index, gathered)
+        if not gathered.batches:
+            return
         updates = concat_batches(gathered.batches)
-        assert updates.num_rows == batch.num_rows, "a reduction gives one update a row, in order"
-        self._last.add([batch.data.column(key) for key in self._keys], updates)
+        keyed = updates if self._updates.in_results else batch
+        assert updates.num_rows == keyed.num_rows, "where updates lack the keys, there is one a row, in order"
+        self._last.add([keyed.data.column(key) for key in self._updates.keys], updates)
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark:
-        self._reducing.on_watermark(watermark, out)
-        _emit_at_the_end(self._last, watermark, out)
+        self._updating.on_watermark(watermark, out)
+        if watermark.timestamp == MAX_TIMESTAMP:
+            self._emit(out)
         return watermark
 
     def before_suspend(self, out: Collector) -> None:
-        _emit(self._last, out)
+        self._emit(out)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
-        return self._reducing.capture(request)
+        return self._updating.capture(request)
 
     def close(self) -> None:
-        self._reducing.close()
+        self._updating.close()
 
-
-def _emit_at_the_end(last: LastRows, watermark: Watermark, out: Collector) -> None:
-    if watermark.timestamp == MAX_TIMESTAMP:
-        _emit(last, out)
-
-
-def _emit(last: LastRows, out: Collector) -> None:
-    if (rows := last.take()) is not None:
-        out.collect(rows)
+    def _emit(self, out: Collector) -> None:
+        if (rows := self._last.take()) is not None:
+            out.collect(rows)

@@ -11,7 +11,7 @@ from pyspark.status import SparkStageInfo
 from penstock.actors.spark.stage import Dealt
 from penstock.engine.errors import JobFailedError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import StageProgress
+from penstock.engine.job.handle import StageProgress
 
 _T = TypeVar("_T")
 

@@ -23,12 +23,12 @@ from penstock.engine.exchange.partitioners import Forward
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.sink import (
-    SinkFactory,
     SinkOperator,
     committables_of,
     committables_table,
     connector_context,
 )
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 
 _LOG = logging.getLogger(__name__)
 _EPOCH: Final = 0
@@ -38,13 +38,20 @@ _COMMIT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class PreparingSinkFactory:
+class PreparingSinkSpec(OperatorSpec):
     """Creates the operator that prepares what `sink` is to commit."""
 
     sink: TransactionalSink
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return PreparingSink(self.sink)
+
+    def describe(self) -> str:
+        return f"prepare {self.sink.describe()}"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(self.sink.changelog_modes,), sink=self.sink)
 
 
 class PreparingSink(Operator):
@@ -79,13 +86,20 @@ class PreparingSink(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class EndingSinkFactory:
+class EndingSinkSpec(OperatorSpec):
     """Creates the operator that writes to the plain sink `sink`."""
 
     sink: Sink
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return EndingSink(self.sink)
+
+    def describe(self) -> str:
+        return self.sink.describe()
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(self.sink.changelog_modes,), sink=self.sink)
 
 
 class EndingSink(SinkOperator):
@@ -135,15 +149,15 @@ def _with_preparing_sinks(graph: PhysicalGraph, task: TaskPlan, pending: dict[in
     outputs = list(task.outputs)
     for operator in task.operators:
         plan = operator
-        match operator.factory:
-            case SinkFactory(TransactionalSink() as sink):
+        match operator.spec.traits.sink:
+            case TransactionalSink() as sink:
                 number = -1 - len(pending)
                 identity = graph.identity(plan.uid)
                 pending[number] = PendingSink(sink, plan.name, task.parallelism, identity)
                 outputs.append(Exchange(task.id, None, Forward(), 0, f"operator {plan.name!r}", number))
-                plan = replace(plan, factory=PreparingSinkFactory(sink), outputs=(len(outputs) - 1,))
-            case SinkFactory(sink):
-                plan = replace(plan, factory=EndingSinkFactory(sink))
+                plan = replace(plan, spec=PreparingSinkSpec(sink), outputs=(len(outputs) - 1,))
+            case Sink() as sink:
+                plan = replace(plan, spec=EndingSinkSpec(sink))
         operators.append(plan)
     return replace(task, operators=tuple(operators), outputs=tuple(outputs))
 

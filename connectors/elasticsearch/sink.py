@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from penstock.connectors.http.client import Answer, ask, check_headers, check_url, shown_url
 from penstock.connectors.records.json_format import JsonFormat
+from penstock.engine.changelog import ANY_MODE, ChangelogMode
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
@@ -75,6 +77,10 @@ class ElasticsearchSink(Sink):
             raise ConfigurationError(f"{_WHERE}: name an index, and at least one column for the id")
         object.__setattr__(self, "id", ids)
         object.__setattr__(self, "headers", dict(self.headers))
+
+    @property
+    def changelog_modes(self) -> AbstractSet[ChangelogMode]:
+        return ANY_MODE
 
     def check(self, schema: pa.Schema | None) -> None:
         """See `Sink.check`; asks the server, within 10 s."""

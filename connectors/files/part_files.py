@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -112,6 +113,8 @@ class PartFile:
         self._file = folder.create(stem)
         self.path = self._file.path
         self._length = 0
+        # A second interrupt may leave `finish` at work in a thread, and Arrow's writers die of two threads at once.
+        self._ending = threading.Lock()
         try:
             self._encoder = ENCODERS[encoding.format](self._file.stream, schema, encoding)
         except BaseException:
@@ -140,7 +143,7 @@ class PartFile:
 
     def finish(self) -> None:
         """Bring it to the disk or bucket, whole; nothing is written behind it."""
-        with writing(self.path, self._where):
+        with self._ending, writing(self.path, self._where):
             self._encoder.close()
             self._length = self._file.finish()
 
@@ -150,9 +153,10 @@ class PartFile:
         return {"directory": self._directory, "hidden": hidden, "visible": self._visible, "length": self._length}
 
     def abandon(self) -> None:
-        """Remove it, finished or not."""
-        self._encoder.abandon()
-        self._file.abandon()
+        """Remove it, finished or not; where another thread is about to finish it, behind that."""
+        with self._ending:
+            self._encoder.abandon()
+            self._file.abandon()
 
 
 def is_hidden_of(name: str, identity: str) -> bool:

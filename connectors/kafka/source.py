@@ -62,7 +62,8 @@ class KafkaSource(Source):
             columns other names: `{"offset": "kafka_offset"}`.
         bad_records: `"fail"` to fail the job with the record's place; `"keep"` to give a bad record as a row whose
             format's columns are null, with two more columns: `error` (string, null for good rows) and `raw` (binary:
-            the record's value, null for good rows). A filter sends them elsewhere.
+            the record's value, null for good rows). A filter sends them elsewhere. With watermarks at the source, they
+            have no event time, and hold nothing up.
         discovery_interval: how often to look for new partitions, and for new topics that match the pattern: read from
             their oldest record. None not to look. Only without an end, and not where the partitions are given.
         commit_to: a consumer group that is told now and then how far the job is, for monitoring. Nothing is read back.
@@ -116,6 +117,10 @@ class KafkaSource(Source):
     @property
     def bounded(self) -> bool:
         return self._until is not None
+
+    @property
+    def error_column(self) -> str | None:
+        return ERROR_COLUMN if isinstance(self._layout, _KeepingLayout) else None
 
     @property
     def split_order(self) -> SplitOrder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -35,6 +36,7 @@ from penstock.connectors.postgres.connection import (
     shown_dsn,
 )
 from penstock.connectors.postgres.types import check_fits, fit_column
+from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.elements import Batch
@@ -110,6 +112,10 @@ class PostgresSink(TransactionalSink):
             raise ConfigurationError(f"{_WHERE}: stuck_timeout must be a millisecond at least")
         object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
         parse_dsn(self.dsn)
+
+    @property
+    def changelog_modes(self) -> AbstractSet[ChangelogMode]:
+        return ANY_MODE if self.mode == "upsert" else APPEND_ONLY
 
     def check(self, schema: pa.Schema | None) -> None:
         """See `Sink.check`; asks the server, within 10 s."""

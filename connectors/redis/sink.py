@@ -7,6 +7,7 @@ batch together and waits for the answers, so that all rows before a checkpoint a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from penstock.connectors.redis.connection import SHOWN, check_answers, client, failure, is_forbidden, shown_url
 from penstock.connectors.redis.layout import Layout, encode
+from penstock.engine.changelog import ANY_MODE, ChangelogMode
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.elements import Batch
@@ -68,6 +70,10 @@ class RedisSink(Sink):
         object.__setattr__(self, "keys", Layout.of(self.prefix, self.keys, _WHERE).keys)
         if self.ttl is not None and parse_duration(self.ttl, "ttl") < 1:
             raise ConfigurationError(f"{_WHERE}: ttl must be a millisecond at least")
+
+    @property
+    def changelog_modes(self) -> AbstractSet[ChangelogMode]:
+        return ANY_MODE
 
     def check(self, schema: pa.Schema | None) -> None:
         """See `Sink.check`; asks the server, within 10 s."""

@@ -106,9 +106,13 @@ def _rows_name(slices: Slices | None) -> str:
     return _ROWS if slices is None else f"{_ROWS}({slices.length_ms} ms from {slices.offset_ms % slices.length_ms})"
 
 
-def mergeable(aggregation: GroupedAggregation) -> bool:
-    """Whether accumulators may be merged in any order, and are no larger for many rows than for one."""
-    return all(isinstance(accumulator, MomentsAccumulator) for accumulator in aggregation.grouped)
+def partial_layout(aggregation: GroupedAggregation, slices: Slices | None = None) -> PartialLayout | None:
+    """How rows can travel as partial aggregates, with `slices` as in `PartialLayout`; None if they cannot.
+
+    They can if accumulators may be merged in any order, and are no larger for many rows than for one.
+    """
+    mergeable = all(isinstance(accumulator, MomentsAccumulator) for accumulator in aggregation.grouped)
+    return PartialLayout(aggregation, slices) if mergeable else None
 
 
 def rows_column(batch: Batch) -> str | None:

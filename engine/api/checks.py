@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import INTERNAL, plain_type
 from penstock.engine.api.program import Program
-from penstock.engine.api.texts import columns_text
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import Edge
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.ordering import SortKey, check_sort_keys
 from penstock.engine.state.keys.groups import check_key_column
+from penstock.engine.texts import columns_text
 
 
 def check_keys(verb: str, columns: Sequence[str], schema: SchemaOrUnknown) -> None:

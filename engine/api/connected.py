@@ -12,7 +12,6 @@ from typing import Any
 
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import function_name
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import (
     BroadcastProcessFunction,
@@ -24,10 +23,11 @@ from penstock.engine.functions import (
 )
 from penstock.engine.graph.logical import Edge, Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.functions.broadcast_process import BroadcastProcessFactory
-from penstock.engine.operators.functions.co_process import CoProcessFactory
+from penstock.engine.operators.functions.broadcast_process import BroadcastProcessSpec
+from penstock.engine.operators.functions.co_process import CoProcessSpec
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.state.descriptors import MapStateDescriptor
+from penstock.engine.texts import function_name
 
 _NO_KEYS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
@@ -83,8 +83,8 @@ class ConnectedStreams:
             >>> orders.key_by("id").connect(payments.key_by("order_id")).process(Match())  # doctest: +SKIP
         """
         schema = declared_schema(returns, "process")
-        role = CoProcessFactory(function, self._keys, schema, self._first._timed)
-        return self._add(f"process({function_name(function)})", role, schema)
+        role = CoProcessSpec(function, self._keys, schema, self._first._timed)
+        return self._add(role.describe(), role, schema)
 
     def map(self, first: Callable[[Row], Row], second: Callable[[Row], Row], returns: Returns = None) -> DataStream:
         """Turn each row into another: those of the first stream by `first`, those of the second by `second`.
@@ -113,7 +113,7 @@ class ConnectedStreams:
                 )
         schema = declared_schema(returns, verb)
         # Rows with keys go where their keys belong, but these functions have no state.
-        role = CoProcessFactory(kind(first, second), _NO_KEYS, schema, self._first._timed)
+        role = CoProcessSpec(kind(first, second), _NO_KEYS, schema, self._first._timed)
         return self._add(f"{verb}({function_name(first)}, {function_name(second)})", role, schema)
 
     def _add(self, name: str, role: Role, schema: SchemaOrUnknown) -> DataStream:
@@ -202,9 +202,8 @@ class BroadcastConnectedStream:
         """
         schema = declared_schema(returns, "process")
         descriptors = self._broadcast._descriptors
-        role = BroadcastProcessFactory(function, descriptors, self._keys, schema, self._stream._timed)
-        name = f"process({function_name(function)})"
-        return _add_operator(self._stream, self._broadcast._stream, name, role, schema)
+        role = BroadcastProcessSpec(function, descriptors, self._keys, schema, self._stream._timed)
+        return _add_operator(self._stream, self._broadcast._stream, role.describe(), role, schema)
 
 
 def _add_operator(first: DataStream, second: DataStream, name: str, role: Role, schema: SchemaOrUnknown) -> DataStream:

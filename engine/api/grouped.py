@@ -13,8 +13,7 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api.checks import check_bounded
 from penstock.engine.api.hints import GROUPED_HINTS, no_such_verb
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import aggregates_text
-from penstock.engine.operators.final_aggregate import FinalAggregateFactory
+from penstock.engine.operators.final_aggregate import FinalAggregateSpec
 
 
 class GroupedStream:
@@ -54,5 +53,5 @@ class GroupedStream:
         """
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
-        role = FinalAggregateFactory(aggregation, self._stream._timed)
-        return self._stream._add(f"group_by({', '.join(self._keys)}, {aggregates_text(aggregates)})", role, schema)
+        role = FinalAggregateSpec(aggregation, self._stream._timed)
+        return self._stream._add(role, schema)

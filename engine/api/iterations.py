@@ -16,18 +16,14 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.exchange.partitioners import Partitioner, Rebalance
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph
-from penstock.engine.operators.final_aggregate import FinalAggregateFactory
 from penstock.engine.operators.iteration import (
     Asynchronous,
     BulkSynchronous,
-    IterationHeadFactory,
+    IterationHeadSpec,
     IterationMode,
-    IterationTailFactory,
+    IterationTailSpec,
     StaleSynchronous,
 )
-from penstock.engine.operators.sort import SortFactory
-from penstock.engine.operators.windows.window import WindowOperatorFactory
-from penstock.engine.windows.triggers import ContinuousProcessingTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
 
 Body: TypeAlias = Callable[[DataStream], tuple[DataStream | KeyedStream, DataStream]]
 """Takes the stream that goes round, and returns what is fed back and what leaves the loop."""
@@ -54,9 +50,7 @@ def iterate(stream: DataStream, body: Body, mode: IterationMode, max_supersteps:
     program = stream._program
     program.check_open()
     number = program.graph.next_id
-    steps = "" if max_supersteps is None else f", {max_supersteps} supersteps"
-    head = IterationHeadFactory(number, mode, max_supersteps)
-    loop = stream._add(f"iterate({mode.describe()}{steps})", head, stream.schema)
+    loop = stream._add(IterationHeadSpec(number, mode, max_supersteps), stream.schema)
     # It gets rows from its tails too, which no chain could bring.
     program.graph.chaining(number, Chaining.HEAD)
     feedback, output = _feedback_and_output(loop, body(loop))
@@ -67,8 +61,8 @@ def iterate(stream: DataStream, body: Body, mode: IterationMode, max_supersteps:
     _check_ends(graph, number, edges)
     if not isinstance(mode, Asynchronous):
         _check_bounded(graph, [number, *(edge.source for edge in edges)], mode)
-    tail = IterationTailFactory(number, partitioner)
-    program.graph.add(f"feedback to {number}", tail, edges, feedback.schema, feedback._timed)
+    tail = IterationTailSpec(number, partitioner)
+    program.graph.add(tail.describe(), tail, edges, feedback.schema, feedback._timed)
     return output
 
 
@@ -137,7 +131,7 @@ def _check_ways(graph: LogicalGraph, head: int, feedback: Iterable[Edge], output
         if not any(edge.source in inside for edge in edges):
             raise GraphError(f"iterate: {name} does not come from the stream that the body is given")
     for node_id in graph.upstream([edge.source for edge in feedback]) & inside - {head}:
-        if isinstance(graph[node_id].role, IterationHeadFactory):
+        if (traits := graph[node_id].traits) is not None and traits.loop_head is not None:
             raise GraphError(
                 f"iterate: {graph[node_id].where} is a loop within a loop, which is not supported; count the inner "
                 "rounds in a column, and let the rows of both go round one loop"
@@ -149,12 +143,7 @@ def _check_windows(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> 
     if graph.endless_source([head, *(edge.source for edge in feedback)]) is not None:
         return
     for node_id in sorted(graph.upstream([edge.source for edge in feedback]) & _downstream(graph, head)):
-        role = graph[node_id].role
-        if not isinstance(role, WindowOperatorFactory):
-            continue
-        trigger = role.trigger or role.windows.default_trigger()
-        fires = trigger.nested if isinstance(trigger, PurgingTrigger) else trigger
-        if isinstance(fires, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger):
+        if (traits := graph[node_id].traits) is not None and traits.waits_for_clock:
             raise GraphError(
                 f"iterate: {graph[node_id].where} in the body has windows that fire by the clock, and the loop ends "
                 "without waiting for that: the rows in them would be lost; use windows of event time or another trigger"
@@ -164,7 +153,7 @@ def _check_windows(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> 
 def _check_ends(graph: LogicalGraph, head: int, feedback: Iterable[Edge]) -> None:
     """Refuse operators on the way back that keep rows until the input ends: it ends when none goes round any more."""
     for node_id in sorted(graph.upstream(edge.source for edge in feedback) & _downstream(graph, head)):
-        if isinstance(graph[node_id].role, FinalAggregateFactory | SortFactory):
+        if (traits := graph[node_id].traits) is not None and traits.emits_at_end:
             raise GraphError(
                 f"iterate: {graph[node_id].where} in the body gives its rows when its input has ended, and so none of "
                 "them could go round; put it before or behind the loop"

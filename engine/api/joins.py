@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import function_name
 from penstock.engine.connectors import LookupTable
 from penstock.engine.durations import Duration, format_duration, parse_signed_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.functions import OutputTag
-from penstock.engine.graph.logical import Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.joins.co_group import CoGroupFactory, CoGroupFunction
-from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
+from penstock.engine.operators.joins.co_group import CoGroupFunction, CoGroupSpec
+from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, SIDES, JoinColumns, JoinSide
 from penstock.engine.operators.joins.join_windows import JoinWindows
 from penstock.engine.operators.joins.lookup_cache import LookupCache
-from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
-from penstock.engine.operators.joins.temporal_join import TemporalJoinFactory
-from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinFactory
+from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
+from penstock.engine.operators.joins.temporal_join import TemporalJoinSpec
+from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinSpec
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 from penstock.engine.windows.base import WindowAssigner
@@ -57,8 +56,7 @@ def window_join(left: KeyedInput, right: KeyedInput, windows: WindowAssigner, ho
     schema = _bind("window_join", left, right, columns)
     for side in outer:
         _need_columns("window_join", how, (left, right)[1 - side], 1 - side)
-    name = f"window_join({common.describe()}, {_on(columns)}, {how})"
-    return _add(left, right, name, WindowJoinFactory(common, columns, how), schema)
+    return _add(left, right, WindowJoinSpec(common, columns, how), schema)
 
 
 def interval_join(
@@ -81,8 +79,8 @@ def interval_join(
     sides = {tag: one.stream.schema for tag, one in zip(tags, (left, right), strict=True) if tag is not None}
     shown = f"{bounds[0]}{format_duration(parse_signed_duration(lower, 'lower'))}, "
     shown += f"{format_duration(parse_signed_duration(upper, 'upper'))}{bounds[1]}"
-    factory = IntervalJoinFactory(columns, lower_ms, upper_ms, (tags[LEFT], tags[RIGHT]))
-    return _add(left, right, f"interval_join({shown}, {_on(columns)})", factory, schema, sides)
+    spec = IntervalJoinSpec(columns, lower_ms, upper_ms, (tags[LEFT], tags[RIGHT]))
+    return _add(left, right, spec, schema, sides, f"interval_join({shown}, {columns.describe()})")
 
 
 def temporal_join(left: KeyedInput, right: KeyedInput, how: str, suffix: str) -> DataStream:
@@ -92,7 +90,7 @@ def temporal_join(left: KeyedInput, right: KeyedInput, how: str, suffix: str) ->
     schema = _bind("temporal_join", left, right, columns)
     if how == "left":
         _need_columns("temporal_join", how, right, RIGHT)
-    return _add(left, right, f"temporal_join({_on(columns)}, {how})", TemporalJoinFactory(columns, how), schema)
+    return _add(left, right, TemporalJoinSpec(columns, how), schema)
 
 
 def co_group(
@@ -104,10 +102,7 @@ def co_group(
     _check_inputs("co_group", left, right)
     columns.check_sides("co_group")
     schema = declared_schema(returns, "co_group")
-    factory = CoGroupFactory(common, columns, function, schema)
-    return _add(
-        left, right, f"co_group({common.describe()}, {_on(columns)}, {function_name(function)})", factory, schema
-    )
+    return _add(left, right, CoGroupSpec(common, columns, function, schema), schema)
 
 
 def lookup_join(
@@ -131,9 +126,7 @@ def lookup_join(
     left, right = JoinSide(tuple(pairs), stream.schema), JoinSide(tuple(pairs.values()), table.schema)
     columns = JoinColumns(left, right, _check_suffix("lookup_join", suffix))
     schema = columns.bind("lookup_join")
-    shown = f", {cache.describe()}" if cache is not None else ""
-    name = f"lookup_join({type(table).__name__}, {_on(columns)}, {how}{shown})"
-    return stream._add(name, LookupJoinFactory(table, columns, how, cache), schema)
+    return stream._add(LookupJoinSpec(table, columns, how, cache), schema)
 
 
 def _lookup_keys(table: LookupTable, on: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -228,20 +221,16 @@ def _tag_name(option: str, tag: OutputTag | None) -> str | None:
     return None if tag is None else tag.name
 
 
-def _on(columns: JoinColumns) -> str:
-    pairs = zip(columns.left.keys, columns.right.keys, strict=False)
-    return ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
-
-
 def _add(
     left: KeyedInput,
     right: KeyedInput,
-    name: str,
-    role: Role,
+    spec: OperatorSpec,
     schema: SchemaOrUnknown,
     sides: Mapping[str, SchemaOrUnknown] | None = None,
+    name: str | None = None,
 ) -> DataStream:
     program = left.stream._program
     program.check_open()
     edges = [replace(edge, input_index=index) for index, one in enumerate((left, right)) for edge in one.stream._edges]
-    return DataStream.of_node(program, program.graph.add(name, role, tuple(edges), schema, timed=True, sides=sides))
+    node = program.graph.add(name or spec.describe(), spec, tuple(edges), schema, timed=True, sides=sides)
+    return DataStream.of_node(program, node)

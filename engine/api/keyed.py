@@ -13,16 +13,18 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api import joins
 from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from penstock.engine.api.hints import KEYED_HINTS, no_such_verb
+from penstock.engine.api.matched import PatternStream, Time, matched
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import aggregates_text, function_name
 from penstock.engine.api.windowed import WindowedStream, count_windowed, windowed
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
-from penstock.engine.operators.functions.keyed_process import KeyedProcessFactory
-from penstock.engine.operators.functions.keyed_reduce import KeyedReduceFactory, reduced_schema
+from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
+from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
 from penstock.engine.operators.joins.co_group import CoGroupFunction
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateSpec
+from penstock.engine.patterns.limits import limits_of
+from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.base import WindowAssigner
 
@@ -57,8 +59,7 @@ class KeyedStream:
         """
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
-        name = f"aggregate({aggregates_text(aggregates)})"
-        return self._stream._add(name, RunningAggregateFactory(aggregation), schema)
+        return self._stream._add(RunningAggregateSpec(aggregation), schema)
 
     def process(
         self, function: KeyedProcessFunction | type[KeyedProcessFunction], returns: Returns = None
@@ -77,8 +78,8 @@ class KeyedStream:
             >>> payments.key_by("user").process(Count(), returns={"user": "string", "n": "int64"})  # doctest: +SKIP
         """
         schema = declared_schema(returns, "process")
-        role = KeyedProcessFactory(function, self._keys, schema, self._stream._timed)
-        return self._stream._add(f"process({function_name(function)})", role, schema)
+        role = KeyedProcessSpec(function, self._keys, schema, self._stream._timed)
+        return self._stream._add(role, schema)
 
     def reduce(self, function: Callable[[Row, Row], Row], returns: Returns = None) -> DataStream:
         """Reduce each key's rows to one: for every row, what the rows of its key up to it are reduced to.
@@ -99,8 +100,8 @@ class KeyedStream:
             ... )
         """
         schema = reduced_schema(declared_schema(returns, "reduce") or self._stream.schema)
-        role = KeyedReduceFactory(function, self._keys, schema, self._stream._timed)
-        return self._stream._add(f"reduce({function_name(function)})", role, schema)
+        role = KeyedReduceSpec(function, self._keys, schema, self._stream._timed)
+        return self._stream._add(role, schema)
 
     @overload
     def connect(self, other: KeyedStream) -> ConnectedStreams: ...
@@ -129,6 +130,41 @@ class KeyedStream:
                 f"{type(other).__name__}; call key_by on both"
             )
         return ConnectedStreams(self._stream, other._stream, (self._keys, other._keys))
+
+    def match(
+        self,
+        pattern: Pattern,
+        time: Time = "event",
+        max_partial_matches: int | None = None,
+        overflow: Literal["fail", "drop_oldest", "drop_newest"] = "fail",
+        ttl: Duration | None = None,
+    ) -> PatternStream:
+        """Look for a pattern in the rows of each key, in order of time.
+
+        Args:
+            pattern: what to look for; docs/patterns.md says what each verb means.
+            time: `"event"`, where rows wait for the watermark and late ones are dropped and counted, or `"processing"`,
+                where each row is looked at as it comes, at the time of the clock.
+            max_partial_matches: how many a key may have after a row; None for any number.
+            overflow: what happens to more: the job fails, or those go that began first, or last. The metric
+                `droppedPartialMatches` counts them.
+            ttl: how long a partial match lives without a further row of its own (in the time of `time`); it then goes
+                and is counted as well. `within` bounds the match as a whole, and gives time-outs.
+
+        Raises:
+            PatternError: the pattern makes no sense.
+            ConfigurationError: a limit that is none.
+            GraphError: a stream without timestamps (in event time), or whose columns are not known; a condition that
+                does not fit them.
+
+        Example:
+            >>> pattern = Pattern.begin("small").where(col("amount") < 1)  # doctest: +SKIP
+            >>> pattern = pattern.next("large").where(col("amount") > 500).within("1m")  # doctest: +SKIP
+            >>> payments.key_by("card").match(pattern).select(  # doctest: +SKIP
+            ...     lambda match: {"card": match["large"][0]["card"]}
+            ... )
+        """
+        return matched(self._stream, self._keys, pattern, time, limits_of(max_partial_matches, overflow, ttl))
 
     # Joins
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from penstock.engine.errors import GraphError
 from penstock.engine.graph.logical import GraphBuilder
-from penstock.engine.job import JobHandle, ResultConsumer
+from penstock.engine.job.handle import JobHandle, ResultConsumer
 
 
 class Program:

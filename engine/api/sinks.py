@@ -6,7 +6,7 @@ from penstock.engine.api.program import Program
 from penstock.engine.api.settings import OperatorSettings
 from penstock.engine.elements import Batch
 from penstock.engine.rows import row_texts
-from penstock.engine.task.schema_guard import SchemaGuard
+from penstock.engine.schema_guard import SchemaGuard
 
 
 class StreamSink(OperatorSettings):

@@ -21,27 +21,28 @@ from penstock.engine.api.partitioning import PartitioningVerbs
 from penstock.engine.api.program import Program
 from penstock.engine.api.settings import OperatorSettings
 from penstock.engine.api.sinks import Printer, StreamSink
-from penstock.engine.api.texts import columns_text, function_name
 from penstock.engine.connectors import LookupTable, Sink
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import Global, Partitioner
 from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
 from penstock.engine.functions import OutputTag, ProcessFunction
-from penstock.engine.graph.logical import Chaining, Edge, Node, Resources, Results, Role
-from penstock.engine.job import CollectedRows, CollectResult
-from penstock.engine.operators.async_function import AsyncFunctionFactory, AsyncRetry
+from penstock.engine.graph.logical import Chaining, Edge, Node, Results, Role
+from penstock.engine.job.handle import CollectedRows, CollectResult
+from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.batches import BatchMapFactory
-from penstock.engine.operators.expressions import ExpressionFactory
-from penstock.engine.operators.functions.process import ProcessFactory
+from penstock.engine.operators.batches import BatchMapSpec
+from penstock.engine.operators.expressions import ExpressionSpec
+from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.operators.iteration import Asynchronous, IterationMode
 from penstock.engine.operators.joins.lookup_cache import LookupCache
-from penstock.engine.operators.rows import RowColumnsFactory, RowFilterFactory, RowFlatMapFactory, RowMapFactory
-from penstock.engine.operators.sink import SinkFactory
-from penstock.engine.operators.sort import SortFactory
-from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy
+from penstock.engine.operators.rows import RowColumnsSpec, RowFilterSpec, RowFlatMapSpec, RowMapSpec
+from penstock.engine.operators.sink import SinkSpec
+from penstock.engine.operators.sort import SortSpec
+from penstock.engine.operators.spec import Resources
+from penstock.engine.operators.timestamps import TimestampSpec, complete_strategy
 from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.texts import columns_text
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
@@ -106,7 +107,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             raise GraphError("filter: give at least one predicate")
         if len(predicates) == 1 and not isinstance(predicates[0], Expr) and callable(predicates[0]):
             function = predicates[0]
-            return self._add(f"filter({function_name(function)})", RowFilterFactory(function), self._schema)
+            return self._add(RowFilterSpec(function), self._schema)
         return self._add_steps(tuple(Filter(predicate) for predicate in predicates))
 
     def select(self, *columns: Any, returns: Returns = None, **named: Any) -> DataStream:
@@ -149,7 +150,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             >>> stream.map(lambda row: {"word": row["word"].lower()}, returns={"word": "string"})  # doctest: +SKIP
         """
         schema = declared_schema(returns, "map")
-        return self._add(f"map({function_name(function)})", RowMapFactory(function, schema), schema)
+        return self._add(RowMapSpec(function, schema), schema)
 
     def flat_map(self, function: Callable[[Row], Iterable[Row]], returns: Returns = None) -> DataStream:
         """Turn each row (a dict) into any number of rows; arguments as for `map`.
@@ -158,7 +159,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             >>> lines.flat_map(lambda row: ({"word": w} for w in row["line"].split()))  # doctest: +SKIP
         """
         schema = declared_schema(returns, "flat_map")
-        return self._add(f"flat_map({function_name(function)})", RowFlatMapFactory(function, schema), schema)
+        return self._add(RowFlatMapSpec(function, schema), schema)
 
     def map_batches(
         self, function: Any, returns: Returns = None, num_cpus: float = 0.0, num_gpus: float = 0.0
@@ -182,8 +183,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         wanted = Resources(num_cpus, num_gpus)
         schema = declared_schema(returns, "map_batches")
         resources = wanted if num_cpus or num_gpus else None
-        name = f"map_batches({function_name(function)})"
-        return self._add(name, BatchMapFactory(function, schema), schema, resources=resources)
+        return self._add(BatchMapSpec(function, schema, resources), schema)
 
     def process(self, function: ProcessFunction | type[ProcessFunction], returns: Returns = None) -> DataStream:
         """Call a `ProcessFunction` with each row: any number of rows out, side outputs, state of the subtask.
@@ -199,7 +199,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             >>> numbers.process(Split(), returns={"n": "int64"})  # doctest: +SKIP
         """
         schema = declared_schema(returns, "process")
-        return self._add(f"process({function_name(function)})", ProcessFactory(function, schema, self._timed), schema)
+        return self._add(ProcessSpec(function, schema, self._timed), schema)
 
     def map_async(
         self,
@@ -236,8 +236,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             >>> stream.map_async(city, timeout="5s", retry=AsyncRetry(attempts=3, delay="100ms"))  # doctest: +SKIP
         """
         schema = declared_schema(returns, "map_async")
-        factory = AsyncFunctionFactory(function, schema, timeout, capacity, order, retry)
-        return self._add(f"map_async({function_name(function)})", factory, schema)
+        return self._add(AsyncFunctionSpec(function, schema, timeout, capacity, order, retry), schema)
 
     def assign_timestamps(
         self, column: str | WatermarkStrategy, strategy: WatermarkStrategy | None = None
@@ -257,10 +256,9 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             >>> stream.assign_timestamps("at", WatermarkStrategy.for_bounded_out_of_orderness("5s"))  # doctest: +SKIP
             >>> stream.assign_timestamps(WatermarkStrategy.for_ingestion_time())  # doctest: +SKIP
         """
-        factory = TimestampFactory(complete_strategy(column, strategy))
-        factory.bind(self._schema, "assign_timestamps")
-        name = f"assign_timestamps({factory.strategy.describe()})"
-        return self._add(name, factory, self._schema, timed=True)
+        spec = TimestampSpec(complete_strategy(column, strategy))
+        spec.bind(self._schema, "assign_timestamps")
+        return self._add(spec, self._schema, timed=True)
 
     def sort(self, *columns: str, descending: bool | Sequence[bool] = False) -> DataStream:
         """All rows in order, when the stream has ended.
@@ -293,8 +291,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             "rows are in order",
             "window_all(...).process(...) to sort the rows of each window",
         )
-        role = SortFactory(keys)
-        return self._partition(Global())._add(f"sort({role.describe()})", role, self._schema, timed=False)
+        return self._partition(Global())._add(SortSpec(keys), self._schema, timed=False)
 
     # Several streams
 
@@ -489,17 +486,17 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         """End the stream in a sink."""
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to takes a Sink, not {sink!r}")
-        return StreamSink(self._program, self._add(sink.describe(), SinkFactory(sink), None)._edges[0].source)
+        return StreamSink(self._program, self._add(SinkSpec(sink), None)._edges[0].source)
 
     def print(self, label: str = "") -> StreamSink:
         """Print each row on the client, behind the label if there is one."""
-        node = self._add("print", Results(), self._schema)._edges[0].source
+        node = self._add(Results(), self._schema, name="print")._edges[0].source
         self._program.consumers[node] = Printer(f"{label}> " if label else "")
         return StreamSink(self._program, node)
 
     def collect(self) -> CollectResult:
         """Bring the rows to the client: iterate the result, or call `to_arrow()` or `to_pandas()` on it."""
-        node = self._add("collect", Results(), self._schema)._edges[0].source
+        node = self._add(Results(), self._schema)._edges[0].source
         rows = CollectedRows(self._schema)
         self._program.consumers[node] = rows
         return CollectResult(rows, self._program.submit_once)
@@ -544,25 +541,25 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         declared = declared_schema(returns, verb)
         if not step.row_columns and declared is None:
             return self._add_steps((step,))
-        factory = RowColumnsFactory(step, declared)
-        return self._add(verb, factory, factory.output_schema(self._schema, verb))
+        spec = RowColumnsSpec(step, declared)
+        return self._add(spec, spec.output_schema(self._schema, verb))
 
     def _add_steps(self, steps: tuple[Step, ...]) -> DataStream:
-        name = describe(steps)
+        spec = ExpressionSpec(steps)
         # bind() quotes the step itself.
-        schema = None if self._schema is None else bind(steps, self._schema, name.partition("(")[0])
-        return self._add(name, ExpressionFactory(steps), schema)
+        schema = None if self._schema is None else bind(steps, self._schema, spec.describe().partition("(")[0])
+        return self._add(spec, schema)
 
     def _add(
         self,
-        name: str,
         role: Role,
         schema: SchemaOrUnknown,
         timed: bool | None = None,
-        resources: Resources | None = None,
         sides: Mapping[str, SchemaOrUnknown] | None = None,
+        name: str | None = None,
     ) -> DataStream:
+        """The stream behind a new operator, which describes itself unless the verb has a better name for it."""
         self._program.check_open()
         chosen = self._timed if timed is None else timed
-        node = self._program.graph.add(name, role, self._edges, schema, chosen, resources, sides)
+        node = self._program.graph.add(name or role.describe(), role, self._edges, schema, chosen, sides)
         return DataStream.of_node(self._program, node)

@@ -18,20 +18,20 @@ from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api.hints import WINDOWED_HINTS, no_such_verb
 from penstock.engine.api.streams import DataStream
-from penstock.engine.api.texts import aggregates_text, function_name
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.exchange.partitioners import Global
 from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
 from penstock.engine.graph.logical import Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.windows.window import WindowOperatorFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
-from penstock.engine.operators.windows.window_folds import AggregateWith, FoldFactory, NamedAggregates, Reduce
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
+from penstock.engine.operators.windows.window import WindowOperatorSpec
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec, window_schema
+from penstock.engine.operators.windows.window_folds import AggregateWith, FoldSpec, NamedAggregates, Reduce
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.schemas import SchemaLike, TypeLike, parse_schema, parse_type
 from penstock.engine.state.descriptors import AggregateFunction, Serializer
+from penstock.engine.texts import aggregates_text, function_name
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.evictors import CountEvictor, Evictor
@@ -303,19 +303,19 @@ class WindowedStream:
             return None
         late_tag = None if settings.late_tag is None else settings.late_tag.name
         if isinstance(windows, SessionWindows):
-            return SessionAggregateFactory(windows, aggregation, settings.lateness_ms, late_tag)
+            return SessionAggregateSpec(windows, aggregation, settings.lateness_ms, late_tag)
         if isinstance(windows, AlignedWindows | CumulativeWindows):
-            return WindowAggregateFactory(windows, aggregation, settings.lateness_ms, late_tag)
+            return WindowAggregateSpec(windows, aggregation, settings.lateness_ms, late_tag)
         return None
 
     def _general(
         self,
-        fold: FoldFactory | None,
+        fold: FoldSpec | None,
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None = None,
         result: SchemaOrUnknown = None,
-    ) -> WindowOperatorFactory:
+    ) -> WindowOperatorSpec:
         settings = self._settings
-        return WindowOperatorFactory(
+        return WindowOperatorSpec(
             self._windows,
             self._keys,
             fold,
@@ -332,7 +332,7 @@ class WindowedStream:
     def _add_function(
         self,
         text: str,
-        fold: FoldFactory | None,
+        fold: FoldSpec | None,
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None,
         returns: Returns,
     ) -> DataStream:
@@ -347,7 +347,7 @@ class WindowedStream:
         timed = self._windows.is_event_time or self._stream._timed
         tag = self._settings.late_tag
         sides = {} if tag is None else {tag.name: self._stream.schema}
-        added = self._stream._add(f"{self._verb}({', '.join(parts)})", role, schema, timed, sides=sides)
+        added = self._stream._add(role, schema, timed, sides, f"{self._verb}({', '.join(parts)})")
         return added if self._keys else _as_single(added)
 
 

@@ -183,3 +183,18 @@ class JobStore(Protocol):
             plan: what the subtask was restored from; a failover plan lets it refer to its files.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """Where a job's checkpoints are, and whose they are.
+
+    Args:
+        store: the folder.
+        job_id: names it.
+        start: what a job without a checkpoint of its own goes on from: the user's savepoint.
+    """
+
+    store: JobStore
+    job_id: str
+    start: RestorePlan | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from penstock.engine.elements import Barrier, Batch, Control, Element, Watermark, concat_batches
+from penstock.engine.metrics import OutputStatistics
 
 Message: TypeAlias = tuple[Element, ...]
 """What travels at once: at most one batch, with the control elements right behind it. A barrier ends its message."""
@@ -71,6 +72,20 @@ class ChannelBuffer:
         self._bytes = 0
         self._watermarks: deque[tuple[int, Watermark]] = deque()
         self._since: float | None = None
+        self._messages_sent = 0
+        self._bytes_added = 0
+
+    def statistics(self) -> OutputStatistics:
+        """What waits here, and what has gone. May be called from another thread."""
+        return OutputStatistics(
+            1,
+            self._rows,
+            self._bytes,
+            self._channel.under_way,
+            int(self.full),
+            self._messages_sent,
+            self._bytes_added - self._bytes,
+        )
 
     @property
     def full(self) -> bool:
@@ -98,6 +113,7 @@ class ChannelBuffer:
         self._parts.append((batch, size))
         self._rows += batch.num_rows
         self._bytes += size
+        self._bytes_added += size
         if self._since is None:
             self._since = now
 
@@ -158,6 +174,7 @@ class ChannelBuffer:
                 self._channel.send(self._take())
             else:
                 return
+            self._messages_sent += 1
 
     def _is_due(self, now: float) -> bool:
         return self._since is not None and now >= self._since + self._limits.timeout

@@ -21,6 +21,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.rows import shown_row
 from penstock.engine.state.keys.groups import check_key_column, key_groups, subtask_of
+from penstock.engine.state.keys.identity import coded_columns
 
 Splitter: TypeAlias = Callable[[Batch], Iterable[tuple[int, Batch]]]
 """Divides a batch: pairs of channel index (from 0) and the rows for it, none of them empty."""
@@ -204,6 +205,37 @@ class Hash:
             for channel, rows in enumerate(_rows_by_channel(targets, context.channels)):
                 if len(rows):
                     # A copy a channel: a slice of one sorted batch would drag its whole parent through the wire.
+                    yield channel, batch.take(pa.array(rows))
+
+        return split
+
+    def describe(self) -> str:
+        return f"hash({', '.join(self.keys)})"
+
+
+@dataclass(frozen=True, slots=True)
+class HashChanges:
+    """As `Hash`, for changelogs: keys may be null (that is a key like others) and of any type, as in SQL.
+
+    Args:
+        keys: names of the key columns.
+    """
+
+    keys: tuple[str, ...]
+
+    def targets(self, subtask: int, upstream: int, downstream: int) -> range:
+        return range(downstream)
+
+    def splitter(self, context: SplitterContext) -> Splitter:
+        if context.channels == 1:
+            return _to_the_only_channel
+
+        def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
+            keys = coded_columns([batch.data.column(name) for name in self.keys])
+            groups = key_groups(keys, context.max_parallelism)
+            targets = subtask_of(groups, context.channels, context.max_parallelism).astype(np.int16)
+            for channel, rows in enumerate(_rows_by_channel(targets, context.channels)):
+                if len(rows):
                     yield channel, batch.take(pa.array(rows))
 
         return split

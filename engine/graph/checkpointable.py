@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from penstock.engine.errors import GraphError
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.operators.iteration import IterationHeadFactory
 
 
 def check_checkpointable(graph: PhysicalGraph) -> None:
@@ -27,10 +26,9 @@ def check_checkpointable(graph: PhysicalGraph) -> None:
 
 def _problems(task: TaskPlan) -> list[str]:
     problems = [
-        f"operator {operator.name!r} is the head of a loop, and rows that go round cannot be held at a barrier: run "
-        "the job without a checkpoint interval, or unroll the loop"
+        f"operator {operator.name!r} {obstacle}"
         for operator in task.operators
-        if isinstance(operator.factory, IterationHeadFactory)
+        if (obstacle := operator.spec.traits.checkpoint_obstacle) is not None
     ]
     source = task.source
     if source is not None and not source.source.rewindable:

@@ -7,17 +7,17 @@ values; union and the partitioning verbs are no nodes but shapes of edges.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from penstock.engine.changelog import ChangelogMode
 from penstock.engine.connectors import Source
-from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import Partitioner
-from penstock.engine.operators.base import OperatorFactory, SchemaOrUnknown
-from penstock.engine.operators.iteration import IterationTailFactory
-from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.graph.changelog import ChangelogInput, output_mode
+from penstock.engine.operators.base import SchemaOrUnknown
+from penstock.engine.operators.spec import Feedback, OperatorSpec, OperatorTraits, Resources
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 
@@ -28,26 +28,6 @@ class Chaining(enum.Enum):
     HEAD = "head"
     """Starts a chain: not chained to the operator before it."""
     NEVER = "never"
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What one subtask of an operator reserves on the cluster, beside its slot.
-
-    Args:
-        num_cpus, num_gpus: CPUs and GPUs; fractions are allowed.
-
-    Raises:
-        ConfigurationError: what is no number of 0 or more.
-    """
-
-    num_cpus: float = 0.0
-    num_gpus: float = 0.0
-
-    def __post_init__(self) -> None:
-        for option, value in (("num_cpus", self.num_cpus), ("num_gpus", self.num_gpus)):
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-                raise ConfigurationError(f"{option} must be a number of 0 or more, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +51,12 @@ class Edge:
 class Results:
     """Marks the end of a stream whose rows go to the client."""
 
+    def describe(self) -> str:
+        """A short text for `explain()`."""
+        return "collect"
 
-Role: TypeAlias = Source | OperatorFactory | SinkFactory | Results
+
+Role: TypeAlias = Source | OperatorSpec | Results
 """What a node does."""
 
 
@@ -83,7 +67,7 @@ class Node:
     Args:
         id: number in the order of creation, from 1.
         name: for people; a description of the operator unless the user gave one.
-        role: a source, an operator factory (sinks too), or the mark for results to the client.
+        role: a source, an operator (sinks too), or the mark for results to the client.
         inputs: the edges that feed it.
         schema: the columns that it emits, or None where not known before the job runs.
         timed: whether its rows carry event timestamps.
@@ -91,6 +75,7 @@ class Node:
         parallelism: None means that of the environment.
         sides: the columns of side outputs: as the operator gives them, or as the tag that is read declares them.
         watermarks: of a source that assigns timestamps itself.
+        changelog: the mode of the rows that it emits.
     """
 
     id: int
@@ -105,11 +90,17 @@ class Node:
     resources: Resources | None = None
     sides: Mapping[str, SchemaOrUnknown] = field(default_factory=dict)
     watermarks: WatermarkStrategy | None = None
+    changelog: ChangelogMode = ChangelogMode.APPEND
 
     @property
     def where(self) -> str:
         """How messages name the node."""
         return f"operator {self.name!r}"
+
+    @property
+    def traits(self) -> OperatorTraits | None:
+        """What the operator says of itself; None for sources and results."""
+        return self.role.traits if isinstance(self.role, OperatorSpec) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +147,7 @@ def live_part(graph: LogicalGraph) -> LogicalGraph:
     Raises:
         GraphError: nothing leads to a sink, or a uid is used twice.
     """
-    live = _leading_to(graph, {node.id for node in graph if isinstance(node.role, SinkFactory | Results)})
+    live = _leading_to(graph, {node.id for node in graph if _is_end(node)})
     if not list(graph):
         raise GraphError(
             "the program is empty: it begins with a source of the environment; one that has been run is gone from it"
@@ -178,19 +169,27 @@ def live_part(graph: LogicalGraph) -> LogicalGraph:
 def resumed(graph: LogicalGraph) -> LogicalGraph:
     """The program as it goes on from a savepoint: its sinks accept what they wrote before."""
     nodes = {
-        node.id: replace(node, role=SinkFactory(node.role.sink.resumed()))
-        if isinstance(node.role, SinkFactory)
-        else node
+        node.id: replace(node, role=node.role.resumed()) if isinstance(node.role, OperatorSpec) else node
         for node in graph
     }
     return graph.with_nodes(nodes)
 
 
+def _is_end(node: Node) -> bool:
+    """Whether rows leave the job here."""
+    return isinstance(node.role, Results) or (node.traits is not None and node.traits.sink is not None)
+
+
 def _leading_to(graph: LogicalGraph, ends: set[int]) -> set[int]:
     """The nodes that lead to `ends`, these included."""
     found = graph.upstream(ends)
-    tails = {node.id for node in graph if isinstance(node.role, IterationTailFactory) and node.role.loop in found}
+    tails = {node.id for node in graph if (way := feedback_of(node)) is not None and way.loop in found}
     return found if tails <= found else _leading_to(graph, found | tails)
+
+
+def feedback_of(node: Node) -> Feedback | None:
+    """Set for the tail of a loop."""
+    return None if node.traits is None else node.traits.feedback
 
 
 class GraphBuilder:
@@ -211,24 +210,28 @@ class GraphBuilder:
         inputs: tuple[Edge, ...] = (),
         schema: SchemaOrUnknown = None,
         timed: bool = False,
-        resources: Resources | None = None,
         sides: Mapping[str, SchemaOrUnknown] | None = None,
         watermarks: WatermarkStrategy | None = None,
     ) -> Node:
-        """Add a node."""
-        node = Node(
-            self.next_id,
-            name,
-            role,
-            inputs,
-            schema,
-            timed,
-            resources=resources,
-            sides=sides or {},
-            watermarks=watermarks,
-        )
+        """Add a node.
+
+        Raises:
+            ChangelogError: the operator does not take rows of the kinds that one of its inputs has.
+        """
+        node = Node(self.next_id, name, role, inputs, schema, timed, sides=sides or {}, watermarks=watermarks)
+        if node.traits is not None:
+            node = replace(node, resources=node.traits.resources)
+        node = replace(node, changelog=output_mode(node.where, node.traits, self._changelogs(inputs)))
         self._nodes[node.id] = node
         return node
+
+    def _changelogs(self, inputs: tuple[Edge, ...]) -> list[ChangelogInput]:
+        """The changelogs that come in; side outputs hold rows that are only added."""
+        upstream = [(edge, self._nodes[edge.source]) for edge in inputs]
+        return [
+            ChangelogInput(edge.input_index, node.where, node.changelog if edge.tag is None else ChangelogMode.APPEND)
+            for edge, node in upstream
+        ]
 
     def __getitem__(self, node_id: int) -> Node:
         return self._nodes[node_id]

@@ -15,16 +15,14 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from penstock.engine.config import JobConfig, check_parallelism
-from penstock.engine.connectors import Sink, Source, Split, TransactionalSink
+from penstock.engine.connectors import Sink, Source, Split
 from penstock.engine.elements import FEEDBACK_INPUT
-from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.errors import ConfigurationError, GraphError, SinkNotReadyError
 from penstock.engine.exchange.partitioners import Forward, Partitioner, Rebalance
-from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Resources, Results, live_part
+from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Results, feedback_of, live_part
 from penstock.engine.graph.rewrite import rewrite
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
-from penstock.engine.operators.base import OperatorFactory
-from penstock.engine.operators.iteration import IterationTailFactory
-from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.operators.spec import Feedback, OperatorSpec, Resources
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 
@@ -44,7 +42,7 @@ class OperatorPlan:
 
     Args:
         name: for people and messages.
-        factory: creates it.
+        spec: describes and creates it.
         chained: indexes (in the task's operators) of those that take its main output by a direct call.
         outputs: indexes (in the task's exchanges) of those that carry its main output.
         sides: the side outputs that somebody reads.
@@ -52,7 +50,7 @@ class OperatorPlan:
     """
 
     name: str
-    factory: OperatorFactory
+    spec: OperatorSpec
     chained: tuple[int, ...]
     outputs: tuple[int, ...]
     sides: tuple[SideOutput, ...] = ()
@@ -129,16 +127,22 @@ class TaskPlan:
         return [*source, *(operator.name for operator in self.operators)]
 
     @property
+    def uids(self) -> list[str]:
+        """The uids of its operators, in the same order."""
+        source = [] if self.source is None else [self.source.uid]
+        return [*source, *(operator.uid for operator in self.operators)]
+
+    @property
     def sinks(self) -> list[Sink]:
         """Those that its operators write to."""
-        factories = [operator.factory for operator in self.operators]
-        return [factory.sink for factory in factories if isinstance(factory, SinkFactory)]
+        sinks = [operator.spec.traits.sink for operator in self.operators]
+        return [sink for sink in sinks if sink is not None]
 
     @property
     def commits(self) -> bool:
         """Whether something waits here for each checkpoint to count: a transactional sink, or rows for the client."""
         for_client = any(output.downstream is None for output in self.outputs)
-        return for_client or any(isinstance(sink, TransactionalSink) for sink in self.sinks)
+        return for_client or any(operator.spec.traits.commits for operator in self.operators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +174,19 @@ class PhysicalGraph:
         return [sink for task in self.tasks for sink in task.sinks]
 
     def prepare_sinks(self) -> None:
-        """Called last before the job starts: from here on, a sink's old rows may be gone."""
+        """Make the targets of all sinks ready: from here on, a sink's old rows may be gone.
+
+        Called last before the job starts, by who holds all that the job needs: a job that is refused for its name, its
+        storage or its slots must not have touched the rows of one that runs.
+
+        Raises:
+            SinkNotReadyError: a target cannot be made ready.
+        """
         for sink in self.sinks:
-            sink.prepare()
+            try:
+                sink.prepare()
+            except ConfigurationError as error:
+                raise SinkNotReadyError(str(error)) from error
 
     def task(self, task_id: int) -> TaskPlan:
         return self.tasks[task_id - 1]
@@ -262,8 +276,8 @@ def plan(name: str, logical: LogicalGraph, parallelism: Parallelism, config: Job
     """
     graph = rewrite(live_part(logical))
     for node in graph:
-        if isinstance(node.role, SinkFactory):
-            node.role.sink.check(_known_schema(graph, node))
+        if node.traits is not None and node.traits.sink is not None:
+            node.traits.sink.check(_known_schema(graph, node))
     program = JobProgram(name, logical, parallelism, config)
     program.physical()
     return program
@@ -346,7 +360,7 @@ def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:
 def _resolve_parallelisms(graph: LogicalGraph, parallelism: Parallelism, config: JobConfig) -> dict[int, int]:
     resolved: dict[int, int] = {}
     for node in graph:
-        if isinstance(node.role, IterationTailFactory):
+        if feedback_of(node) is not None:
             # It has no rows of its own to spread: it goes with the operator before it.
             resolved[node.id] = resolved[node.inputs[0].source]
         else:
@@ -438,8 +452,8 @@ class _TaskBuilder:
         """Who reads each output of `node`, the main output first; adds the exchanges that are needed."""
         edges = [(consumer, edge) for consumer in self._graph.consumers(node.id) for edge in consumer.inputs]
         edges = [(consumer, edge) for consumer, edge in edges if edge.source == node.id]
-        if isinstance(node.role, IterationTailFactory):
-            exchanges.append(self._feedback(head, node.role))
+        if (feedback := feedback_of(node)) is not None:
+            exchanges.append(self._feedback(head, feedback))
             return (SideOutput("", (), (len(exchanges) - 1,)),)
         tags = sorted({edge.tag for _, edge in edges if edge.tag is not None})
         read = []
@@ -468,10 +482,10 @@ class _TaskBuilder:
         partitioner = self._partitioner(consumer, edge)
         return Exchange(upstream, self._task_ids[consumer.id], partitioner, edge.input_index, consumer.where, uid=uid)
 
-    def _feedback(self, head: Node, tail: IterationTailFactory) -> Exchange:
+    def _feedback(self, head: Node, way: Feedback) -> Exchange:
         """The exchange from the tail of a loop, whose chain begins with `head`, back to the loop's head."""
-        where = self._graph[tail.loop].where
-        return Exchange(self._task_ids[head.id], self._task_ids[tail.loop], tail.partitioner, FEEDBACK_INPUT, where)
+        where = self._graph[way.loop].where
+        return Exchange(self._task_ids[head.id], self._task_ids[way.loop], way.partitioner, FEEDBACK_INPUT, where)
 
     def _source(self, head: Node, consumers: SideOutput) -> SourcePlan | None:
         if not isinstance(head.role, Source):
@@ -486,7 +500,7 @@ class _TaskBuilder:
 
 
 def _operator(node: Node, main: SideOutput, *sides: SideOutput) -> OperatorPlan:
-    assert callable(node.role), "sources and results are no operators"
+    assert isinstance(node.role, OperatorSpec), "sources and results are no operators"
     return OperatorPlan(node.name, node.role, main.chained, main.outputs, sides, _uid(node))
 
 

@@ -10,48 +10,43 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from penstock.engine.aggregates.partials import PartialLayout, Slices, mergeable
 from penstock.engine.exchange.partial_aggregates import PartialAggregates
 from penstock.engine.exchange.partitioners import Global, Hash
-from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Role
-from penstock.engine.operators.expressions import ExpressionFactory
-from penstock.engine.operators.final_aggregate import FinalAggregateFactory
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node
+from penstock.engine.operators.spec import OperatorSpec
 
 Rule: TypeAlias = Callable[[LogicalGraph], LogicalGraph]
 
 
-def fuse_expressions(graph: LogicalGraph) -> LogicalGraph:
-    """Neighbouring filter/select/with_columns become one operator, which passes over each batch once."""
+def fuse(graph: LogicalGraph) -> LogicalGraph:
+    """Neighbours that can be one operator become one: filter/select/with_columns pass over each batch once."""
     nodes = dict(graph.nodes)
     for node in graph:
         below = _fusible_input(nodes, node)
-        if below is None:
+        role = None if below is None else _fused(below, node)
+        if below is None or role is None:
             continue
-        assert isinstance(below.role, ExpressionFactory)
-        assert isinstance(node.role, ExpressionFactory)
         nodes[node.id] = replace(
-            node,
-            name=f"{below.name} -> {node.name}",
-            role=ExpressionFactory((*below.role.steps, *node.role.steps)),
-            inputs=below.inputs,
-            chaining=below.chaining,
+            node, name=f"{below.name} -> {node.name}", role=role, inputs=below.inputs, chaining=below.chaining
         )
         del nodes[below.id]
     return graph.with_nodes(nodes)
 
 
+def _fused(below: Node, node: Node) -> OperatorSpec | None:
+    if isinstance(below.role, OperatorSpec) and isinstance(node.role, OperatorSpec):
+        return node.role.fused(below.role)
+    return None
+
+
 def _fusible_input(nodes: dict[int, Node], node: Node) -> Node | None:
-    """The node whose steps `node` may take over, if there is one."""
-    if not isinstance(node.role, ExpressionFactory) or len(node.inputs) != 1 or node.chaining is not Chaining.ALWAYS:
+    """The node that nothing keeps apart from `node`, if there is one."""
+    if len(node.inputs) != 1 or node.chaining is not Chaining.ALWAYS:
         return None
     below = nodes[node.inputs[0].source]
     alone = node.inputs[0] == Edge(below.id) and _consumer_count(nodes, below.id) == 1
     same = (below.parallelism, below.uid, below.resources) == (node.parallelism, node.uid, node.resources)
-    if not (isinstance(below.role, ExpressionFactory) and alone and same) or below.chaining is Chaining.NEVER:
-        return None
-    return below
+    return below if alone and same and below.chaining is not Chaining.NEVER else None
 
 
 def _consumer_count(nodes: dict[int, Node], node_id: int) -> int:
@@ -64,7 +59,7 @@ def aggregate_partially(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _partial_inputs(node: Node) -> tuple[Edge, ...]:
-    layout = _partial_layout(node.role)
+    layout = None if node.traits is None else node.traits.partial_layout
     if layout is None:
         return node.inputs
     keys = layout.aggregation.keys
@@ -76,19 +71,7 @@ def _partial_inputs(node: Node) -> tuple[Edge, ...]:
     )
 
 
-def _partial_layout(role: Role) -> PartialLayout | None:
-    """How rows can travel to the operator as partial aggregates, if they can."""
-    match role:
-        case RunningAggregateFactory(aggregation) | FinalAggregateFactory(aggregation) if mergeable(aggregation):
-            return PartialLayout(aggregation)
-        # Late rows that go to a side output, and rows between windows, have to come one by one.
-        case WindowAggregateFactory(windows, aggregation, _, None) if mergeable(aggregation) and not windows.has_gaps:
-            return PartialLayout(aggregation, Slices(windows.slice_ms, windows.offset_ms))
-        case _:
-            return None
-
-
-RULES: Final[tuple[Rule, ...]] = (fuse_expressions, aggregate_partially)
+RULES: Final[tuple[Rule, ...]] = (fuse, aggregate_partially)
 
 
 def rewrite(graph: LogicalGraph) -> LogicalGraph:

@@ -196,7 +196,7 @@ class LocalAttempt:
 
     def metrics(self) -> Iterator[SubtaskMetrics]:
         """The counters of all subtasks."""
-        return (task.metrics for task in self.tasks)
+        return (task.read_metrics() for task in self.tasks)
 
     def close(self) -> Iterator[tuple[Place, Exception]]:
         """Close all tasks; gives the errors of those that could not be."""

@@ -28,7 +28,7 @@ from penstock.engine.checkpointing.coordinator import (
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.restored import RestoredTask
-from penstock.engine.checkpointing.store import JobStore, RestorePlan, SubtaskWriter
+from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan, SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Barrier, SnapshotKind
@@ -40,26 +40,11 @@ from penstock.engine.errors import (
     located,
     summary,
 )
-from penstock.engine.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import JobStatus, transition
+from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
+from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.local.attempt import LocalAttempt
 from penstock.engine.local.mail import LetterKind, Mailbox
-
-
-@dataclass(frozen=True, slots=True)
-class JobFolder:
-    """Where a job's checkpoints are, and whose they are.
-
-    Args:
-        store: the folder.
-        job_id: names it.
-        start: what a job without a checkpoint of its own goes on from: the user's savepoint.
-    """
-
-    store: JobStore
-    job_id: str
-    start: RestorePlan | None = None
 
 
 @dataclass(slots=True)
@@ -276,13 +261,19 @@ class LocalManager:
 
     def end(self, status: JobStatus) -> None:
         """End the job, and keep or remove its checkpoints as configured."""
+        self._end(status, self._program.config.checkpoints.retain_on_cancel)
+
+    def suspend(self) -> None:
+        """Cancel the job; its newest checkpoint stays, whatever was configured."""
+        self._end(JobStatus.CANCELLED, retains=True)
+
+    def _end(self, status: JobStatus, retains: bool) -> None:
         if self.status.ended:
             return
         if self.status is JobStatus.RESTARTING:
             self.error = None
         self._end_attempt()
         self.status = transition(self.status, JobStatus.FAILED if self.error is not None else status)
-        retains = self._program.config.checkpoints.retain_on_cancel
         kept = self.status is JobStatus.FAILED or (self.status is JobStatus.CANCELLED and retains)
         if self._folder is not None:
             self._end_folder(self._folder.store, () if kept else (self._folder.store.discard,))

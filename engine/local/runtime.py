@@ -1,7 +1,8 @@
 """The whole job in one process: every subtask stepped by one seeded random scheduler.
 
 For tests, for debugging (the user's functions run in the caller's thread, so pdb works) and for small data. The same
-seed and the same clock give the same order of everything. Checkpoints and restarts work as anywhere.
+seed and the same clock give the same order of everything. Checkpoints and restarts work as anywhere. Interrupts come
+between two steps.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import CollectedRows, JobHandle, JobStatus, ResultConsumer
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
+from penstock.engine.job.status import JobStatus
+from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
+from penstock.engine.local.manager import LocalManager
 from penstock.engine.metrics import JobMetrics, report
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +42,7 @@ class LocalJob(JobHandle):
 
     Raises:
         CheckpointError: the folder cannot be used.
+        SinkNotReadyError: the target of a sink cannot be made ready.
     """
 
     def __init__(
@@ -51,18 +56,40 @@ class LocalJob(JobHandle):
         super().__init__(program.name, consumers)
         self._clock = clock
         self._holds_back = folder is not None and program.config.checkpoints.enabled
-        self._manager = LocalManager(program, clock, random.Random(seed), folder)
+        self._interrupts = Interrupts()
         self._held = HeldRows()
         self._shown: list[tuple[int, Batch]] = []
-        self._attempt = self._manager.attempt
         self._told: PenstockError | None = None
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
+        with self._interrupts.held():
+            heard = InterruptibleClock(clock, self._interrupts)
+            self._manager = LocalManager(program, heard, random.Random(seed), folder)
+            self._attempt = self._manager.attempt
+            self._begin()
+            if self._interrupts.pending:
+                # Nobody gets a handle to end it by.
+                self._manager.end(JobStatus.CANCELLED)
+
+    def _begin(self) -> None:
+        """Start the job, with sinks that are ready; nothing of them is touched before it holds its folder."""
+        if not self._manager.status.ended and not self._manager.restored:
+            try:
+                self._manager.attempt.graph.prepare_sinks()
+            except BaseException:
+                self._manager.end(JobStatus.CANCELLED)
+                raise
         self._manager.start()
+
+    def pump(self, seconds: float = 1.0) -> bool:
+        with self._interrupts.held():
+            return super().pump(seconds)
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         deadline = time.monotonic() + seconds
         arrived = self._take_rows()
         while not arrived and not self._manager.status.ended and (patience := deadline - time.monotonic()) > 0:
+            if self._interrupts.pending:
+                break
             self._step(patience)
             arrived = self._take_rows()
         return arrived
@@ -122,22 +149,27 @@ class LocalJob(JobHandle):
         return report(self._manager.attempt.metrics())
 
     def cancel(self) -> None:
-        self._manager.end(JobStatus.CANCELLED)
+        with self._interrupts.held():
+            self._manager.end(JobStatus.CANCELLED)
+
+    def suspend(self) -> None:
+        self._manager.suspend()
 
     def checkpoint(self) -> str:
-        return self._await(self._manager.request(SnapshotKind.CHECKPOINT))
+        return self._take(SnapshotKind.CHECKPOINT)
 
     def savepoint(self, directory: str | None = None) -> str:
-        return self._await(self._manager.request(SnapshotKind.SAVEPOINT, directory))
+        return self._take(SnapshotKind.SAVEPOINT, directory)
 
     def stop(self, directory: str | None = None) -> str:
-        url = self._await(self._manager.request(SnapshotKind.SUSPEND, directory))
+        url = self._take(SnapshotKind.SUSPEND, directory)
         self._settle()
         self.raise_if_ended_badly()
         return url
 
     def drain(self, directory: str | None = None) -> str:
-        self._manager.drain(directory)
+        with self._interrupts.held():
+            self._manager.drain(directory)
         while self._manager.drained is None:
             self._advance()
         if isinstance(self._manager.drained, CheckpointError):
@@ -149,14 +181,17 @@ class LocalJob(JobHandle):
     def rescale(self, parallelism: int) -> float:
         self.checkpoint()
         began = self._clock.monotonic()
-        self._manager.rescale(parallelism)
+        with self._interrupts.held():
+            self._manager.rescale(parallelism)
         while self._manager.status is JobStatus.RESTARTING:
             self._advance()
         self.raise_if_ended_badly()
         return self._clock.monotonic() - began
 
-    def _await(self, number: int) -> str:
-        """The URL of a checkpoint that was asked for; the job moves meanwhile."""
+    def _take(self, kind: SnapshotKind, directory: str | None = None) -> str:
+        """Take a checkpoint or savepoint; its URL. The job moves meanwhile."""
+        with self._interrupts.held():
+            number = self._manager.request(kind, directory)
         while number not in self._manager.outcomes:
             if self._manager.status.ended:
                 raise CheckpointError(f"job {self.name!r} ended before checkpoint {number} was complete")
@@ -173,6 +208,7 @@ class LocalJob(JobHandle):
 
     def _advance(self) -> None:
         """Let one thing happen; rows that come meanwhile go to their consumers."""
-        self._step(_STEP_SECONDS)
-        for result, batch in self._take_rows():
-            self._consumers[result].accept(batch)
+        with self._interrupts.held():
+            self._step(_STEP_SECONDS)
+            for result, batch in self._take_rows():
+                self._consumers[result].accept(batch)

@@ -1,6 +1,6 @@
 """The operator of `map_async`: calls an asynchronous function for the rows of each batch, many rows at a time.
 
-The stream API makes its factory. It runs an event loop of its own inside `process_batch` until every call of the batch
+The stream API makes its spec. It runs an event loop of its own inside `process_batch` until every call of the batch
 has come back, so nothing is in flight between elements, and watermarks and checkpoints need no care (`docs/adr/0007`).
 Results are emitted slice by slice. Delays and timeouts are those of asyncio: real time, whatever clock the job runs on.
 """
@@ -19,12 +19,15 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.changelog import APPEND_ONLY, WITH_BEFORE_IMAGES
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError, SerializationError, StateError
 from penstock.engine.functions import AsyncFunction, Row, Rows
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import RowConverter, batch_rows
+from penstock.engine.texts import function_name
 
 Order: TypeAlias = Literal["ordered", "unordered"]
 AsyncRowFunction: TypeAlias = "Callable[[Row], Awaitable[Mapping[str, Any] | Rows]]"
@@ -86,7 +89,7 @@ _ONCE: Final = AsyncRetry(attempts=1)
 
 
 @dataclass(frozen=True, slots=True)
-class AsyncFunctionFactory:
+class AsyncFunctionSpec(OperatorSpec):
     """Creates the operator that calls `function` with each row.
 
     Args:
@@ -121,8 +124,17 @@ class AsyncFunctionFactory:
         if self.retry is not None and not isinstance(self.retry, AsyncRetry):
             raise ConfigurationError(f"map_async: retry must be an AsyncRetry, not {self.retry!r}")
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return AsyncFunctionOperator(self)
+
+    def describe(self) -> str:
+        return f"map_async({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        # Results that overtake others of their batch would bring a delete before its insert.
+        modes = WITH_BEFORE_IMAGES if self.order == "ordered" else APPEND_ONLY
+        return OperatorTraits(order=RowOrder.NONE, accepts=(modes,), emits=None)
 
 
 def _check_function(function: object) -> None:
@@ -180,7 +192,7 @@ class AsyncRuntime:
 class AsyncFunctionOperator(Operator):
     """Calls the subtask's own copy of the user's function."""
 
-    def __init__(self, settings: AsyncFunctionFactory) -> None:
+    def __init__(self, settings: AsyncFunctionSpec) -> None:
         self._settings = settings
         self._seconds = parse_duration(settings.timeout, "map_async: timeout") / 1000
         self._retry = settings.retry or _ONCE

@@ -1,14 +1,14 @@
 """What an operator is: a state machine that takes elements and emits elements.
 
-The chain (`task/chain.py`) calls it; it never sees a channel, a thread or a cluster. An `OperatorFactory` is the
-picklable description that the job graph holds; each subtask creates its own operator from it.
+The chain (`task/chain.py`) calls it; it never sees a channel, a thread or a cluster. An `OperatorSpec` (`spec.py`) is
+the picklable description that the job graph holds; each subtask creates its own operator from it.
 """
 
 from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -187,9 +187,6 @@ class Operator(ABC):
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release resources. Called once, also after an error."""
 
-
-OperatorFactory: TypeAlias = Callable[[], Operator]
-"""Creates the operator of one subtask; usually a frozen dataclass with `__call__`. Must be picklable."""
 
 SchemaOrUnknown: TypeAlias = pa.Schema | None
 """The columns of a stream, or None behind a Python function whose result was not declared."""

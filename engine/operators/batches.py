@@ -1,7 +1,7 @@
 """The operator of `map_batches`: a Python function, or an object with a life in the subtask, called with
 whole batches.
 
-The stream API makes its factory. It guarantees that timestamps and row kinds still belong to their rows, that
+The stream API makes its spec. It guarantees that timestamps and row kinds still belong to their rows, that
 the columns stay the same from batch to batch, and that what the user's code raises is a `UserCodeError` with
 the batch.
 """
@@ -17,10 +17,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.changelog import ANY_MODE
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError, SerializationError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Resources, RowOrder
 from penstock.engine.rows import ColumnConverter, shown_row
+from penstock.engine.texts import function_name
 
 BatchResult: TypeAlias = pa.RecordBatch | pa.Table | Mapping[str, Any]
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], BatchResult]
@@ -29,7 +32,7 @@ _REMEDY = "return a pyarrow RecordBatch or Table, or a dict of column name to ar
 
 
 @dataclass(frozen=True, slots=True)
-class BatchMapFactory:
+class BatchMapSpec(OperatorSpec):
     """Creates the operator that calls `function` with each record batch.
 
     Args:
@@ -39,16 +42,18 @@ class BatchMapFactory:
             it got where the rows have timestamps.
         schema: the declared columns of its result (cast to them), or None: then those of the first result are
             held.
+        resources: what each subtask reserves on the cluster.
 
     Raises:
         GraphError: `function` cannot be called.
 
     Example:
-        `BatchMapFactory(lambda batch: {"x2": pc.multiply(batch["x"], 2)}, None)`
+        `BatchMapSpec(lambda batch: {"x2": pc.multiply(batch["x"], 2)}, None)`
     """
 
     function: BatchFunction | type
     schema: SchemaOrUnknown = None
+    resources: Resources | None = None
 
     def __post_init__(self) -> None:
         function = self.function
@@ -58,8 +63,15 @@ class BatchMapFactory:
         elif not callable(function):
             raise GraphError(f"map_batches: needs a function of a batch, or a class with __call__, not {function!r}")
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return BatchMapOperator(self.function, self.schema)
+
+    def describe(self) -> str:
+        return f"map_batches({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=None, resources=self.resources)
 
 
 class BatchMapOperator(Operator):

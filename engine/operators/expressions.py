@@ -1,6 +1,6 @@
 """The operator of `filter`, `select` and `with_columns` with column expressions.
 
-The stream API makes its factory; the graph rewrite joins the steps of neighbours into one operator. It
+The stream API makes its spec; the graph rewrite joins the steps of neighbours into one operator. It
 guarantees that a value that cannot be computed ends as a `RecordError` with the row and the expression.
 """
 
@@ -11,28 +11,42 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError, RecordError
-from penstock.engine.expressions import Step, apply, bind, describe, failing_row
+from penstock.engine.expressions import Filter, Step, apply, bind, describe, failing_row
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.relational import Steps
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import shown_row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ExpressionFactory:
+class ExpressionSpec(OperatorSpec):
     """Creates the operator that applies `steps`, one after the other.
 
     Args:
-        steps: without Python functions (those are for `RowColumnsFactory`).
+        steps: without Python functions (those are for `RowColumnsSpec`).
 
     Example:
-        `ExpressionFactory((Filter(col("x") > 3), select("x")))`
+        `ExpressionSpec((Filter(col("x") > 3), select("x")))`
     """
 
     steps: tuple[Step, ...]
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return ExpressionOperator(self.steps)
+
+    def describe(self) -> str:
+        return describe(self.steps)
+
+    @property
+    def traits(self) -> OperatorTraits:
+        modes = WITH_BEFORE_IMAGES if any(isinstance(step, Filter) for step in self.steps) else ANY_MODE
+        return OperatorTraits(order=RowOrder.NONE, accepts=(modes,), emits=None, relational=Steps(self.steps))
+
+    def fused(self, before: OperatorSpec) -> OperatorSpec | None:
+        return ExpressionSpec((*before.steps, *self.steps)) if isinstance(before, ExpressionSpec) else None
 
 
 class ExpressionOperator(Operator):

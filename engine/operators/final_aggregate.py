@@ -9,16 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.aggregates.partials import partial_layout
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
+from penstock.engine.operators.relational import KeyTotals
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.texts import aggregates_text
 
 
 @dataclass(frozen=True, slots=True)
-class FinalAggregateFactory:
+class FinalAggregateSpec(OperatorSpec):
     """Creates the operator that emits the results of `aggregation` at the end of its input.
 
     Args:
@@ -29,8 +33,20 @@ class FinalAggregateFactory:
     aggregation: GroupedAggregation
     timed: bool
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return FinalAggregate(self.aggregation, self.timed)
+
+    def describe(self) -> str:
+        return f"group_by({', '.join(self.aggregation.keys)}, {aggregates_text(self.aggregation.aggregates)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(
+            keys=(tuple(self.aggregation.keys),),
+            emits_at_end=True,
+            partial_layout=partial_layout(self.aggregation),
+            relational=KeyTotals(self.aggregation),
+        )
 
 
 class FinalAggregate(EmitsAtEnd):

@@ -1,6 +1,6 @@
 """The two ends of a loop: the head, where rows enter and come back to, and the tail, which sends them back.
 
-`DataStream.iterate` makes their factories; the planner connects each tail to its head. Between them lies the loop's
+`DataStream.iterate` makes their specs; the planner connects each tail to its head. Between them lies the loop's
 body, operators that know nothing of it. They guarantee that a loop over bounded input ends when no row is left in it.
 
 Source of the modes: Valiant, "A bridging model for parallel computation" (bulk synchronous); Ho et al., "More effective
@@ -11,7 +11,7 @@ distributed ML via a stale synchronous parallel parameter server". The proof tha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.engine.elements import (
     FEEDBACK_INPUT,
@@ -26,7 +26,8 @@ from penstock.engine.elements import (
 from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.exchange.partitioners import Partitioner
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.task.schema_guard import SchemaGuard
+from penstock.engine.operators.spec import Feedback, OperatorSpec, OperatorTraits
+from penstock.engine.schema_guard import SchemaGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,14 @@ class StaleSynchronous:
 
 IterationMode: TypeAlias = Asynchronous | BulkSynchronous | StaleSynchronous
 
+_OBSTACLE: Final = (
+    "is the head of a loop, and rows that go round cannot be held at a barrier: run the job without a checkpoint "
+    "interval, or unroll the loop"
+)
+
 
 @dataclass(frozen=True, slots=True)
-class IterationHeadFactory:
+class IterationHeadSpec(OperatorSpec):
     """Creates the head of a loop.
 
     Args:
@@ -86,12 +92,20 @@ class IterationHeadFactory:
     mode: IterationMode
     max_supersteps: int | None = None
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return IterationHead(self.loop, self.mode, self.max_supersteps)
+
+    def describe(self) -> str:
+        steps = "" if self.max_supersteps is None else f", {self.max_supersteps} supersteps"
+        return f"iterate({self.mode.describe()}{steps})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(checkpoint_obstacle=_OBSTACLE, loop_head=self.loop)
 
 
 @dataclass(frozen=True, slots=True)
-class IterationTailFactory:
+class IterationTailSpec(OperatorSpec):
     """Creates the tail of a loop.
 
     Args:
@@ -102,8 +116,15 @@ class IterationTailFactory:
     loop: int
     partitioner: Partitioner
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return IterationTail(self.loop)
+
+    def describe(self) -> str:
+        return f"feedback to {self.loop}"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(feedback=Feedback(self.loop, self.partitioner))
 
 
 class IterationHead(Operator):

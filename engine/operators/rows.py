@@ -1,6 +1,6 @@
 """The operators that call a Python function for each row: map, flat_map, filter, and computed columns.
 
-The stream API makes their factories. Each row keeps its timestamp and row kind; what a function raises
+The stream API makes their specs. Each row keeps its timestamp and row kind; what a function raises
 becomes a `UserCodeError` with the row, and what it returns wrongly a `RecordError`.
 """
 
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import ColumnConverter, RowConverter, batch_rows
+from penstock.engine.texts import function_name
 
 if TYPE_CHECKING:
     from penstock.engine.expressions import RowColumn, Select, WithColumns
@@ -26,7 +29,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class RowMapFactory:
+class RowMapSpec(OperatorSpec):
     """Creates the operator that makes one row of each row.
 
     Args:
@@ -37,7 +40,7 @@ class RowMapFactory:
         GraphError: `function` cannot be called.
 
     Example:
-        `RowMapFactory(lambda row: {"double": row["x"] * 2}, None)`
+        `RowMapSpec(lambda row: {"double": row["x"] * 2}, None)`
     """
 
     function: Callable[[Row], Mapping[str, Any]]
@@ -46,12 +49,19 @@ class RowMapFactory:
     def __post_init__(self) -> None:
         _check_function("map", self.function, "a dict")
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return RowMapOperator(self.function, self.schema)
+
+    def describe(self) -> str:
+        return f"map({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=None)
 
 
 @dataclass(frozen=True, slots=True)
-class RowFlatMapFactory:
+class RowFlatMapSpec(OperatorSpec):
     """Creates the operator that makes any number of rows of each row.
 
     Args:
@@ -62,7 +72,7 @@ class RowFlatMapFactory:
         GraphError: `function` cannot be called.
 
     Example:
-        `RowFlatMapFactory(lambda row: [{"word": word} for word in row["line"].split()], None)`
+        `RowFlatMapSpec(lambda row: [{"word": word} for word in row["line"].split()], None)`
     """
 
     function: Callable[[Row], Iterable[Mapping[str, Any]]]
@@ -71,29 +81,43 @@ class RowFlatMapFactory:
     def __post_init__(self) -> None:
         _check_function("flat_map", self.function, "an iterable of dicts")
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return RowFlatMapOperator(self.function, self.schema)
+
+    def describe(self) -> str:
+        return f"flat_map({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(WITH_BEFORE_IMAGES,), emits=None)
 
 
 @dataclass(frozen=True, slots=True)
-class RowFilterFactory:
+class RowFilterSpec(OperatorSpec):
     """Creates the operator that keeps the rows for which `function` returns something true.
 
     Args:
         function: called with a dict; None, False, 0 and what else is false drop the row.
 
     Example:
-        `RowFilterFactory(lambda row: row["x"] > 3)`
+        `RowFilterSpec(lambda row: row["x"] > 3)`
     """
 
     function: Callable[[Row], object]
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return RowFilterOperator(self.function)
+
+    def describe(self) -> str:
+        return f"filter({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(WITH_BEFORE_IMAGES,), emits=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowColumnsFactory:
+class RowColumnsSpec(OperatorSpec):
     """Creates the operator of a `select` or `with_columns` some of whose columns are Python functions of the
     row.
 
@@ -107,7 +131,7 @@ class RowColumnsFactory:
         ConfigurationError: a declared column is not one of those that a function computes.
 
     Example:
-        `RowColumnsFactory(with_columns(n=lambda row: len(row["word"])), pa.schema([("n", pa.int64())]))`
+        `RowColumnsSpec(with_columns(n=lambda row: len(row["word"])), pa.schema([("n", pa.int64())]))`
     """
 
     step: Select | WithColumns
@@ -122,8 +146,17 @@ class RowColumnsFactory:
                     f"{', '.join(computed) or 'none'}"
                 )
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return RowColumnsOperator(self.step, self.declared)
+
+    def describe(self) -> str:
+        from penstock.engine.expressions import describe
+
+        return describe((self.step,))
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=None)
 
     def output_schema(self, schema: SchemaOrUnknown, where: str) -> SchemaOrUnknown:
         """The columns behind the operator, or None where a function's type is not declared or `schema` not

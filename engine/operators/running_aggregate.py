@@ -11,21 +11,37 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.aggregates.partials import partial_layout
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
+from penstock.engine.operators.relational import KeyTotals
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.texts import aggregates_text
 
 
 @dataclass(frozen=True, slots=True)
-class RunningAggregateFactory:
+class RunningAggregateSpec(OperatorSpec):
     """Creates the operator that keeps `aggregation` up to date."""
 
     aggregation: GroupedAggregation
 
-    def __call__(self) -> RunningAggregate:
+    def create(self) -> RunningAggregate:
         return RunningAggregate(self.aggregation)
+
+    def describe(self) -> str:
+        return f"aggregate({aggregates_text(self.aggregation.aggregates)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        keys = tuple(self.aggregation.keys)
+        return OperatorTraits(
+            keys=(keys,),
+            updates=Updates(keys, True, KeyTotals(self.aggregation)),
+            partial_layout=partial_layout(self.aggregation),
+        )
 
 
 class RunningAggregate(Operator):

@@ -1,6 +1,6 @@
 """The operators that hand rows to a sink's writer, plain or transactional.
 
-`SinkFactory` chooses by the kind of the sink. What a transactional writer has prepared is in the checkpoint that it was
+`SinkSpec` chooses by the kind of the sink. What a transactional writer has prepared is in the checkpoint that it was
 prepared for, and is committed when that checkpoint counts, or by whoever is restored from it: exactly once.
 """
 
@@ -22,6 +22,7 @@ from penstock.engine.connectors import (
 )
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import Redistribution
 
@@ -32,17 +33,32 @@ CHECKPOINT: Final = "__checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
-class SinkFactory:
+class SinkSpec(OperatorSpec):
     """Creates the operator that writes to `sink`."""
 
     sink: Sink
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return (
             TransactionalSinkOperator(self.sink)
             if isinstance(self.sink, TransactionalSink)
             else SinkOperator(self.sink)
         )
+
+    def describe(self) -> str:
+        return self.sink.describe()
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(
+            order=RowOrder.NONE,
+            accepts=(self.sink.changelog_modes,),
+            sink=self.sink,
+            commits=isinstance(self.sink, TransactionalSink),
+        )
+
+    def resumed(self) -> OperatorSpec:
+        return SinkSpec(self.sink.resumed())
 
 
 class SinkOperator(Operator):
@@ -125,7 +141,14 @@ class TransactionalSinkOperator(Operator):
 
 def connector_context(context: OperatorContext) -> ConnectorContext:
     """What the sink is told of the subtask."""
-    return ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock, context.identity)
+    return ConnectorContext(
+        context.operator,
+        context.subtask,
+        context.parallelism,
+        context.clock,
+        context.identity,
+        context.metrics.group,
+    )
 
 
 def committables_table(committables: Sequence[Committable]) -> pa.Table:

@@ -18,6 +18,8 @@ from penstock.engine.errors import StateError
 from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.joins.row_log import RowLog
+from penstock.engine.operators.relational import Ordered
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.ordering import SortKey, check_sort_keys, row_order
 from penstock.engine.state.capture import (
     DELETED,
@@ -37,17 +39,20 @@ _EMIT_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class SortFactory:
+class SortSpec(OperatorSpec):
     """Creates the operator that sorts by `keys`, the first one first."""
 
     keys: tuple[SortKey, ...]
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return Sort(self.keys)
 
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(emits_at_end=True, relational=Ordered(self.keys))
+
     def describe(self) -> str:
-        """The columns, as `explain()` shows them."""
-        return ", ".join(key.describe() for key in self.keys)
+        return f"sort({', '.join(key.describe() for key in self.keys)})"
 
 
 class Sort(EmitsAtEnd):

@@ -1,6 +1,6 @@
 """The operator of `assign_timestamps`: gives rows event timestamps, and replaces what upstream says about event time.
 
-The stream API makes its factory. The last watermark passes, so that event time is complete at the end of the input;
+The stream API makes its spec. The last watermark passes, so that event time is complete at the end of the input;
 every other watermark, and idleness, is the strategy's own.
 """
 
@@ -10,9 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.engine.changelog import ANY_MODE
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, WatermarkStatus
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.relational import EventTime
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.windows.generators import TimedInput
 from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
@@ -57,13 +60,20 @@ def complete_strategy(column: object, strategy: object) -> WatermarkStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampFactory:
+class TimestampSpec(OperatorSpec):
     """Creates the operator that runs `strategy`, which has timestamps."""
 
     strategy: WatermarkStrategy
 
-    def __call__(self) -> TimestampOperator:
+    def create(self) -> TimestampOperator:
         return TimestampOperator(self.strategy)
+
+    def describe(self) -> str:
+        return f"assign_timestamps({self.strategy.describe()})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=None, relational=EventTime(self.strategy))
 
     def bind(self, schema: SchemaOrUnknown, where: str) -> None:
         """Check the stream's columns, where they are known."""

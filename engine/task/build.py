@@ -22,10 +22,10 @@ from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.task.alignment import AlignmentMember
 from penstock.engine.task.chain import ChainLink, CountingCollector, fan_out
 from penstock.engine.task.checkpoints import TaskInfo
+from penstock.engine.task.guarded_entry import GuardedEntry
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
 from penstock.engine.task.router import Router, RouterEdge
-from penstock.engine.task.schema_guard import GuardedEntry
 from penstock.engine.task.source_head import SourceHead
 from penstock.engine.task.source_time import SourceTime, TimedSplits, UntimedSplits
 
@@ -86,7 +86,7 @@ def build_task(
             schemas,
             identity=graph.identity(operator.uid),
         )
-        links[number] = ChainLink(operator.factory(), context, main)
+        links[number] = ChainLink(operator.spec.create(), context, main)
     chain = [links[number] for number in range(len(task.operators))]
     info = _info(graph, task, subtask)
     counted = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
@@ -129,9 +129,11 @@ def _source_head(plan: SourcePlan, context: OperatorContext, alignment: Alignmen
     def event_time(out: Collector) -> SourceTime:
         if strategy is None:
             return UntimedSplits(out)
-        return TimedSplits(strategy, context, out, alignment)
+        return TimedSplits(strategy, context, out, alignment, plan.source.error_column)
 
-    connector = ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+    connector = ConnectorContext(
+        context.operator, context.subtask, context.parallelism, context.clock, metrics=context.metrics.group
+    )
     config = context.config
     all_splits = [split.split_id for share in plan.splits for split in share]
     return SourceHead(

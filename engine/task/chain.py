@@ -62,6 +62,7 @@ class ChainLink:
                     self.context.metrics.rows_in += element.num_rows
                     self.operator.process_batch(element, input_index, self._out)
             case Watermark(timestamp):
+                self.context.metrics.input_watermark = timestamp
                 if timestamp <= self._restored_watermark:
                     # The sources begin anew with low watermarks; the operator had come further.
                     if timestamp == MAX_TIMESTAMP:

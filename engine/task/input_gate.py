@@ -33,6 +33,7 @@ from penstock.engine.elements import (
     WatermarkStatus,
 )
 from penstock.engine.exchange.outputs import Message
+from penstock.engine.metrics import GateStatistics
 from penstock.engine.task.barriers import BarrierAligner
 
 Choice: TypeAlias = Callable[[Sequence[int]], int]
@@ -399,6 +400,10 @@ class InputGate:
                 return channel
             self._set_aside.append(channel)
         return None
+
+    def statistics(self) -> GateStatistics:
+        """What waits here. May be called from another thread."""
+        return GateStatistics(len(self._inboxes), sum(map(len, self._inboxes)), len(self._aligner.blocked))
 
     def close(self) -> None:
         """Nothing to release: messages that were not taken keep their credit."""

@@ -18,7 +18,7 @@ from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import Barrier, Element, EndOfInput
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.engine.operators.base import Operator
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import Barriers, TaskCheckpoints, TaskInfo
@@ -79,6 +79,10 @@ class Head(Barriers, Protocol):
     @property
     def keeps_input(self) -> bool:
         """Whether input that is not taken now costs nobody anything, so that the task may let it gather."""
+        ...
+
+    def statistics(self) -> GateStatistics:
+        """What waits there; nothing at a source."""
         ...
 
     def close(self) -> None:
@@ -154,7 +158,10 @@ class Task:
 
     def take_captures(self) -> list[TaskCapture]:
         """The captures that are ready to be written, in the order in which they were made. Ask after each step."""
-        return self._checkpoints.take_captures()
+        captures = self._checkpoints.take_captures()
+        for capture in captures:
+            self.metrics.alignment_ms, self.metrics.sync_ms = capture.alignment_ms, capture.sync_ms
+        return captures
 
     def abort(self, checkpoint: int) -> None:
         """The checkpoint will not be: nothing waits for its barriers any more."""
@@ -168,6 +175,12 @@ class Task:
         """End the input here, if the task is a source."""
         if self._source is not None:
             self._source.drain()
+
+    def read_metrics(self) -> SubtaskMetrics:
+        """The counters, with the queues as of now. May be called from another thread than the one that steps."""
+        self.metrics.gate = self._head.statistics()
+        self.metrics.output = self._router.statistics()
+        return self.metrics
 
     def suspend_at_end(self, barrier: Barrier) -> None:
         """Let the barrier stand where the input ends, if the task is a source: event time stays where it is."""

@@ -12,6 +12,7 @@ from penstock.engine.elements import Barrier, Batch, CheckpointMode, Control
 from penstock.engine.errors import RestoreError
 from penstock.engine.exchange.outputs import ChannelBuffer
 from penstock.engine.exchange.partitioners import Splitter
+from penstock.engine.metrics import OutputStatistics
 
 
 class RouterEdge:
@@ -78,6 +79,19 @@ class Router:
     def deadline(self) -> float | None:
         """The earliest time (seconds, monotonic) at which something must be flushed, or None."""
         return min((d for buffer in self._buffers if (d := buffer.deadline) is not None), default=None)
+
+    def statistics(self) -> OutputStatistics:
+        """The buffers and channels, added up. May be called from another thread."""
+        each = [buffer.statistics() for buffer in self._buffers]
+        return OutputStatistics(
+            len(each),
+            sum(one.rows for one in each),
+            sum(one.bytes for one in each),
+            sum(one.under_way for one in each),
+            sum(one.full for one in each),
+            sum(one.messages_sent for one in each),
+            sum(one.bytes_sent for one in each),
+        )
 
     def flush(self, now: float) -> None:
         """Send what is full or due."""

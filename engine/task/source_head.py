@@ -29,6 +29,7 @@ from penstock.engine.elements import (
     Watermark,
 )
 from penstock.engine.errors import RestoreError
+from penstock.engine.metrics import GateStatistics
 from penstock.engine.operators.base import Collector
 from penstock.engine.state.capture import OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
@@ -282,6 +283,10 @@ class SourceHead:
 
     def _rows_to_ask_for(self) -> int:
         return max(1, min(self._max_rows, int(self._max_bytes / max(self._row_bytes, 1))))
+
+    def statistics(self) -> GateStatistics:
+        """Nothing waits here: what a source has is with its readers."""
+        return GateStatistics()
 
     def close(self) -> None:
         """Close the readers that are open; the first error is raised when all have been closed."""

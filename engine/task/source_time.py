@@ -105,6 +105,7 @@ class TimedSplits:
         context: of the source.
         out: takes the rows, and what all splits together say about event time.
         alignment: the subtask's part in its group, if there is one.
+        error_column: of the source.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class TimedSplits:
         context: OperatorContext,
         out: Collector,
         alignment: AlignmentMember | None = None,
+        error_column: str | None = None,
     ) -> None:
         self._strategy = strategy
+        self._error_column = error_column
         self._unread = 0
         self._may_grow = False
         # Rows that arrive later are later, by the clock, in whatever split they are.
@@ -136,7 +139,7 @@ class TimedSplits:
         self._report([split.input.watermark for split in self._open if not split.input.idle])
 
     def open_split(self) -> SplitTime:
-        split = _TimedSplit(self, TimedInput(self._strategy, self._context))
+        split = _TimedSplit(self, TimedInput(self._strategy, self._context, self._error_column))
         self._open.append(split)
         if split.input.periodic and self._next_emit == math.inf:
             self._next_emit = self._context.clock.monotonic() + self._interval
@@ -238,7 +241,8 @@ class _TimedSplit:
         return self._splits.is_ahead(self.input.watermark)
 
     def rows(self, data: pa.RecordBatch) -> None:
-        self._quiet_since = math.inf
+        if self.input.has_time(data):
+            self._quiet_since = math.inf
         self.input.process(Batch(data), self)
 
     def nothing(self, now: float, until: float) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
-from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, WatermarkStatus
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_TIMESTAMP, Batch, Watermark, WatermarkStatus
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.rows import batch_rows
@@ -40,12 +40,15 @@ class TimedInput:
     Args:
         strategy: has timestamps.
         context: of the operator or source that the rows are read by.
+        error_column: rows that have a value there have no event time (`Source.error_column`); None: all have.
 
     Raises:
         UserCodeError, ConfigurationError: the generator cannot be made.
     """
 
-    def __init__(self, strategy: WatermarkStrategy, context: OperatorContext) -> None:
+    def __init__(self, strategy: WatermarkStrategy, context: OperatorContext, error_column: str | None = None) -> None:
+        # By the clock, any row has its time.
+        self._error_column = None if isinstance(strategy.generation, ByClock) else error_column
         clock = MonotonousClock(context.clock)
         self._context = context
         self._assign = create_assigner(strategy, context, clock)
@@ -59,22 +62,42 @@ class TimedInput:
 
     def process(self, batch: Batch, out: Collector) -> None:
         """Emit the rows with timestamps, and what they say about event time. A row ends idleness."""
-        timed = Batch(batch.data, self._assign(batch.data), batch.kinds)
+        if not self.has_time(batch.data):
+            # As no row, for what event time goes by.
+            out.collect(Batch(batch.data, pa.array(np.full(batch.num_rows, NO_TIMESTAMP)), batch.kinds))
+            return
+        good = self._good_rows(batch.data)
+        times = self._assign(batch.data if good is None else batch.data.filter(good))
+        timed = Batch(batch.data, times if good is None else _spread(times, good), batch.kinds)
         self._timed_out = self._said.idle = False
         self._emit(out)
         if self._by_row:
             self._watch_rows(timed, out)
         else:
             out.collect(timed)
-            self._ask(lambda: self._generator.on_batch(timed.data, timed.timestamps, self._said))
+            data = timed.data if good is None else timed.data.filter(good)
+            self._ask(lambda: self._generator.on_batch(data, times, self._said))
             self._emit(out)
         self.emit_periodically(out)
+
+    def has_time(self, data: pa.RecordBatch) -> bool:
+        """Whether any of the rows has event time."""
+        return self._error_column is None or data.column(self._error_column).null_count > 0
+
+    def _good_rows(self, data: pa.RecordBatch) -> pa.BooleanArray | None:
+        """Which rows have event time; None: all."""
+        if self._error_column is None:
+            return None
+        errors = data.column(self._error_column)
+        return None if errors.null_count == len(errors) else errors.is_null()
 
     def _watch_rows(self, batch: Batch, out: Collector) -> None:
         begin = 0
         rows = batch_rows(batch.data, self._context.where)
         assert batch.timestamps is not None
         for end, (row, timestamp) in enumerate(zip(rows, batch.timestamps.to_pylist(), strict=True), start=1):
+            if timestamp == NO_TIMESTAMP:
+                continue
             if self.idle:
                 # The generator said so at the row before; wherever batches end, a row ends idleness.
                 self._said.idle = False
@@ -126,6 +149,13 @@ class TimedInput:
             out.broadcast(Watermark(self.watermark))
         if status_changes and self.idle:
             out.broadcast(WatermarkStatus(True))
+
+
+def _spread(times: pa.Int64Array, good: pa.BooleanArray) -> pa.Int64Array:
+    """The times of the good rows at their places, and `NO_TIMESTAMP` at the others."""
+    spread = np.full(len(good), NO_TIMESTAMP)
+    spread[good.to_numpy(zero_copy_only=False)] = times.to_numpy()
+    return pa.array(spread)
 
 
 class _Said:

@@ -19,6 +19,8 @@ from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.client import RayJob
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
 from penstock.engine.errors import JobError
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.recovery import checkpoints
 
 KEYS = 5
@@ -118,7 +120,7 @@ def assert_exact(rows: Iterable[dict[str, int]], total: int) -> None:
     assert {key: updates[-1] for key, updates in counts.items()} == Counter(n % KEYS for n in range(total))
 
 
-def until(job: RayJob, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def until(job: RayJob, condition: Callable[[JobInfo], bool]) -> JobInfo:
     """Let the job run, its rows flowing, until its info is as wanted."""
     while True:
         assert job.pump(0.05), job.status()
@@ -131,22 +133,22 @@ def until(job: RayJob, condition: Callable[[dict[str, Any]], bool]) -> dict[str,
             return info
 
 
-def until_checkpoint(job: RayJob, more: int = 1) -> dict[str, Any]:
+def until_checkpoint(job: RayJob, more: int = 1) -> JobInfo:
     """Let the job run until it has taken `more` checkpoints."""
     wanted: list[int] = []
 
-    def taken(info: dict[str, Any]) -> bool:
-        if info["status"] != "running":
+    def taken(info: JobInfo) -> bool:
+        if info.status is not JobStatus.RUNNING:
             return False
-        wanted.append(info["checkpoints"]["completed"] + more)
-        return bool(info["checkpoints"]["completed"] >= wanted[0])
+        wanted.append(info.completed_checkpoints + more)
+        return info.completed_checkpoints >= wanted[0]
 
     return until(job, taken)
 
 
-def subtask_pids(info: dict[str, Any]) -> list[int]:
+def subtask_pids(info: JobInfo) -> list[int]:
     """The processes of all subtasks, upstream first."""
-    return [subtask["pid"] for task in info["tasks"] for subtask in task["subtasks"]]
+    return [subtask.pid for task in info.tasks for subtask in task.subtasks]
 
 
 def kill(pid: int) -> None:

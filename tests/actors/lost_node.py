@@ -50,12 +50,12 @@ def survived(cluster: Cluster, folder: Path) -> None:
     until_checkpoint(job)
     _add(cluster)
     cluster.remove_node(lost, allow_graceful=False)
-    info = until(job, lambda info: info["restarts"] >= 1 and info["status"] == "running")
+    info = until(job, lambda info: info.restarts >= 1 and info.status is JobStatus.RUNNING)
     hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED
     assert_exact(updates, _ROWS)
-    assert info["restart_history"][-1]["checkpoint"] > 0, info
+    assert info.restart_history[-1].checkpoint > 0, info
 
 
 def survived_twice(cluster: Cluster, folder: Path) -> None:
@@ -66,7 +66,7 @@ def survived_twice(cluster: Cluster, folder: Path) -> None:
     _add(cluster)
     for node in lost:
         cluster.remove_node(node, allow_graceful=False)
-    until(job, lambda info: info["restarts"] >= 1 and info["status"] == "running")
+    until(job, lambda info: info.restarts >= 1 and info.status is JobStatus.RUNNING)
     hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED

@@ -72,3 +72,14 @@ def test_an_address_at_which_nobody_answers_is_refused_at_once(ended: str, monke
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(ClusterError, match=rf"no Ray cluster answers at {ended} \(.*refused\); start one there"):
         connect(ended, 1)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", None])
+def test_a_cluster_is_the_same_by_any_address_of_its_machine(host: str | None) -> None:
+    connected = ray.get_runtime_context().gcs_address
+    own, _, port = connected.rpartition(":")
+    connect(f"{host or own}:{port}", 1)
+    with pytest.raises(ClusterError, match="connected to the Ray cluster at"):
+        connect(f"{host or own}:{int(port) + 1}", 1)
+    with pytest.raises(ClusterError, match="connected to the Ray cluster at"):
+        connect(f"192.0.2.1:{port}", 1)

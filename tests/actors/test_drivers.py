@@ -1,4 +1,4 @@
-"""What a driver leaves behind when it is interrupted or killed: nothing."""
+"""What a driver leaves behind when it is interrupted or killed: nothing; when told to end, its job's state."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pyarrow.csv as csv
 import pytest
 import ray
+
+from tests.actors.evicted import ROWS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
@@ -29,3 +33,35 @@ def test_a_job_ends_with_its_driver(ending: signal.Signals) -> None:
         assert driver.stdout.readline() == "{'n': 0, 'rows': 1}\n"
         driver.send_signal(ending)
         assert driver.wait(timeout=60) != 0
+
+
+def test_a_driver_that_is_told_to_end_leaves_what_its_job_is_resumed_from(tmp_path: Path) -> None:
+    with _evicted(tmp_path, "begin") as driver:
+        while not list(tmp_path.glob("out/part-*.csv")):
+            assert driver.poll() is None
+            threading.Event().wait(0.1)
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(timeout=60) == 143
+        assert driver.stderr is not None
+        assert "SIGTERM received at" not in driver.stderr.read()
+    shown = _numbers(tmp_path / "out")
+    assert 0 < len(shown) < ROWS
+    assert list(tmp_path.glob("checkpoints/*/chk-*/manifest.json"))
+    (tmp_path / "hurry").touch()
+    with _evicted(tmp_path, "resume") as driver:
+        assert driver.wait(timeout=100) == 0
+    assert _numbers(tmp_path / "out") == list(range(ROWS))
+
+
+def _evicted(folder: Path, how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.actors.evicted", ray.get_runtime_context().gcs_address, str(folder), how],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "RAY_AUTH_MODE": "token"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(n for file in folder.glob("part-*.csv") for n in csv.read_csv(file)["n"].to_pylist())

@@ -22,13 +22,13 @@ def test_each_subtask_is_killed_in_turn_and_no_row_is_lost_or_counted_twice(tmp_
     for place in range(4):
         info = until_checkpoint(job)
         kill(subtask_pids(info)[place])
-        info = until(job, lambda info, wanted=place + 1: info["restarts"] >= wanted and info["status"] == "running")
+        info = until(job, lambda info, wanted=place + 1: info.restarts >= wanted and info.status is JobStatus.RUNNING)
     hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED
     assert_exact(updates, 30_000)
-    assert "died" in info["restart_history"][0]["cause"]
-    assert all(restart["restore_ms"] < 30_000 for restart in info["restart_history"])
+    assert "died" in info.restart_history[0].cause
+    assert all(restart.restore_ms < 30_000 for restart in info.restart_history)
     # A job that has finished keeps no checkpoints.
     assert not list(tmp_path.glob("*/chk-*"))
 
@@ -64,8 +64,8 @@ def test_a_process_that_is_stuck_is_replaced(tmp_path: Path) -> None:
     env._config = _with_heartbeat(env._config, 2000)
     job, updates = submit(env, "stuck", rows=30_000, rate=800, hurry=tmp_path / "hurry")
     os.kill(subtask_pids(until_checkpoint(job))[1], signal.SIGSTOP)
-    info = until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
-    assert "has not answered" in info["restart_history"][0]["cause"]
+    info = until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
+    assert "has not answered" in info.restart_history[0].cause
     (tmp_path / "hurry").touch()
     job.wait()
     assert_exact(updates, 30_000)

@@ -37,7 +37,7 @@ def test_files_hold_every_row_once_though_processes_are_killed(tmp_path: Path) -
     assert isinstance(job, RayJob)
     for number, place in enumerate((0, 3), 1):
         kill(subtask_pids(until_checkpoint(job))[place])
-        until(job, lambda info, wanted=number: info["restarts"] >= wanted and info["status"] == "running")
+        until(job, lambda info, wanted=number: info.restarts >= wanted and info.status is JobStatus.RUNNING)
     numbers.hurry.touch()
     job.wait()
     assert _numbers(tmp_path / "files") == list(range(20_000))
@@ -48,9 +48,9 @@ def test_a_detached_job_is_stopped_by_name_and_goes_on_at_another_parallelism(tm
     env = environment(tmp_path / "checkpoints", 1)
     _to_files(env, tmp_path / "files", numbers).submit("detached files", detached=True)
     control = find_job("detached files")
-    _until(control, lambda info: info["checkpoints"] is not None and info["checkpoints"]["completed"] >= 2)
+    _until(control, lambda info: info.checkpoints is not None and info.checkpoints.completed >= 2)
     savepoint = control.stop(f"file://{tmp_path}/savepoints")
-    _until(control, lambda info: JobStatus(info["status"]) is JobStatus.FINISHED)
+    _until(control, lambda info: info.status is JobStatus.FINISHED)
     control.leave()
     before = _numbers(tmp_path / "files")
     assert 0 < len(before) < rows

@@ -26,13 +26,13 @@ def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoin
     hurry = tmp_path / "hurry"
     job, updates = submit(environment(tmp_path, 1), "manager killed", rows=30_000, rate=800, hurry=hurry)
     info = until_checkpoint(job)
-    kill(info["manager_pid"])
+    kill(info.manager_pid)
     deadline = time.monotonic() + 30
     while any(os.path.exists(f"/proc/{pid}") for pid in subtask_pids(info)):
         assert time.monotonic() < deadline, "subtasks have outlived their job manager"
         job.pump(0.05)
-    after = until(job, lambda now: now["manager_pid"] != info["manager_pid"] and now["status"] == "running")
-    assert after["attempt"] > info["attempt"]
+    after = until(job, lambda now: now.manager_pid != info.manager_pid and now.status is JobStatus.RUNNING)
+    assert after.attempt > info.attempt
     hurry.touch()
     job.wait()
     assert job.status() is JobStatus.FINISHED
@@ -42,22 +42,22 @@ def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoin
 def test_a_new_job_manager_tells_what_the_one_before_has_seen(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path, 1), "remembered", rows=100_000)
     kill(subtask_pids(until_checkpoint(job, 6))[0])
-    until(job, lambda now: now["restarts"] == 1 and now["status"] == "running")
+    until(job, lambda now: now.restarts == 1 and now.status is JobStatus.RUNNING)
     before = until_checkpoint(job)
-    kill(before["manager_pid"])
-    after = until(job, lambda now: now["manager_pid"] != before["manager_pid"] and now["status"] == "running")
-    assert after["restarts"] == 1
-    restart, takeover = after["restart_history"]
-    assert (restart["kind"], "died" in restart["cause"], restart["detected_monotonic"]) == ("failure", True, None)
-    assert restart["restore_ms"] == before["restart_history"][0]["restore_ms"]
-    assert (takeover["kind"], "the one before died" in takeover["cause"]) == ("takeover", True)
-    assert takeover["checkpoint"] >= before["checkpoints"]["completed"]
-    assert takeover["restore_ms"] > 0
-    assert after["checkpoints"]["completed"] >= before["checkpoints"]["completed"]
-    known = {one["checkpoint"]: one["bytes_written"] for one in before["checkpoints"]["history"]}
-    told = [one for one in after["checkpoints"]["history"] if one["checkpoint"] in known]
+    kill(before.manager_pid)
+    after = until(job, lambda now: now.manager_pid != before.manager_pid and now.status is JobStatus.RUNNING)
+    assert after.restarts == 1
+    restart, takeover = after.restart_history
+    assert (restart.kind, "died" in restart.cause, restart.detected_monotonic) == ("failure", True, None)
+    assert restart.restore_ms == before.restart_history[0].restore_ms
+    assert (takeover.kind, "the one before died" in takeover.cause) == ("takeover", True)
+    assert takeover.checkpoint >= before.checkpoints.completed
+    assert takeover.restore_ms > 0
+    assert after.checkpoints.completed >= before.checkpoints.completed
+    known = {one.checkpoint: one.bytes_written for one in before.checkpoints.history}
+    told = [one for one in after.checkpoints.history if one.checkpoint in known]
     assert len(told) >= 3
-    assert all(one["bytes_written"] == known[one["checkpoint"]] for one in told)
+    assert all(one.bytes_written == known[one.checkpoint] for one in told)
     job.cancel()
 
 
@@ -94,8 +94,8 @@ def test_a_manager_that_is_restarted_does_not_ask_the_server_of_a_source_again(t
     job = env.submit("server away")
     info = until_checkpoint(job)
     away.touch()
-    kill(info["manager_pid"])
-    until(job, lambda now: now["manager_pid"] != info["manager_pid"] and now["status"] == "running")
+    kill(info.manager_pid)
+    until(job, lambda now: now.manager_pid != info.manager_pid and now.status is JobStatus.RUNNING)
     hurry.touch()
     job.wait()
     rows = [n for path in (tmp_path / "rows").glob("part-*.csv") for n in csv.read_csv(path)["n"].to_pylist()]
@@ -105,7 +105,7 @@ def test_a_manager_that_is_restarted_does_not_ask_the_server_of_a_source_again(t
 def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path, 1), "cancelled while it restarts", rows=100_000)
     info = until_checkpoint(job)
-    kill(info["manager_pid"])
+    kill(info.manager_pid)
     job.cancel()
     assert job.status() is JobStatus.CANCELLED
     # Only what keeps a manager that comes late from beginning the job again is left.
@@ -130,17 +130,17 @@ def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None
     while job.status() is not JobStatus.RUNNING:
         job.pump(0.1)
     # There may be jobs of other tests, which have ended.
-    (listed,) = [info for info in list_jobs() if info["name"] == "the only one"]
-    with pytest.raises(JobError, match=f"'the only one' is running already, with id {listed['id']}"):
+    (listed,) = [info for info in list_jobs() if info.name == "the only one"]
+    with pytest.raises(JobError, match=f"'the only one' is running already, with id {listed.id}"):
         endless().submit("the only one")
     with pytest.raises(JobError, match=r"no job 'the only' \(did you mean 'the only one'\?\)"):
         find_job("the only")
-    assert find_job(listed["id"]).info()["status"] == "running"
+    assert find_job(listed.id).info().status is JobStatus.RUNNING
     find_job("the only one").cancel()
     assert job.status() is JobStatus.CANCELLED
     with pytest.raises(JobError, match=r"no job 'the only'; no job is running on this cluster"):
         find_job("the only")
-    assert find_job("the only one").info()["status"] == "cancelled"
+    assert find_job("the only one").info().status is JobStatus.CANCELLED
     again = endless().submit("the only one")
     again.cancel()
 

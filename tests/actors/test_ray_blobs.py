@@ -10,6 +10,7 @@ import ray
 
 from penstock.actors.ray_blobs import RayBlobs, open_blobs
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError
+from penstock.engine.job.status import JobStatus
 from penstock.recovery import checkpoints
 from penstock.savepoints.storage import BlobExistsError
 from tests.actors.keyed_job import assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
@@ -47,7 +48,7 @@ def test_a_job_recovers_from_the_object_store(tmp_path: Path) -> None:
     env = environment("unused", 1, checkpoints=checkpoints("200ms", "ray://tests/jobs"))
     job, updates = submit(env, "in the object store", rows=20_000, rate=800, hurry=hurry)
     kill(subtask_pids(until_checkpoint(job))[1])
-    until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
+    until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
     hurry.touch()
     job.wait()
     assert_exact(updates, 20_000)

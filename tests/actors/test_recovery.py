@@ -54,7 +54,7 @@ def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path
     assert isinstance(job, RayJob)
     for number, place in enumerate((2, 1), 1):
         kill(subtask_pids(until_checkpoint(job))[place])
-        until(job, lambda info, wanted=number: info["restarts"] >= wanted and info["status"] == "running")
+        until(job, lambda info, wanted=number: info.restarts >= wanted and info.status is JobStatus.RUNNING)
     hurry.touch()
     job.wait()
     assert_exact(updates, 20_000)
@@ -67,12 +67,12 @@ def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp
     job = env.submit("two regions")
     assert isinstance(job, RayJob)
     before = until_checkpoint(job)
-    kill(before["tasks"][0]["subtasks"][0]["pid"])
-    after = until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
-    attempts = [[task["subtasks"][0]["attempt"] for task in info["tasks"]] for info in (before, after)]
-    restarted = [task["name"] for task, was, now in zip(before["tasks"], *attempts, strict=True) if now > was]
+    kill(before.tasks[0].subtasks[0].pid)
+    after = until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
+    attempts = [[task.subtasks[0].attempt for task in info.tasks] for info in (before, after)]
+    restarted = [task.name for task, was, now in zip(before.tasks, *attempts, strict=True) if now > was]
     assert len(restarted) == 2, (attempts, restarted)
-    assert after["restart_history"][0]["subtasks"] == 2
+    assert after.restart_history[0].subtasks == 2
     hurry.touch()
     job.wait()
     assert_exact(one, 10_000)
@@ -84,14 +84,14 @@ def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_st
     env = environment(tmp_path, parallelism=1, standbys=1)
     job, updates = submit(env, "standby", rows=20_000, rate=400, hurry=hurry)
     until_checkpoint(job)
-    (standby,) = until(job, lambda info: len(info["standby_pids"]) == 1)["standby_pids"]
+    (standby,) = until(job, lambda info: len(info.standby_pids) == 1).standby_pids
     kill(subtask_pids(until_checkpoint(job))[0])
-    info = until(job, lambda info: info["restarts"] == 1 and info["status"] == "running")
+    info = until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
     assert subtask_pids(info)[0] == standby
     # The end of a process is known before Ray says what it has seen of it.
-    until(job, lambda info: "The actor died" in info["restart_history"][0]["cause"])
-    info = until(job, lambda info: len(info["standby_pids"]) == 1)
-    assert info["standby_pids"] != [standby]
+    until(job, lambda info: "The actor died" in info.restart_history[0].cause)
+    info = until(job, lambda info: len(info.standby_pids) == 1)
+    assert info.standby_pids != [standby]
     hurry.touch()
     job.wait()
     assert_exact(updates, 20_000)
@@ -117,8 +117,8 @@ def test_a_job_without_checkpoints_is_lost_with_its_manager_unless_it_asks_for_r
     env = environment(tmp_path, parallelism=1, checkpoints=storage, restart=restart)
     hurry = tmp_path / "hurry"
     job, updates = submit(env, "no checkpoints", rows=10_000, rate=400, hurry=hurry)
-    info = until(job, lambda info: info["status"] == "running")
-    kill(info["manager_pid"])
+    info = until(job, lambda info: info.status is JobStatus.RUNNING)
+    kill(info.manager_pid)
     hurry.touch()
     if restart is None:
         with pytest.raises(JobFailedError, match="job manager's process died") as failed:

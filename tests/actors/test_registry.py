@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from penstock.actors.registry import find_job, list_jobs
 from penstock.engine.errors import JobError
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 
 
-def jobs_are(monkeypatch: pytest.MonkeyPatch, *infos: dict[str, Any]) -> None:
-    jobs = {info["name"]: SimpleNamespace(info=lambda info=info: info) for info in infos}
+def jobs_are(monkeypatch: pytest.MonkeyPatch, *infos: JobInfo) -> None:
+    jobs = {info.name: SimpleNamespace(info=lambda info=info: info) for info in infos}
     monkeypatch.setattr("penstock.actors.registry.named_jobs", lambda: jobs)
 
 
-def job(name: str, status: str, since_ms: int) -> dict[str, Any]:
-    return {"name": name, "id": f"{name}-cd2a6a97", "status": status, "since_ms": since_ms}
+def job(name: str, status: str, since_ms: int) -> JobInfo:
+    return JobInfo(f"{name}-cd2a6a97", name, JobStatus(status), since_ms)
 
 
 def test_jobs_that_have_not_ended_come_first_by_name_and_the_others_the_last_first(
@@ -31,7 +32,7 @@ def test_jobs_that_have_not_ended_come_first_by_name_and_the_others_the_last_fir
         job("c", "restarting", 8),
         job("e", "running", 1),
     )
-    assert [info["name"] for info in list_jobs()] == ["c", "d", "e", "b", "a"]
+    assert [info.name for info in list_jobs()] == ["c", "d", "e", "b", "a"]
 
 
 def test_who_mistypes_a_name_is_told_of_one_that_is_near_and_runs_and_never_of_an_id(

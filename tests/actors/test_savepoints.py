@@ -40,7 +40,7 @@ def test_savepoints_come_whenever_they_are_asked_for_between_checkpoints(tmp_pat
     urls = [job.savepoint() for _ in range(30)]
     numbers = [find_checkpoint(url).checkpoint.checkpoint for url in urls]
     assert numbers == sorted(set(numbers))
-    assert job.info()["checkpoints"]["completed"] > 1
+    assert job.info().checkpoints.completed > 1
     job.cancel()
 
 
@@ -74,8 +74,8 @@ def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
     for parallelism in (3, 1):
         until_checkpoint(job)
         assert job.rescale(parallelism) < 20
-        info = until(job, lambda info: info["status"] == "running")
-        assert info["parallelism"] == parallelism
+        info = until(job, lambda info: info.status is JobStatus.RUNNING)
+        assert info.parallelism == parallelism
     hurry.touch()
     job.wait()
     assert_exact(updates, 40_000)
@@ -102,9 +102,9 @@ def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has
     assert isinstance(job, RayJob)
     until_checkpoint(job)
     job.rescale(2)
-    info = until(job, lambda info: info["status"] == "running")
-    assert [(restart["kind"], restart["cause"]) for restart in info["restart_history"]] == [("rescale", "rescale to 2")]
-    assert info["restarts"] == 0
+    info = until(job, lambda info: info.status is JobStatus.RUNNING)
+    assert [(restart.kind, restart.cause) for restart in info.restart_history] == [("rescale", "rescale to 2")]
+    assert info.restarts == 0
     (tmp_path / "hurry").touch()
     job.wait()
     assert_exact(updates, 20_000)

@@ -29,10 +29,10 @@ def test_a_rescaled_job_goes_on_where_it_was(kafka: Kafka, tmp_path: Path) -> No
         until_checkpoint(job, 2)
         job.rescale(3)
         info = until_checkpoint(job)
-        assert info["parallelism"] == 3
+        assert info.parallelism == 3
         # What a subtask had prepared that there was not at first is committed by its successor.
         kill(subtask_pids(info)[-1])
-        until(job, lambda info: info["restarts"] >= 1 and info["status"] == "running")
+        until(job, lambda info: info.restarts >= 1 and info.status is JobStatus.RUNNING)
         finish()
         job.wait()
     assert not objections(kafka, topics, read_committed(kafka.bootstrap_servers, topics.outgoing))

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from dataclasses import replace
 
 from rich.console import Console
 
 from penstock.console.job_views import job_view
 from penstock.console.output import duration_text, one_line
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 
 CAUSE = "the process of task 'map', subtask 0 died: The actor died unexpectedly\n\tclass_name: SubtaskActor\n\tpid: 7"
 
 
-def info(**more: Any) -> dict[str, Any]:
-    restart = {
-        "kind": "failure",
-        "at_ms": 1000,
-        "attempt": 1_000_002,
-        "checkpoint": 3,
-        "restore_ms": 9.0,
-        "cause": CAUSE,
-    }
-    return {
-        "id": "orders-1",
-        "name": "orders",
-        "status": "running",
-        "since_ms": 0,
-        "attempt": 1_000_002,
-        "tasks": [],
-        "restarts": 1,
-        "restart_history": [restart],
-        "checkpoints": None,
-        **more,
-    }
+RESTART = RestartInfo("failure", CAUSE, 1000, attempt=1_000_002, checkpoint=3, restore_ms=9.0)
+RUNNING = JobInfo("orders-1", "orders", JobStatus.RUNNING, attempt=1_000_002, restarts=1, restart_history=(RESTART,))
 
 
-def shown(content: dict[str, Any], verbose: bool = False) -> str:
+def shown(content: JobInfo, verbose: bool = False) -> str:
     console = Console(file=io.StringIO(), width=80)
     console.print(job_view(content, str if verbose else one_line), crop=False)
     assert isinstance(console.file, io.StringIO)
@@ -44,30 +27,30 @@ def shown(content: dict[str, Any], verbose: bool = False) -> str:
 
 
 def test_a_failure_has_one_line_and_all_of_them_where_that_is_asked_for() -> None:
-    text = shown(info(error=CAUSE, status="failed"))
+    text = shown(replace(RUNNING, error=CAUSE, status=JobStatus.FAILED))
     assert text.count("The actor died unexpectedly (--verbose shows the rest)\n") == 2
     assert "SubtaskActor" not in text
-    assert "class_name: SubtaskActor" in shown(info(), verbose=True)
+    assert "class_name: SubtaskActor" in shown(RUNNING, verbose=True)
 
 
 def test_attempts_are_counted_from_1_under_each_manager() -> None:
-    assert ": running since 1970-01-01 00:00:00 UTC, attempt 2\n" in shown(info())
-    assert "(attempt 2, from checkpoint 3)" in shown(info())
-    assert "UTC, attempt 1 of job manager 3\n" in shown(info(attempt=3_000_001))
+    assert ": running since 1970-01-01 00:00:00 UTC, attempt 2\n" in shown(RUNNING)
+    assert "(attempt 2, from checkpoint 3)" in shown(RUNNING)
+    assert "UTC, attempt 1 of job manager 3\n" in shown(replace(RUNNING, attempt=3_000_001))
 
 
 def test_a_restart_that_has_not_come_to_its_end_says_so() -> None:
-    begun = {**info()["restart_history"][0], "attempt": 0, "checkpoint": 0, "restore_ms": None}
-    assert "UTC (it has not come to a new attempt): the process" in shown(info(restart_history=[begun]))
-    first = {**begun, "attempt": 1_000_002, "restore_ms": 1.0}
-    assert "(attempt 2, from the beginning)" in shown(info(restart_history=[first]))
+    begun = replace(RESTART, attempt=0, checkpoint=0, restore_ms=None)
+    assert "UTC (it has not come to a new attempt): the process" in shown(replace(RUNNING, restart_history=(begun,)))
+    first = replace(begun, attempt=1_000_002, restore_ms=1.0)
+    assert "(attempt 2, from the beginning)" in shown(replace(RUNNING, restart_history=(first,)))
 
 
 def test_a_job_that_fails_again_and_again_shows_what_makes_it_give_up() -> None:
     hint = "7 restarts so far; restart-strategy.type, such as -Drestart-strategy.type=fixed-delay, says when"
-    assert hint in shown(info(restarts=7, status="restarting"))
-    assert "so far" not in shown(info(restarts=2))
-    assert "so far" not in shown(info(restarts=7, status="cancelled"))
+    assert hint in shown(replace(RUNNING, restarts=7, status=JobStatus.RESTARTING))
+    assert "so far" not in shown(replace(RUNNING, restarts=2))
+    assert "so far" not in shown(replace(RUNNING, restarts=7, status=JobStatus.CANCELLED))
 
 
 def test_short_times_are_in_milliseconds() -> None:

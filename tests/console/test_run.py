@@ -208,6 +208,25 @@ def test_ctrl_c_ends_the_job_and_exits_with_130(folder: Path) -> None:
     assert (child.returncode, err.strip()) == (130, "error: interrupted")
 
 
+@pytest.mark.parametrize(
+    "how", [("--resume", "-s", "x"), ("--resume", "--resume-if-any"), ("--resume-if-any", "-s", "x")]
+)
+def test_a_flow_goes_on_from_one_thing(penstock: Penstock, words: Path, how: tuple[str, ...]) -> None:
+    done = penstock("run", "--local", *how, "words.py:flow")
+    assert done.code == 2
+    assert "give one of --from-savepoint, --resume and --resume-if-any" in done.err
+
+
+def test_a_flow_is_resumed_by_its_name(penstock: Penstock, words: Path) -> None:
+    ask = ("run", "--local", "-Dexecution.checkpointing.dir=kept", "--json", "words.py:flow")
+    refused = penstock(*ask, "--resume")
+    assert (refused.code, refused.document["error"]["type"]) == (1, "RestoreError")
+    assert "job 'words' cannot be resumed: no run of it has left a checkpoint" in refused.err
+    begun = penstock(*ask, "--resume-if-any")
+    assert (begun.code, begun.document["restored_from"]) == (0, None)
+    assert "has finished" in penstock(*ask, "--resume-if-any").err
+
+
 def test_a_flow_goes_on_from_a_savepoint(penstock: Penstock, folder: Path) -> None:
     numbers = DataGenSource({"k": RandomInt(0, 3)}, rows=2000)
     env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=100)

@@ -17,7 +17,13 @@ CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "p
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/guide.md", "docs/sources-and-sinks.md", *(f"docs/concepts/{name}.md" for name in CONCEPTS)],
+    [
+        "README.md",
+        "docs/guide.md",
+        "docs/sources-and-sinks.md",
+        "docs/patterns.md",
+        *(f"docs/concepts/{name}.md" for name in CONCEPTS),
+    ],
 )
 def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)

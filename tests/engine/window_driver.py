@@ -15,7 +15,8 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
-from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
+from penstock.engine.operators.base import Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.operators.windows.window import WindowOperator
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, share
@@ -29,7 +30,7 @@ Program = Callable[[Any], DataStream]
 """Takes the keyed stream (or the stream itself, for windows over all rows), and returns the results."""
 
 
-def factory_of(program: Program, *, timed: bool = True, keyed: bool = True, declared: bool = True) -> OperatorFactory:
+def spec_of(program: Program, *, timed: bool = True, keyed: bool = True, declared: bool = True) -> OperatorSpec:
     """What the API makes of a program.
 
     Args:
@@ -43,13 +44,13 @@ def factory_of(program: Program, *, timed: bool = True, keyed: bool = True, decl
         stream = stream.map(dict)
     if timed:
         stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
-    return factory_behind(program(stream.key_by("k") if keyed else stream))
+    return spec_behind(program(stream.key_by("k") if keyed else stream))
 
 
-def factory_behind(results: DataStream) -> OperatorFactory:
+def spec_behind(results: DataStream) -> OperatorSpec:
     """What creates the operator whose results these are."""
     role = results._program.graph[results._own_node("a test")].role
-    assert callable(role)
+    assert isinstance(role, OperatorSpec)
     return role
 
 
@@ -57,16 +58,16 @@ class OperatorDriver:
     """A window operator under way.
 
     Args:
-        factory: creates it, now and at each restore.
+        spec: creates it, now and at each restore.
         timed: whether rows have timestamps.
         backend: where it keeps its state.
         sides: names of the side outputs that are read.
     """
 
     def __init__(
-        self, factory: OperatorFactory, *, timed: bool = True, backend: str = "heap", sides: Sequence[str] = ()
+        self, spec: OperatorSpec, *, timed: bool = True, backend: str = "heap", sides: Sequence[str] = ()
     ) -> None:
-        self._factory = factory
+        self._spec = spec
         self._timed = timed
         self._config = JobConfig(state_backend=backend)
         self.clock = ManualClock()
@@ -76,7 +77,7 @@ class OperatorDriver:
         self.operator = self._open()
 
     def _open(self) -> Operator:
-        operator = self._factory()
+        operator = self._spec.create()
         operator.open(OperatorContext("windows", 0, 1, self.clock, self.metrics, self._config, self.sides))
         return operator
 
@@ -154,7 +155,7 @@ class WindowDriver(OperatorDriver):
     """The window operator of a program.
 
     Args:
-        program, timed, keyed, declared: as for `factory_of`.
+        program, timed, keyed, declared: as for `spec_of`.
         backend, sides: as for `OperatorDriver`.
     """
 
@@ -168,5 +169,5 @@ class WindowDriver(OperatorDriver):
         backend: str = "heap",
         sides: Sequence[str] = (),
     ) -> None:
-        factory = factory_of(program, timed=timed, keyed=keyed, declared=declared)
-        super().__init__(factory, timed=timed, backend=backend, sides=sides)
+        spec = spec_of(program, timed=timed, keyed=keyed, declared=declared)
+        super().__init__(spec, timed=timed, backend=backend, sides=sides)

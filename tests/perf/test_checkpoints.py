@@ -13,6 +13,8 @@ from penstock import StreamEnvironment
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.elements import Batch
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 from perf import checkpoint, generators, keyed_state, recovery, rescale, run
 from perf.harness import BenchmarkError, Options, Reading
 from perf.keyed_state import FULL_AFTER, DetailedResult, Keys, spread, summary
@@ -87,11 +89,11 @@ def test_what_a_peer_has_measured_is_read_from_its_lines() -> None:
     measured = checkpoint.windows_in(output)
     assert (measured.on, measured.off) == ([90.5, 80.0], [100.0, 100.0])
     assert checkpoint.of_records(measured.checkpoints)["written_mb_mean"] == 0.0
-    assert [record["duration_ms"] for record in measured.checkpoints] == [250, 260]
+    assert [record.duration_ms for record in measured.checkpoints] == [250, 260]
 
 
 def test_checkpoints_are_summed_up() -> None:
-    records = [{"duration_ms": ms, "bytes": 5e6, "bytes_written": written} for ms, written in ((10, 1e6), (30, 3e6))]
+    records = [checkpoint.Checkpoint(ms, 5e6, written) for ms, written in ((10, 1e6), (30, 3e6))]
     figures = checkpoint.of_records(records)
     assert figures["checkpoint_ms"] == {"median": 20.0, "least": 10.0, "most": 30.0, "readings": 2}
     assert (figures["state_mb"]["median"], figures["written_mb_mean"]) == (5.0, 2.0)
@@ -128,10 +130,12 @@ def _rows(count: int) -> Batch:
 
 
 def test_a_recovery_counts_from_the_kill() -> None:
-    restart = {"detected_monotonic": 10.05, "restore_ms": 400.0, "first_output_ms": 600.0}
+    restart = RestartInfo("failure", "", 0, detected_monotonic=10.05, restore_ms=400.0, first_output_ms=600.0)
     times = recovery.by_manager(restart, killed=10.0)
     assert times == pytest.approx({"detect_ms": 50.0, "restore_ms": 450.0, "first_output_ms": 650.0})
-    times = recovery.by_new_manager({"started_ms": 7000, "since_ms": 9000}, killed_ms=5000.0)
+    times = recovery.by_new_manager(
+        JobInfo("", "", JobStatus.RUNNING, since_ms=9000, started_ms=7000), killed_ms=5000.0
+    )
     assert times == {"manager_started_ms": 2000.0, "restore_ms": 4000.0}
 
 

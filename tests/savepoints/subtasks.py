@@ -18,6 +18,7 @@ from penstock.engine.errors import CheckpointCorruptError, CheckpointError
 from penstock.engine.exchange.partitioners import Hash
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.operators.base import Operator
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.capture import DELETED, Expiry, OperatorCapture, TableCapture
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, with_groups
@@ -78,13 +79,19 @@ class Storage:
         return self.folders.setdefault(url, Blobs(url))
 
 
-def no_operator() -> Operator:
-    raise NotImplementedError
+class NoOperator(OperatorSpec):
+    """Of a graph that is never run."""
+
+    def create(self) -> Operator:
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        return "no operator"
 
 
 def task(number: int, parallelism: int, uids: Sequence[str], outputs: Sequence[tuple[str, int]] = ()) -> TaskPlan:
     """A task of operators called by their uids; `outputs`: uid and downstream task of each exchange."""
-    operators = tuple(OperatorPlan(f"the {uid}", no_operator, (), (), uid=uid) for uid in uids)
+    operators = tuple(OperatorPlan(f"the {uid}", NoOperator(), (), (), uid=uid) for uid in uids)
     exchanges = tuple(Exchange(number, to, Hash(("k",)), 0, "", uid=uid) for uid, to in outputs)
     return TaskPlan(number, " -> ".join(uids), parallelism, None, operators, exchanges, None)
 

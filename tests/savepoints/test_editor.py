@@ -76,11 +76,11 @@ def found_by_job(savepoint: savepoints.Savepoint, parallelism: int, users: list[
     graph = program(parallelism)
     plan = plan_restore(graph, savepoint.checkpoint, savepoint.path)
     (task,) = (task for task in graph.tasks if any(operator.uid == "totals" for operator in task.operators))
-    (factory,) = (operator.factory for operator in task.operators if operator.uid == "totals")
+    (spec,) = (operator.spec for operator in task.operators if operator.uid == "totals")
     rows: list[dict[str, Any]] = []
     for subtask in range(parallelism):
         snapshot = load_task(open_blobs, graph, plan, task.id, subtask).operators["totals"]
-        operator, out = factory(), RecordingCollector()
+        operator, out = spec.create(), RecordingCollector()
         context = OperatorContext("totals", subtask, parallelism, ManualClock(), config=graph.config, restored=snapshot)
         operator.open(context)
         operator.restore(snapshot)

@@ -65,7 +65,7 @@ def saved(url: str, build: Callable[[Any], Any], batches: list[list[tuple[str, s
     store = FolderJobStore(url, "job", "clicks")
     claim = store.claim()
     writer = store.writer(graph, task.id, 0, 1, None)
-    operator, out = plan.factory(), RecordingCollector()
+    operator, out = plan.spec.create(), RecordingCollector()
     operator.open(OperatorContext("op", 0, 1, ManualClock(), config=graph.config))
     for number, rows in enumerate(batches, 1):
         columns = dict(zip(["user", "page", "at"], zip(*rows, strict=True), strict=True))

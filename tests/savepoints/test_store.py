@@ -12,7 +12,7 @@ import pytest
 from penstock.engine.checkpointing.store import Claim, JobStore
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, RestoreError
-from penstock.savepoints.paths import JobPaths
+from penstock.savepoints.paths import DISCARDED, JobPaths
 from penstock.savepoints.storage import BlobStore, open_blobs
 from penstock.savepoints.store import FolderJobStore, find_checkpoint
 from tests.savepoints.samples import JOB, empty, small
@@ -200,7 +200,7 @@ def test_discard_leaves_nothing_but_that_the_job_has_ended(local: FolderJobStore
     local.discard()
     local.discard()
     left = [path for path, _ in open_blobs(local.url).list()]
-    assert left == [_PATHS.claim(1), _PATHS.ended(1), _PATHS.restored(1)]
+    assert left == [_PATHS.claim(1), _PATHS.ended(1), _PATHS.restored(1), DISCARDED]
     assert local.claim().ended == "finished"
 
 

@@ -24,10 +24,10 @@ import pyarrow as pa
 import penstock as ps
 from penstock import DataStream, OutputTag, ProcessWindowFunction, StreamEnvironment, WatermarkStrategy, WindowedStream
 from penstock.engine.elements import MAX_TIMESTAMP
-from penstock.engine.operators.base import OperatorFactory
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
-from tests.engine.window_driver import OperatorDriver, factory_behind
+from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
+from tests.engine.window_driver import OperatorDriver, spec_behind
 
 LATE = OutputTag("late")
 Function = Literal["aggregate", "process", "reduce"]
@@ -143,16 +143,16 @@ def windowed(transcript: Transcript, function: Function, stream: DataStream) -> 
             return windows.reduce(_add, process=_Name, returns=_RETURNS)
 
 
-def factory_of(transcript: Transcript, function: Function) -> OperatorFactory:
+def spec_of(transcript: Transcript, function: Function) -> OperatorSpec:
     """What creates the operator that the API chose for the windows."""
     env = StreamEnvironment(runtime="local")
     rows = env.from_collection([], schema=SCHEMA).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
-    return factory_behind(windowed(transcript, function, rows))
+    return spec_behind(windowed(transcript, function, rows))
 
 
-def is_vectorised(factory: OperatorFactory) -> bool:
+def is_vectorised(spec: OperatorSpec) -> bool:
     """Whether the API chose the path that works on whole batches."""
-    return isinstance(factory, WindowAggregateFactory | SessionAggregateFactory)
+    return isinstance(spec, WindowAggregateSpec | SessionAggregateSpec)
 
 
 def as_fired(row: dict[str, Any]) -> Fired:
@@ -177,10 +177,10 @@ def run(transcript: Transcript, function: Function, backend: str, batch_rows: in
         batch_rows: 1 hands over row by row, more a line's rows at once.
         restores: "marked" restores where the transcript says so, "always" after every step.
     """
-    factory = factory_of(transcript, function)
-    driver = OperatorDriver(factory, backend=backend, sides=[LATE.name])
+    spec = spec_of(transcript, function)
+    driver = OperatorDriver(spec, backend=backend, sides=[LATE.name])
     # Whole batches have one update for each window: the last one.
-    whole = last_of_each if is_vectorised(factory) and batch_rows > 1 else list[Fired]
+    whole = last_of_each if is_vectorised(spec) and batch_rows > 1 else list[Fired]
     for number, step in enumerate(parse(transcript.steps), start=1):
         match step.verb:
             case "+":

@@ -23,7 +23,7 @@ from penstock.actors.spark.stage import Counters, Stage, Taker, Told, stage_of
 from penstock.engine.elements import Batch
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.metrics import OperatorMetrics
-from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.expressions import ExpressionSpec
 
 BORDER_ROWS: Final = 16_384
 """Rows of a batch that comes over."""
@@ -106,7 +106,7 @@ class _AlsoOfSpark:
 def _rest(task: TaskPlan, operators: int) -> TaskPlan:
     """The task without its first operators; one that only passes rows on stands for their end."""
     last = task.operators[operators - 1]
-    end = OperatorPlan(last.name, ExpressionFactory(()), _moved(last.chained, operators), last.outputs)
+    end = OperatorPlan(last.name, ExpressionSpec(()), _moved(last.chained, operators), last.outputs)
     rest = [
         replace(
             one,

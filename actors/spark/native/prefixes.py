@@ -14,7 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.actors.spark.final_updates import FinalUpdatesFactory
 from penstock.actors.spark.native.aggregates import are_native
 from penstock.actors.spark.native.expressions import computed
 from penstock.actors.spark.native.relations import (
@@ -29,19 +28,14 @@ from penstock.actors.spark.native.relations import (
     is_whole,
     spark_type,
 )
-from penstock.actors.spark.orders import IN_ANY_ORDER
+from penstock.actors.spark.orders import in_any_order
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.connectors import ParquetFiles, Source
 from penstock.engine.exchange.partial_aggregates import PartialAggregates
 from penstock.engine.exchange.partitioners import Global, Hash, Rebalance, Rescale
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
-from penstock.engine.operators.expressions import ExpressionFactory
-from penstock.engine.operators.final_aggregate import FinalAggregateFactory
-from penstock.engine.operators.joins.window_join import WindowJoinFactory
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
-from penstock.engine.operators.sort import SortFactory
-from penstock.engine.operators.timestamps import TimestampFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory, window_schema
+from penstock.engine.operators.relational import EventTime, KeyTotals, Ordered, Steps, WindowPairs, WindowTotals
+from penstock.engine.operators.windows.window_aggregate import window_schema
 from penstock.engine.windows.assigners import AlignedWindows
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
@@ -136,7 +130,7 @@ def _of_inputs(graph: PhysicalGraph, task: TaskPlan, found: Mapping[int, Prefix]
         return None
     # Nor do they come in order of time.
     rest = task.operators[prefix.operators :]
-    wants_no_time = is_sorted(prefix.relation) or all(isinstance(one.factory, IN_ANY_ORDER) for one in rest)
+    wants_no_time = is_sorted(prefix.relation) or all(map(in_any_order, rest))
     return prefix if wants_no_time else None
 
 
@@ -154,24 +148,18 @@ def _of_head(
     head: OperatorPlan, inputs: list[Exchange], relations: list[Relation], parallelism: int
 ) -> Relation | None:
     """What the operator behind exchanges makes of its inputs, if Spark can make it."""
-    match head.factory, relations:
-        case WindowAggregateFactory(windows=AlignedWindows() as windows, aggregation=aggregation), [one]:
+    match head.spec.traits.relational, relations:
+        case WindowTotals(AlignedWindows() as windows, aggregation), [one]:
             return _windowed(windows, aggregation, inputs, one, head.name)
-        case (
-            (
-                FinalUpdatesFactory(updates=RunningAggregateFactory(aggregation=aggregation))
-                | FinalAggregateFactory(aggregation=aggregation)
-            ),
-            [one],
-        ):
+        case KeyTotals(aggregation), [one]:
             if not _can_group(inputs, aggregation, one) or not are_native(aggregation, one.schema, False):
                 return None
             return Totals(one, aggregation, aggregation.bind(one.schema, head.name), one.timed)
-        case SortFactory(keys=keys), [one]:
+        case Ordered(keys), [one]:
             if not is_whole(one) or not isinstance(inputs[0].partitioner, Global):
                 return None
             return Sorted(one, keys, parallelism, one.schema)
-        case WindowJoinFactory() as join, [left, right]:
+        case WindowPairs() as join, [left, right]:
             return _joined(join, left, right, head.name)
         case _:
             return None
@@ -192,7 +180,7 @@ def _windowed(
     return Windowed(rows, windows, aggregation, schema)
 
 
-def _joined(join: WindowJoinFactory, left: Relation, right: Relation, where: str) -> Relation | None:
+def _joined(join: WindowPairs, left: Relation, right: Relation, where: str) -> Relation | None:
     if not _is_tumbling(join.windows) or not (is_whole(left) and is_whole(right)):
         return None
     return Joined(left, right, join, join.columns.result(left.schema, right.schema, where))
@@ -220,10 +208,10 @@ def _extended(relation: Relation, task: TaskPlan, begin: int, absorbed: frozense
 
 
 def _behind(relation: Relation, operator: OperatorPlan) -> Relation | None:
-    match operator.factory:
-        case TimestampFactory(strategy=strategy):
+    match operator.spec.traits.relational:
+        case EventTime(strategy):
             return _timed(relation, strategy)
-        case ExpressionFactory(steps=steps):
+        case Steps(steps):
             return computed(relation, steps)
         case _:
             return None

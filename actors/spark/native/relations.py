@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.operators.joins.window_join import WindowJoinFactory
+from penstock.engine.operators.relational import WindowPairs
 from penstock.engine.ordering import SortKey
 from penstock.engine.windows.assigners import AlignedWindows
 
@@ -108,7 +108,7 @@ class Joined:
 
     left: Relation
     right: Relation
-    join: WindowJoinFactory
+    join: WindowPairs
     schema: pa.Schema
     timed: bool = True
 

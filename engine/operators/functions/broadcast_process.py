@@ -1,6 +1,6 @@
 """The operators of the broadcast state pattern: a stream, with keys or without, meets a broadcast stream of rules.
 
-The stream API makes their factory; input 0 is the stream, input 1 the broadcast stream, whose rows every subtask gets.
+The stream API makes their spec; input 0 is the stream, input 1 the broadcast stream, whose rows every subtask gets.
 Each subtask holds its own copy of the broadcast state, and a restore gives every new subtask the copy of an old one.
 
 Source: Flink's documentation, "The Broadcast State Pattern".
@@ -21,15 +21,17 @@ from penstock.engine.operators.functions.element_context import (
 )
 from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
 from penstock.engine.operators.functions.user_functions import check_function, refuse_keyed
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.descriptors import MapStateDescriptor
 from penstock.engine.state.operator_state import ReadOnlyMapState
+from penstock.engine.texts import function_name
 
 _METHODS = ("process_element", "process_broadcast_element")
 
 
 @dataclass(frozen=True, slots=True)
-class BroadcastProcessFactory:
+class BroadcastProcessSpec(OperatorSpec):
     """Creates the operator that calls a function with the rows of a stream and of a broadcast stream.
 
     Args:
@@ -44,7 +46,7 @@ class BroadcastProcessFactory:
             `BroadcastProcessFunction` (or one with keys) where there are none; or it lacks a method.
 
     Example:
-        `BroadcastProcessFactory(Alert(), (RULES,), ("user",))`
+        `BroadcastProcessSpec(Alert(), (RULES,), ("user",))`
     """
 
     function: BroadcastProcessFunction | type[BroadcastProcessFunction]
@@ -62,14 +64,21 @@ class BroadcastProcessFactory:
         check_function("process", self.function, BroadcastProcessFunction, _METHODS, remedy)
         refuse_keyed("process", self.function, KeyedBroadcastProcessFunction)
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return BroadcastProcessOperator(self)
+
+    def describe(self) -> str:
+        return f"process({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=(self.keys,) if self.keys else ())
 
 
 class BroadcastProcessOperator(FunctionOperator):
     """Calls `process_element` or `process_broadcast_element` with each row."""
 
-    def __init__(self, plan: BroadcastProcessFactory) -> None:
+    def __init__(self, plan: BroadcastProcessSpec) -> None:
         super().__init__(plan.function, plan.keys, plan.schema, plan.timed)
         self._descriptors = plan.descriptors
 

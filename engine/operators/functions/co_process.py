@@ -1,6 +1,6 @@
 """The operators of connected streams: a function with one method for each of two inputs, with keys or without.
 
-The stream API makes their factory. Rows of one input keep their order; there is none between the inputs. Keyed
+The stream API makes their spec. Rows of one input keep their order; there is none between the inputs. Keyed
 functions see one state and one set of timers for each key, whichever input a row came on.
 """
 
@@ -13,13 +13,15 @@ from penstock.engine.functions import CoProcessFunction, KeyedCoProcessFunction
 from penstock.engine.operators.base import Collector, Operator, SchemaOrUnknown
 from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
 from penstock.engine.operators.functions.user_functions import check_function, refuse_keyed
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.rows import batch_rows
+from penstock.engine.texts import function_name
 
 _METHODS = ("process_element1", "process_element2")
 
 
 @dataclass(frozen=True, slots=True)
-class CoProcessFactory:
+class CoProcessSpec(OperatorSpec):
     """Creates the operator that calls a function with the rows of two inputs.
 
     Args:
@@ -33,7 +35,7 @@ class CoProcessFactory:
             with keys) where there are none; or it lacks a method.
 
     Example:
-        `CoProcessFactory(Match(), (("id",), ("order_id",)))`
+        `CoProcessSpec(Match(), (("id",), ("order_id",)))`
     """
 
     function: CoProcessFunction | type[CoProcessFunction]
@@ -50,14 +52,21 @@ class CoProcessFactory:
         check_function("process", self.function, CoProcessFunction, _METHODS, remedy)
         refuse_keyed("process", self.function, KeyedCoProcessFunction)
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return CoProcessOperator(self)
+
+    def describe(self) -> str:
+        return f"process({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=self.keys if self.keys[0] else ())
 
 
 class CoProcessOperator(FunctionOperator):
     """Calls `process_element1` or `process_element2` with each row."""
 
-    def __init__(self, plan: CoProcessFactory) -> None:
+    def __init__(self, plan: CoProcessSpec) -> None:
         super().__init__(plan.function, plan.keys[0], plan.schema, plan.timed)
         self._input_keys = plan.keys
 

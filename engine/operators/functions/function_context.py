@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.engine.errors import ConfigurationError, StateError
+from penstock.engine.metric_types import MetricGroup
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.keyed import KeyedServices
 from penstock.engine.state.backend import (
@@ -69,6 +70,10 @@ class FunctionRuntime:
     @property
     def is_restored(self) -> bool:
         return self._context.restored is not None
+
+    @property
+    def metrics(self) -> MetricGroup:
+        return self._context.metrics.group
 
     def seal(self) -> None:
         """From now on, declaring a state is an error."""

@@ -1,6 +1,6 @@
 """The operators of `KeyedStream.process`: a `KeyedProcessFunction` called row by row, or with whole batches.
 
-The stream API makes their factory. Results keep the order of the rows that they come from; what timers emit at one
+The stream API makes their spec. Results keep the order of the rows that they come from; what timers emit at one
 watermark goes in order of time, ahead of the watermark.
 """
 
@@ -22,14 +22,16 @@ from penstock.engine.operators.functions.element_context import NO_KEY
 from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
 from penstock.engine.operators.functions.user_functions import check_function, implements
 from penstock.engine.operators.keyed import backend_context
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.row_numbers import distinct_of
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import KeyedStateBackend
 from penstock.engine.state.backends import create_backend, create_columnar_backend
+from penstock.engine.texts import function_name
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedProcessFactory:
+class KeyedProcessSpec(OperatorSpec):
     """Creates the operator that calls a `KeyedProcessFunction`.
 
     Args:
@@ -42,7 +44,7 @@ class KeyedProcessFactory:
         GraphError: `function` is no such function, or implements none or both of `process_element` and `process_batch`.
 
     Example:
-        `KeyedProcessFactory(Count(), ("user",))`
+        `KeyedProcessSpec(Count(), ("user",))`
     """
 
     function: KeyedProcessFunction | type[KeyedProcessFunction]
@@ -68,9 +70,16 @@ class KeyedProcessFactory:
     def _by_batches(self) -> bool:
         return implements(self.function, KeyedProcessFunction, "process_batch")
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         kind = KeyedProcessOperator if self._by_rows else KeyedBatchOperator
         return kind(self.function, self.keys, self.schema, self.timed)
+
+    def describe(self) -> str:
+        return f"process({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=(self.keys,))
 
 
 class KeyedProcessOperator(FunctionOperator):

@@ -1,6 +1,6 @@
 """The operator of `KeyedStream.reduce`: for each row, what the rows of its key up to it are reduced to.
 
-The stream API makes its factory. A process function over one value state, the reduced row; the columns of the stream,
+The stream API makes its spec. A process function over one value state, the reduced row; the columns of the stream,
 where they were not known before the job ran, become known with the first batch, or with the snapshot that is restored.
 """
 
@@ -19,16 +19,18 @@ from penstock.engine.errors import GraphError, RecordError, StateError
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.state_tables import VALUE, StateTables
+from penstock.engine.texts import function_name
 
 _REDUCED: Final = "reduced"
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedReduceFactory:
+class KeyedReduceSpec(OperatorSpec):
     """Creates the operator that reduces the rows of each key.
 
     Args:
@@ -41,7 +43,7 @@ class KeyedReduceFactory:
         GraphError: `function` cannot be called.
 
     Example:
-        `KeyedReduceFactory(lambda a, b: max(a, b, key=lambda row: row["n"]), ("user",))`
+        `KeyedReduceSpec(lambda a, b: max(a, b, key=lambda row: row["n"]), ("user",))`
     """
 
     function: Callable[[Row, Row], Row]
@@ -55,8 +57,15 @@ class KeyedReduceFactory:
                 f"reduce: needs a function of two rows (dicts) that returns a row, not {self.function!r:.200}"
             )
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return KeyedReduceOperator(self)
+
+    def describe(self) -> str:
+        return f"reduce({function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=(self.keys,), updates=Updates(self.keys, False))
 
 
 def reduced_schema(schema: SchemaOrUnknown) -> SchemaOrUnknown:
@@ -82,7 +91,7 @@ def check_reduced(row: Mapping[str, Any], names: AbstractSet[str]) -> None:
 class KeyedReduceOperator(Operator):
     """A process function that is made once the columns are known."""
 
-    def __init__(self, plan: KeyedReduceFactory) -> None:
+    def __init__(self, plan: KeyedReduceSpec) -> None:
         self._plan = plan
         self._inner: KeyedProcessOperator | None = None
         self._watermark = OperatorSnapshot().watermark

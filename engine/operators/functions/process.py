@@ -1,6 +1,6 @@
 """The operator of `DataStream.process`: a `ProcessFunction` called with each row of a stream without keys.
 
-The stream API makes its factory. Results keep the order and the timestamps of the rows that they come from.
+The stream API makes its spec. Results keep the order and the timestamps of the rows that they come from.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from penstock.engine.functions import ProcessFunction
 from penstock.engine.operators.base import Collector, Operator, SchemaOrUnknown
 from penstock.engine.operators.functions.function_operator import FunctionOperator
 from penstock.engine.operators.functions.user_functions import check_function
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.rows import batch_rows
+from penstock.engine.texts import function_name
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessFactory:
+class ProcessSpec(OperatorSpec):
     """Creates the operator that calls a `ProcessFunction`.
 
     Args:
@@ -28,7 +30,7 @@ class ProcessFactory:
         GraphError: `function` is no such function, or does not implement `process_element`.
 
     Example:
-        `ProcessFactory(Split(), None, timed=False)`
+        `ProcessSpec(Split(), None, timed=False)`
     """
 
     function: ProcessFunction | type[ProcessFunction]
@@ -39,8 +41,11 @@ class ProcessFactory:
         remedy = "a KeyedProcessFunction goes behind key_by(...), a plain function into map(...) or flat_map(...)"
         check_function("process", self.function, ProcessFunction, ["process_element"], remedy)
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return ProcessOperator(self.function, (), self.schema, self.timed)
+
+    def describe(self) -> str:
+        return f"process({function_name(self.function)})"
 
 
 class ProcessOperator(FunctionOperator):

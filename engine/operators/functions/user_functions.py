@@ -1,6 +1,6 @@
 """The function objects that users give to `process`: checked while the program is built, created in each subtask.
 
-The factories of the operators of process functions check them, the operators create the subtask's own.
+The specs of the operators of process functions check them, the operators create the subtask's own.
 """
 
 from __future__ import annotations

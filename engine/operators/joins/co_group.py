@@ -21,10 +21,12 @@ from penstock.engine.functions import Row
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.row_results import checked_rows
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
-from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, pairing
+from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, order_within, pairing
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.rows import RowConverter, batch_rows
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.texts import function_name
 from penstock.engine.windows.windows import TimeWindow
 
 CoGroupFunction: TypeAlias = Callable[[Any, TimeWindow, list[Row], list[Row]], "Iterable[Mapping[str, Any]] | None"]
@@ -34,7 +36,7 @@ _GROUPS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class CoGroupFactory:
+class CoGroupSpec(OperatorSpec):
     """Creates the operator that calls `function` for each key and window.
 
     Args:
@@ -59,14 +61,21 @@ class CoGroupFactory:
                 f"{self.function!r:.200}"
             )
 
-    def __call__(self) -> CoGroup:
+    def create(self) -> CoGroup:
         return CoGroup(self)
+
+    def describe(self) -> str:
+        return f"co_group({self.windows.describe()}, {self.columns.describe()}, {function_name(self.function)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=self.columns.keys, order=order_within(self.windows))
 
 
 class CoGroup(Operator):
     """Keeps the rows of both inputs until the watermark has passed their windows."""
 
-    def __init__(self, join: CoGroupFactory) -> None:
+    def __init__(self, join: CoGroupSpec) -> None:
         self._join = join
 
     def open(self, context: OperatorContext) -> None:

@@ -40,12 +40,13 @@ from penstock.engine.operators.joins.join_columns import (
     same_keys,
     timed_rows,
 )
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class IntervalJoinFactory:
+class IntervalJoinSpec(OperatorSpec):
     """Creates the operator that joins within an interval.
 
     Args:
@@ -59,14 +60,21 @@ class IntervalJoinFactory:
     upper_ms: int
     late_tags: tuple[str | None, str | None] = (None, None)
 
-    def __call__(self) -> IntervalJoin:
+    def create(self) -> IntervalJoin:
         return IntervalJoin(self)
+
+    def describe(self) -> str:
+        return f"interval_join([{self.lower_ms} ms, {self.upper_ms} ms], {self.columns.describe()})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=self.columns.keys, order=RowOrder.WITHIN_INPUTS)
 
 
 class IntervalJoin(Operator):
     """Keeps the rows of each side, sorted by key and time, for the rows of the other side that are still to come."""
 
-    def __init__(self, join: IntervalJoinFactory) -> None:
+    def __init__(self, join: IntervalJoinSpec) -> None:
         self._join = join
         # What to add to a row's timestamp for the first and last timestamp that it meets on the other side.
         self._reach = ((join.lower_ms, join.upper_ms), (-join.upper_ms, -join.lower_ms))

@@ -67,6 +67,16 @@ class JoinColumns:
     suffix: str = SUFFIX
     between: tuple[pa.Field, ...] = ()
 
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """The key columns of the left and of the right side."""
+        return (self.left.keys, self.right.keys)
+
+    def describe(self) -> str:
+        """The keys, as `explain()` shows them: those with two names as an equation."""
+        pairs = zip(self.left.keys, self.right.keys, strict=False)
+        return ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
+
     def bind(self, where: str) -> SchemaOrUnknown:
         """The columns of the result, or None where those of an input are not known yet.
 

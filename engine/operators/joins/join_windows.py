@@ -31,6 +31,7 @@ from penstock.engine.operators.joins.join_columns import (
     timed_rows,
 )
 from penstock.engine.operators.joins.session_rows import SessionRows
+from penstock.engine.operators.spec import RowOrder
 from penstock.engine.row_numbers import groups_of
 from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -38,6 +39,12 @@ from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 
 JoinWindows: TypeAlias = AlignedWindows | SessionWindows
 """The windows, of event time, that two inputs can have in common."""
+
+
+def order_within(windows: JoinWindows) -> RowOrder:
+    """The order of rows that results by these windows depend on: a row's session is looked for from the latest on."""
+    return RowOrder.ACROSS_INPUTS if isinstance(windows, SessionWindows) else RowOrder.WITHIN_INPUTS
+
 
 _SHARE_ROWS: Final = 1_048_576
 """About the most rows that are grouped at once; a single window may have more."""

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain
+from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
@@ -24,11 +25,12 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.joins.join_buffers import codes_are_keys, key_codes, parts, spread
 from penstock.engine.operators.joins.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
 from penstock.engine.operators.joins.lookup_cache import CachedRows, LookupCache
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.row_numbers import groups_of
 
 
 @dataclass(frozen=True, slots=True)
-class LookupJoinFactory:
+class LookupJoinSpec(OperatorSpec):
     """Creates the operator that looks rows up in `table`.
 
     Args:
@@ -43,14 +45,22 @@ class LookupJoinFactory:
     how: str = "inner"
     cache: LookupCache | None = None
 
-    def __call__(self) -> LookupJoin:
+    def create(self) -> LookupJoin:
         return LookupJoin(self)
+
+    def describe(self) -> str:
+        cached = f", {self.cache.describe()}" if self.cache is not None else ""
+        return f"lookup_join({type(self.table).__name__}, {self.columns.describe()}, {self.how}{cached})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(WITH_BEFORE_IMAGES,), emits=None)
 
 
 class LookupJoin(Operator):
     """Asks the table, or the cache, for the keys of each batch."""
 
-    def __init__(self, join: LookupJoinFactory) -> None:
+    def __init__(self, join: LookupJoinSpec) -> None:
         self._join = join
         self._table = copy.copy(join.table)
         self._schema = plain_schema(join.table.schema)
@@ -64,7 +74,9 @@ class LookupJoin(Operator):
         self._rows = JoinRows(self._join.columns, context.where)
         if self._join.cache is not None:
             self.cache = CachedRows(self._join.cache, self._schema)
-        connector_context = ConnectorContext(context.operator, context.subtask, context.parallelism, context.clock)
+        connector_context = ConnectorContext(
+            context.operator, context.subtask, context.parallelism, context.clock, metrics=context.metrics.group
+        )
         self._opened = True
         try:
             self._table.open(connector_context)

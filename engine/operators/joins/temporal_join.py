@@ -41,12 +41,13 @@ from penstock.engine.operators.joins.join_columns import (
     same_keys,
     timed_rows,
 )
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class TemporalJoinFactory:
+class TemporalJoinSpec(OperatorSpec):
     """Creates the operator that joins with versions.
 
     Args:
@@ -57,14 +58,21 @@ class TemporalJoinFactory:
     columns: JoinColumns
     how: str = "inner"
 
-    def __call__(self) -> TemporalJoin:
+    def create(self) -> TemporalJoin:
         return TemporalJoin(self)
+
+    def describe(self) -> str:
+        return f"temporal_join({self.columns.describe()}, {self.how})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=self.columns.keys, order=RowOrder.WITHIN_INPUTS)
 
 
 class TemporalJoin(Operator):
     """Keeps left rows until the watermark passes them, and the versions that a left row may still ask for."""
 
-    def __init__(self, join: TemporalJoinFactory) -> None:
+    def __init__(self, join: TemporalJoinSpec) -> None:
         self._join = join
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP

@@ -19,7 +19,9 @@ from penstock.engine.elements import Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.joins.join_buffers import EMIT_ROWS, parts, spread
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
-from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, pairing
+from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, order_within, pairing
+from penstock.engine.operators.relational import WindowPairs
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -34,7 +36,7 @@ OUTER_SIDES: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (
 
 
 @dataclass(frozen=True, slots=True)
-class WindowJoinFactory:
+class WindowJoinSpec(OperatorSpec):
     """Creates the operator that joins within `windows`.
 
     Args:
@@ -47,14 +49,25 @@ class WindowJoinFactory:
     columns: JoinColumns
     how: str = "inner"
 
-    def __call__(self) -> WindowJoin:
+    def create(self) -> WindowJoin:
         return WindowJoin(self)
+
+    def describe(self) -> str:
+        return f"window_join({self.windows.describe()}, {self.columns.describe()}, {self.how})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(
+            keys=self.columns.keys,
+            order=order_within(self.windows),
+            relational=WindowPairs(self.windows, self.columns, self.how),
+        )
 
 
 class WindowJoin(Operator):
     """Keeps the rows of both inputs until the watermark has passed their windows."""
 
-    def __init__(self, join: WindowJoinFactory) -> None:
+    def __init__(self, join: WindowJoinSpec) -> None:
         self._join = join
         self._outer = OUTER_SIDES[join.how]
 

@@ -29,6 +29,7 @@ from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.operators.cells.captured_sessions import CapturedSessions
 from penstock.engine.operators.cells.counted_keys import CountedKeys, beside
 from penstock.engine.operators.cells.session_cells import Placed, SessionCells
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,
     changed_table,
@@ -41,6 +42,7 @@ from penstock.engine.operators.windows.window_aggregate import window_batch
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
 from penstock.engine.state.segments import concat_tables
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
+from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.assigners import SessionWindows
 
 _START: Final = "__start"
@@ -52,7 +54,7 @@ _Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAggregateFactory:
+class SessionAggregateSpec(OperatorSpec):
     """Creates the operator that aggregates over sessions.
 
     Args:
@@ -66,8 +68,15 @@ class SessionAggregateFactory:
     allowed_lateness_ms: int = 0
     late_tag: str | None = None
 
-    def __call__(self) -> SessionAggregate:
+    def create(self) -> SessionAggregate:
         return SessionAggregate(self.windows, self.aggregation, self.allowed_lateness_ms, self.late_tag)
+
+    def describe(self) -> str:
+        return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=(tuple(self.aggregation.keys),))
 
 
 class SessionAggregate(Operator):

@@ -22,7 +22,8 @@ from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.functions.row_results import SideOutputs
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
-from penstock.engine.operators.windows.merging_windows import MERGING_WINDOWS, MergingWindows
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
+from penstock.engine.operators.windows.merging_windows import MergingWindows
 from penstock.engine.operators.windows.window_contents import (
     EvictableContents,
     Eviction,
@@ -31,7 +32,7 @@ from penstock.engine.operators.windows.window_contents import (
     WindowContents,
 )
 from penstock.engine.operators.windows.window_context import FiringContext, WindowTimers
-from penstock.engine.operators.windows.window_folds import FoldFactory, NamedFold
+from penstock.engine.operators.windows.window_folds import FoldSpec, NamedFold
 from penstock.engine.operators.windows.window_results import AggregateEmitter, RowEmitter, WindowEmitter
 from penstock.engine.operators.windows.window_state import PlacedStore, WindowRuntime
 from penstock.engine.rows import batch_rows
@@ -44,6 +45,7 @@ from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.evictors import Evictor
 from penstock.engine.windows.general import GlobalWindows
 from penstock.engine.windows.trigger_base import Trigger, TriggerResult
+from penstock.engine.windows.triggers import ContinuousProcessingTimeTrigger, ProcessingTimeTrigger, PurgingTrigger
 from penstock.engine.windows.windows import TimeWindow
 
 _LAST_TIMESTAMP: Final = ValueStateDescriptor("last-timestamp", "int64")
@@ -56,7 +58,7 @@ _FIRED_UNTIL: Final = "window-fired-until"
 
 
 @dataclass(frozen=True, slots=True)
-class WindowOperatorFactory:
+class WindowOperatorSpec(OperatorSpec):
     """Creates the general window operator.
 
     Args:
@@ -75,7 +77,7 @@ class WindowOperatorFactory:
 
     windows: WindowAssigner
     keys: tuple[str, ...]
-    fold: FoldFactory | None
+    fold: FoldSpec | None
     function: ProcessWindowFunction | type[ProcessWindowFunction] | None
     result: SchemaOrUnknown
     schema: SchemaOrUnknown
@@ -85,14 +87,29 @@ class WindowOperatorFactory:
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
 
-    def __call__(self) -> WindowOperator:
+    def create(self) -> WindowOperator:
         return WindowOperator(self)
+
+    def describe(self) -> str:
+        return f"window({self.windows.describe()})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(
+            keys=(self.keys,) if self.keys else (),
+            waits_for_clock=_fires_by_clock(self.trigger or self.windows.default_trigger()),
+        )
+
+
+def _fires_by_clock(trigger: Trigger) -> bool:
+    fires = trigger.nested if isinstance(trigger, PurgingTrigger) else trigger
+    return isinstance(fires, ProcessingTimeTrigger | ContinuousProcessingTimeTrigger)
 
 
 class WindowOperator(Operator):
     """Keeps the windows of each key, and does with each what its trigger says."""
 
-    def __init__(self, plan: WindowOperatorFactory) -> None:
+    def __init__(self, plan: WindowOperatorSpec) -> None:
         self._plan = plan
         self._assigner = plan.windows
         self._trigger = plan.trigger or plan.windows.default_trigger()
@@ -117,9 +134,7 @@ class WindowOperator(Operator):
         self._fold = None if plan.fold is None else plan.fold.create(context, plan.schema)
         self._contents, self._evictable = self._create_contents()
         self._last_timestamp = backend.value_state(_LAST_TIMESTAMP) if plan.timed else None
-        self._merging = (
-            MergingWindows(self._assigner, backend.value_state(MERGING_WINDOWS)) if self._assigner.is_merging else None
-        )
+        self._merging = MergingWindows(self._assigner, backend) if self._assigner.is_merging else None
         self._emitter = self._create_emitter()
         self._reads_rows = (
             self._fold is None
@@ -238,8 +253,7 @@ class WindowOperator(Operator):
         timers = self._timers
         timers.key = key
         skipped = True
-        self._backend.set_current_key(key)
-        merging.load()
+        merging.go_to(key)
         for assigned in self._assigned(row, time):
             self._check_window(assigned)
             window = merging.add(assigned, self._merge)
@@ -254,8 +268,6 @@ class WindowOperator(Operator):
             self._contents.add(item)
             timers.window = window
             self._act_on_row(row, time, window, place, cleanup)
-        self._backend.set_current_key(key)
-        merging.save()
         return not (skipped and self._is_late(time))
 
     def _assigned(self, row: Row, time: int | None) -> Iterable[TimeWindow]:
@@ -419,8 +431,7 @@ class WindowOperator(Operator):
         timers.key, timers.window = key, window
         place: TimeWindow | None = window
         if merging is not None:
-            self._backend.set_current_key(key)
-            merging.load()
+            merging.go_to(key)
             place = merging.state_window(window)
             if place is None:
                 # A timer that the trigger left behind when the window was merged into another.
@@ -447,8 +458,6 @@ class WindowOperator(Operator):
             self._window_state.clear()
         if self._merging is not None:
             self._merging.retire(window)
-            self._backend.set_current_key(key)
-            self._merging.save()
 
     def _clear_trigger(self) -> None:
         """The current window goes: the trigger deletes timers and state."""
@@ -464,13 +473,19 @@ class WindowOperator(Operator):
     # State
 
     def snapshot(self) -> OperatorSnapshot:
+        self._complete_state()
         snapshot = self._keyed.snapshot()
         return OperatorSnapshot({**snapshot.tables, **self._beside()}, snapshot.watermark)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
+        self._complete_state()
         capture = self._keyed.capture(request)
         beside = {name: complete_table(table) for name, table in self._beside().items()}
         return replace(capture, tables={**capture.tables, **beside})
+
+    def _complete_state(self) -> None:
+        if self._merging is not None:
+            self._merging.write()
 
     def _beside(self) -> dict[str, StateTable]:
         """What is kept beside the state of keys; of a few values each."""

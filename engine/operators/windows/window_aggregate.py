@@ -25,13 +25,15 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import Groups
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.aggregates.partials import accumulators_of, rows_of
+from penstock.engine.aggregates.partials import Slices, accumulators_of, partial_layout, rows_of
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, table_to_record_batch
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.cells.counted_keys import beside
 from penstock.engine.operators.cells.slice_cells import SliceCells
 from penstock.engine.operators.cells.slice_tree import SliceTree
+from penstock.engine.operators.relational import WindowTotals
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,
     changed_table,
@@ -42,6 +44,7 @@ from penstock.engine.operators.windows.aggregate_state import (
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
+from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.assigners import SlicedWindows
 
 WINDOW_START: Final = "window_start"
@@ -85,7 +88,7 @@ def _pieces(windows: Iterable[tuple[int, list[_Int64s]]]) -> Iterator[tuple[int,
 
 
 @dataclass(frozen=True, slots=True)
-class WindowAggregateFactory:
+class WindowAggregateSpec(OperatorSpec):
     """Creates the operator that aggregates over `windows`.
 
     Args:
@@ -99,8 +102,23 @@ class WindowAggregateFactory:
     allowed_lateness_ms: int = 0
     late_tag: str | None = None
 
-    def __call__(self) -> WindowAggregate:
+    def create(self) -> WindowAggregate:
         return WindowAggregate(self.windows, self.aggregation, self.allowed_lateness_ms, self.late_tag)
+
+    def describe(self) -> str:
+        return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        # Late rows that go to a side output, and rows between windows, have to come one by one.
+        by_row = self.late_tag is not None or self.windows.has_gaps
+        slices = Slices(self.windows.slice_ms, self.windows.offset_ms)
+        layout = None if by_row else partial_layout(self.aggregation, slices)
+        return OperatorTraits(
+            keys=(tuple(self.aggregation.keys),),
+            partial_layout=layout,
+            relational=WindowTotals(self.windows, self.aggregation),
+        )
 
 
 class WindowAggregate(Operator):

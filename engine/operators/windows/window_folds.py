@@ -65,7 +65,7 @@ class Fold(Protocol):
         ...
 
 
-class FoldFactory(Protocol):
+class FoldSpec(Protocol):
     """The picklable description of a fold."""
 
     def create(self, context: OperatorContext, schema: SchemaOrUnknown) -> Fold:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.engine.errors import ConfigurationError, StateError, nearest
+from penstock.engine.metric_types import MetricGroup
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.backend import (
     AggregatingState,
@@ -201,6 +202,10 @@ class WindowRuntime:
     @property
     def parallelism(self) -> int:
         return self._context.parallelism
+
+    @property
+    def metrics(self) -> MetricGroup:
+        return self._context.metrics.group
 
     def get_operator_list_state(self, descriptor: ListStateDescriptor) -> ListState:
         raise self._no_operator_state("get_operator_list_state", descriptor)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 import ray
 
 from penstock.engine.errors import ClusterError
+from penstock.engine.job.info import JobInfo, SubtaskInfo, TaskInfo
 from penstock.testing.chaos.schedule import SubtaskChoice
 
 SUBTASK: Final = "SubtaskActor"
@@ -44,13 +45,13 @@ class JobProcess:
         return f"{self.what} (pid {self.pid})"
 
 
-def subtasks(info: Mapping[str, Any]) -> Sequence[JobProcess]:
+def subtasks(info: JobInfo) -> Sequence[JobProcess]:
     """The subtasks that have a process, by the `info` of their job."""
     return [
-        JobProcess(f"{_short(task['name'])!r} subtask {subtask['subtask']}", SUBTASK, subtask["pid"])
-        for task in info["tasks"]
-        for subtask in task["subtasks"]
-        if subtask["pid"] is not None
+        JobProcess(f"{_short(task.name)!r} subtask {subtask.subtask}", SUBTASK, subtask.pid)
+        for task in info.tasks
+        for subtask in task.subtasks
+        if subtask.pid is not None
     ]
 
 
@@ -58,20 +59,20 @@ def _short(name: str) -> str:
     return name if len(name) <= _SHOWN else f"{name[: _SHOWN - 3]}..."
 
 
-def living(info: Mapping[str, Any]) -> Mapping[str, Any]:
+def living(info: JobInfo) -> JobInfo:
     """The `info` without the processes that have died since, which the job may not have noticed yet."""
 
     def pid(number: int | None) -> int | None:
         return number if number is not None and _lives(number) else None
 
-    tasks = [
-        {**task, "subtasks": [{**subtask, "pid": pid(subtask["pid"])} for subtask in task["subtasks"]]}
-        for task in info["tasks"]
-    ]
-    return {**info, "tasks": tasks, "standby_pids": [number for number in info["standby_pids"] if pid(number)]}
+    tasks = tuple(
+        replace(task, subtasks=tuple(replace(subtask, pid=pid(subtask.pid)) for subtask in task.subtasks))
+        for task in info.tasks
+    )
+    return replace(info, tasks=tasks, standby_pids=tuple(number for number in info.standby_pids if pid(number)))
 
 
-def choose(info: Mapping[str, Any], choices: Sequence[SubtaskChoice]) -> Sequence[JobProcess]:
+def choose(info: JobInfo, choices: Sequence[SubtaskChoice]) -> Sequence[JobProcess]:
     """The processes that the choices mean: each another one, as far as there are so many."""
     chosen: list[JobProcess] = []
     for choice in choices:
@@ -81,26 +82,40 @@ def choose(info: Mapping[str, Any], choices: Sequence[SubtaskChoice]) -> Sequenc
     return chosen
 
 
-def _meant(info: Mapping[str, Any], choice: SubtaskChoice) -> Sequence[JobProcess]:
-    tasks = [
-        {
-            **task,
-            "subtasks": [one for one in task["subtasks"] if choice.subtask is None or one["subtask"] == choice.subtask],
-        }
-        for task in info["tasks"]
-        if choice.operator is None or choice.operator in task["name"]
-    ]
-    return subtasks({"tasks": tasks})
+def unmatched(info: JobInfo, choices: Sequence[SubtaskChoice]) -> str:
+    """Which of the choices no subtask of the job can ever be, in words; empty: none."""
+    for choice in choices:
+        tasks = [task for task in info.tasks if _is_meant(task, choice)]
+        if not tasks:
+            known = ", ".join(repr(uid) for task in info.tasks for uid in task.uids)
+            return f"the job has no operator {choice.operator!r}; the uids of its operators are {known}"
+        if not any(_subtasks_meant(task, choice) for task in tasks):
+            most = max(len(task.subtasks) for task in tasks)
+            return f"the job has no {choice}: its parallelism is {most}"
+    return ""
 
 
-def manager(info: Mapping[str, Any]) -> JobProcess:
+def _is_meant(task: TaskInfo, choice: SubtaskChoice) -> bool:
+    return choice.operator is None or choice.operator in task.uids or choice.operator in task.name
+
+
+def _subtasks_meant(task: TaskInfo, choice: SubtaskChoice) -> tuple[SubtaskInfo, ...]:
+    return tuple(one for one in task.subtasks if choice.subtask is None or one.subtask == choice.subtask)
+
+
+def _meant(info: JobInfo, choice: SubtaskChoice) -> Sequence[JobProcess]:
+    tasks = (replace(task, subtasks=_subtasks_meant(task, choice)) for task in info.tasks if _is_meant(task, choice))
+    return subtasks(replace(info, tasks=tuple(tasks)))
+
+
+def manager(info: JobInfo) -> JobProcess:
     """The job manager."""
-    return JobProcess("job manager", MANAGER, info["manager_pid"])
+    return JobProcess("job manager", MANAGER, info.manager_pid)
 
 
-def standby(info: Mapping[str, Any], draw: int) -> JobProcess | None:
+def standby(info: JobInfo, draw: int) -> JobProcess | None:
     """One of the standbys; None where none is warm."""
-    pids = info["standby_pids"]
+    pids = info.standby_pids
     return JobProcess("standby", SUBTASK, pids[draw % len(pids)]) if pids else None
 
 

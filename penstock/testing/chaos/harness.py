@@ -10,13 +10,15 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.actors.client import RayJob
 from penstock.actors.registry import JobControl, find_job
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
-from penstock.engine.job import JobHandle, JobStatus
+from penstock.engine.job.handle import JobHandle
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import faults
 from penstock.testing.chaos.faults import JobProcess, LiveProcess
 from penstock.testing.chaos.recoveries import Recoveries
@@ -39,6 +41,7 @@ from penstock.testing.chaos.schedule import (
     Rescale,
     RestartServer,
     ServerFault,
+    SubtaskChoice,
     TakeSavepoint,
 )
 
@@ -122,7 +125,7 @@ class ChaosHarness:
         self._recoveries = Recoveries()
         self._asking: list[threading.Thread] = []
         self._stopped: list[threading.Thread] = []
-        self._info: Mapping[str, Any] | None = None
+        self._info: JobInfo | None = None
         self._started = 0.0
         self._last_fault = 0.0
         self._base = 0
@@ -137,7 +140,7 @@ class ChaosHarness:
         try:
             self._await_running()
             for scheduled in self._schedule.faults:
-                record = FaultRecord(str(scheduled.fault))
+                record = FaultRecord(str(scheduled.fault), optional=scheduled.optional)
                 self._run.faults.append(record)
                 if self._wait_for(lambda moment=scheduled.at: self._is_due(moment)):  # type: ignore[misc]
                     self._fire(scheduled.fault, record)
@@ -156,13 +159,13 @@ class ChaosHarness:
 
     @property
     def _status(self) -> JobStatus | None:
-        return JobStatus(self._info["status"]) if self._info is not None else None
+        return self._info.status if self._info is not None else None
 
     @property
     def _completed(self) -> int:
         """How many checkpoints, over all managers of the job: their numbers go on from one to the next."""
-        checkpoints = self._info["checkpoints"] if self._info is not None else None
-        return int(checkpoints["latest"] or 0) if checkpoints else 0
+        checkpoints = self._info.checkpoints if self._info is not None else None
+        return int(checkpoints.latest or 0) if checkpoints else 0
 
     @property
     def _ended(self) -> bool:
@@ -216,21 +219,33 @@ class ChaosHarness:
     # Faults
 
     def _fire(self, fault: Fault, record: FaultRecord) -> None:
+        # A fault that must be fired waits for a process that is just being replaced.
+        deadline = time.monotonic() + (0.0 if record.optional else self._patience)
+        while not self._fires(fault, record) and time.monotonic() < deadline and not self._ended:
+            self._tick()
+        self._last_fault = time.monotonic()
+
+    def _fires(self, fault: Fault, record: FaultRecord) -> bool:
+        """Whether there is nothing more to try: it was fired, or has nothing to hit that could come yet."""
         self._look()
         try:
             self._carry_out(fault, record)
-        except (ProcessLookupError, _NothingThereError) as error:
+        except (ProcessLookupError, _NothingYetError) as error:
+            record.note = str(error)
+            return False
+        except _NothingThereError as error:
             record.note = str(error)
         else:
             self._tell(record)
-        self._last_fault = time.monotonic()
+        return True
 
     def _carry_out(self, fault: Fault, record: FaultRecord) -> None:
         info = self._info
         if info is None:
-            raise _NothingThereError("the job did not answer")
+            raise _NothingYetError("the job did not answer")
         match fault:
             case KillSubtask(choices):
+                _check_matched(info, choices)
                 self._kill(faults.choose(faults.living(info), choices), record)
             case KillManager():
                 record.on_manager = True
@@ -240,6 +255,7 @@ class ChaosHarness:
                 self._kill([found] if found else [], record)
                 record.outcome = DONE
             case PauseSubtask(seconds, choice):
+                _check_matched(info, [choice])
                 self._stop(faults.choose(faults.living(info), [choice]), seconds, record)
             case PauseManager(seconds):
                 record.on_manager = True
@@ -256,12 +272,12 @@ class ChaosHarness:
     def _mark(self, record: FaultRecord, target: str) -> None:
         record.fired, record.fired_ms = time.monotonic(), time.time() * 1000
         record.at_s = round(record.fired - self._started, 3)
-        record.target = target
+        record.target, record.note = target, ""
         record.outcome = NOT_RECOVERED
 
     def _kill(self, processes: Sequence[JobProcess], record: FaultRecord) -> None:
         if not processes:
-            raise _NothingThereError("the job has no such process")
+            raise _NothingYetError("the job has no such process")
         with contextlib.ExitStack() as held:
             live = [held.enter_context(LiveProcess(process)) for process in processes]
             self._mark(record, " and ".join(map(str, processes)))
@@ -270,7 +286,7 @@ class ChaosHarness:
 
     def _stop(self, processes: Sequence[JobProcess], seconds: float, record: FaultRecord) -> None:
         if not processes:
-            raise _NothingThereError("the job has no such process")
+            raise _NothingYetError("the job has no such process")
         live = LiveProcess(processes[0])
         self._mark(record, str(processes[0]))
         record.outcome = HARMLESS
@@ -362,13 +378,19 @@ class ChaosHarness:
                 record.outcome = RECOVERED
             if record.outcome == NOT_RECOVERED:
                 run.problems.append(f"{record.fault}: the job has not recovered within {self._patience:g} s")
+        run.problems += run.missed
         run.seconds = seconds
         run.restarts, run.managers = self._recoveries.restarts, self._recoveries.managers
         run.checkpoints = self._completed - self._base
         status = self._handle.status() if self._handle is not None else self._status
         run.status = status.value if status is not None else "unknown"
         if status in (JobStatus.FAILED, JobStatus.CANCELLED):
-            run.problems.append(f"the job {run.status}: {self._info['error'] if self._info else ''}")
+            run.problems.append(f"the job {run.status}: {self._info.error if self._info else ''}")
+
+
+def _check_matched(info: JobInfo, choices: Sequence[SubtaskChoice]) -> None:
+    if message := faults.unmatched(info, choices):
+        raise _NothingThereError(message)
 
 
 def _disturb(server: ChaosServer, fault: ServerFault) -> None:
@@ -388,3 +410,7 @@ def _disturb(server: ChaosServer, fault: ServerFault) -> None:
 
 class _NothingThereError(Exception):
     """The fault has nothing to hit."""
+
+
+class _NothingYetError(Exception):
+    """The fault has nothing to hit now, and may have in a moment."""

@@ -6,10 +6,11 @@ restarts with it, so what has been seen of it stays here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos.report import HARMLESS, NOT_RECOVERED, RECOVERED, FaultRecord
 
 
@@ -25,7 +26,7 @@ class _Manager:
 
     started_ms: float
     running_ms: float | None
-    restarts: dict[float, Mapping[str, Any]]
+    restarts: dict[float, RestartInfo]
 
 
 class Recoveries:
@@ -34,22 +35,22 @@ class Recoveries:
     def __init__(self) -> None:
         self._managers: dict[float, _Manager] = {}
 
-    def see(self, info: Mapping[str, Any], now: float) -> None:
+    def see(self, info: JobInfo, now: float) -> None:
         """Learn from an `info`, which came at `now`, monotonic seconds."""
-        started = float(info["started_ms"])
+        started = float(info.started_ms)
         manager = self._managers.setdefault(started, _Manager(started, None, {}))
-        if manager.running_ms is None and info["status"] == "running":
-            manager.running_ms = float(info["since_ms"])
-        for restart in info["restart_history"]:
+        if manager.running_ms is None and info.status is JobStatus.RUNNING:
+            manager.running_ms = float(info.since_ms)
+        for restart in info.restart_history:
             # Those of managers before have none: their own info has told of them.
-            if restart["detected_monotonic"] is not None:
-                manager.restarts[restart["detected_monotonic"]] = restart
+            if restart.detected_monotonic is not None:
+                manager.restarts[restart.detected_monotonic] = restart
 
     @property
     def restarts(self) -> int:
         """How many restarts there were behind failures, without those of job managers."""
         restarts = [restart for manager in self._managers.values() for restart in manager.restarts.values()]
-        return sum(1 for restart in restarts if restart["kind"] == "failure")
+        return sum(1 for restart in restarts if restart.kind == "failure")
 
     @property
     def managers(self) -> int:
@@ -61,7 +62,7 @@ class Recoveries:
         """Whether rows have come to an end of the job behind its last restart."""
         newest = max(self._managers, default=None)
         restarts = self._managers[newest].restarts if newest is not None else {}
-        return not restarts or restarts[max(restarts)]["first_output_ms"] is not None
+        return not restarts or restarts[max(restarts)].first_output_ms is not None
 
     def explain(self, faults: Sequence[FaultRecord]) -> None:
         """Note in each fault that has been fired how the job got over it, as far as it has."""
@@ -72,11 +73,11 @@ class Recoveries:
     def _explain(self, record: FaultRecord) -> None:
         successor = self._successor(record)
         restart = self._restart(record)
-        if restart is not None:
+        if restart is not None and restart.detected_monotonic is not None:
             record.outcome = RECOVERED
-            record.detect_ms = max(0.0, round((restart["detected_monotonic"] - record.fired) * 1000, 1))
-            record.restore_ms = restart["restore_ms"]
-            record.first_output_ms = restart["first_output_ms"]
+            record.detect_ms = max(0.0, round((restart.detected_monotonic - record.fired) * 1000, 1))
+            record.restore_ms = restart.restore_ms
+            record.first_output_ms = restart.first_output_ms
         elif successor is not None and record.outcome != HARMLESS and successor.running_ms is not None:
             record.outcome = RECOVERED
             record.detect_ms = max(0.0, round(successor.started_ms - record.fired_ms, 1))
@@ -87,7 +88,7 @@ class Recoveries:
         behind = [started for started in self._managers if started >= record.fired_ms]
         return self._managers[min(behind)] if behind else None
 
-    def _restart(self, record: FaultRecord) -> Mapping[str, Any] | None:
+    def _restart(self, record: FaultRecord) -> RestartInfo | None:
         """The first restart that was complete behind the fault, and which it can have caused.
 
         A fault that hits a job in the middle of a restart is part of that.
@@ -98,8 +99,8 @@ class Recoveries:
         candidates = [
             (detected, restart)
             for detected, restart in self._managers[max(before)].restarts.items()
-            if restart["restore_ms"] is not None
-            and detected + restart["restore_ms"] / 1000 >= record.fired
+            if restart.restore_ms is not None
+            and detected + restart.restore_ms / 1000 >= record.fired
             and detected <= record.until
         ]
         return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None

@@ -42,6 +42,7 @@ class FaultRecord:
         restore_ms: from there until all subtasks ran again.
         first_output_ms: from when the job noticed until the first rows came to an end of it.
         note: what else there is to say.
+        optional: whether it need not be fired.
     """
 
     fault: str
@@ -56,6 +57,12 @@ class FaultRecord:
     restore_ms: float | None = None
     first_output_ms: float | None = None
     note: str = ""
+    optional: bool = False
+
+    def __str__(self) -> str:
+        hit = f" ({self.target})" if self.target else ""
+        note = f": {self.note}" if self.note else ""
+        return f"{self.fault}{hit}, {self.outcome}{note}"
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it."""
@@ -99,6 +106,25 @@ class ChaosRun:
     def fired(self) -> Sequence[FaultRecord]:
         """The faults that were fired."""
         return [record for record in self.faults if record.at_s is not None]
+
+    @property
+    def missed(self) -> Sequence[str]:
+        """The faults that were not fired and had to be; and of a random schedule, that none was."""
+        missed = [record for record in self.faults if record.at_s is None]
+        why = [
+            f"{record.fault} was not fired: {record.note or 'the job had ended before its moment came'}"
+            for record in missed
+            if not record.optional
+        ]
+        if self.schedule.seed is not None and not self.fired:
+            return [f"no fault of the schedule was fired, so the run shows nothing: {'; '.join(map(str, missed))}"]
+        return why
+
+    def __str__(self) -> str:
+        """The story of the run, for the message of an assertion: `assert not run.violations, run`."""
+        lines = [f"job {self.job!r}, {self.status} after {self.seconds:.1f} s, {self.restarts} restarts:"]
+        lines += [f"  {record}" for record in self.faults]
+        return "\n".join([*lines, *(f"  VIOLATION: {text}" for text in self.violations)])
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it."""
@@ -175,7 +201,7 @@ class ChaosReport:
                 table.add_row(
                     "" if run.schedule.seed is None else str(run.schedule.seed),
                     "" if record.at_s is None else f"{record.at_s:.2f} s",
-                    Text(_story_of(record)),
+                    Text(str(record)),
                     *(_ms_text(getattr(record, name)) for name in _TIMES),
                 )
         return table
@@ -202,12 +228,6 @@ _TIMES: Final[Mapping[str, str]] = {
     "restore_ms": "restored after it was detected",
     "first_output_ms": "first output after it was detected",
 }
-
-
-def _story_of(record: FaultRecord) -> str:
-    hit = f" ({record.target})" if record.target else ""
-    note = f": {record.note}" if record.note else ""
-    return f"{record.fault}{hit}, {record.outcome}{note}"
 
 
 def _ms_text(milliseconds: float | None) -> str:

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -17,7 +17,9 @@ from penstock.actors.client import RayJob
 from penstock.actors.cluster import connect
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import JobCancelledError, JobFailedError
-from penstock.engine.job import CollectResult, JobHandle, JobStatus
+from penstock.engine.job.handle import CollectResult, JobHandle
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, exponential_delay
 from penstock.testing.chaos.harness import ChaosHarness, ChaosServer
@@ -128,16 +130,16 @@ def run_server_job(
     rows = _rows(duration, rate) + _rows(WARM_UP, rate)
     trial = job.begin(env, rows, rate)
     handle = env.submit(_name(job.name, schedule))
-    _await(handle, lambda info: info["status"] == JobStatus.RUNNING.value)
+    _await(handle, lambda info: info.status is JobStatus.RUNNING)
     with trial.feed() as finish:
-        _await(handle, lambda info: info["checkpoints"]["completed"] >= _FIRST_CHECKPOINTS)
+        _await(handle, lambda info: info.completed_checkpoints >= _FIRST_CHECKPOINTS)
         run = _shake(handle, schedule, None, servers=job.servers, behind=finish)
     if not run.problems:
         run.verdicts.extend(trial.check())
     return run
 
 
-def _await(handle: JobHandle, condition: Callable[[Mapping[str, Any]], bool]) -> None:
+def _await(handle: JobHandle, condition: Callable[[JobInfo], bool]) -> None:
     """Let the job go on until its `info` is as wanted, or it has ended."""
     assert isinstance(handle, RayJob)
     while handle.pump(_TICK_SECONDS) and not condition(handle.info()):

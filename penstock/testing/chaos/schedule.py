@@ -56,7 +56,7 @@ class SubtaskChoice:
     """Which subtask is meant.
 
     Args:
-        operator: part of the name of its task; None: any task.
+        operator: uid or name of an operator in its task, or a part of the task's name; None: any task.
         subtask: its index; None: any.
         draw: where several are meant, number `draw` of them, counted round and round.
 
@@ -213,10 +213,17 @@ Fault: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ScheduledFault:
-    """A fault and its moment."""
+    """A fault and its moment.
+
+    Args:
+        at: when.
+        fault: what goes wrong.
+        optional: whether the run is as good where there was nothing to hit, or the job had ended before.
+    """
 
     at: Moment
     fault: Fault
+    optional: bool = False
 
     def __str__(self) -> str:
         return f"at {self.at}: {self.fault}" if not isinstance(self.at, AfterFault) else f"{self.at}: {self.fault}"
@@ -257,7 +264,7 @@ class ChaosSchedule:
         servers: Sequence[str] = (),
         longest_pause: Duration = "2s",
     ) -> ChaosSchedule:
-        """A schedule that the seed decides.
+        """A schedule that the seed decides; its faults are optional, as the seed knows nothing of the job.
 
         Args:
             seed: of the random numbers.
@@ -281,7 +288,9 @@ class ChaosSchedule:
         moments = sorted(round(rng.uniform(0.5, seconds), 2) for _ in kinds)
         return cls(
             tuple(
-                ScheduledFault(AfterSeconds(moment), _draw(rng, kind, parallelisms, servers or ("",), longest))
+                ScheduledFault(
+                    AfterSeconds(moment), _draw(rng, kind, parallelisms, servers or ("",), longest), optional=True
+                )
                 for moment, kind in zip(moments, kinds, strict=True)
             ),
             seed,

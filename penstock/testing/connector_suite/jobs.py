@@ -13,6 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import (
     Committable,
@@ -25,8 +26,8 @@ from penstock.engine.connectors import (
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import JobStatus
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.job.status import JobStatus
+from penstock.engine.local.manager import LocalManager
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.engine.connectors import Sink
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Operator, OperatorContext
-from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.operators.sink import SinkSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.testing.connector_suite.any_sinks import AnySinkSuite
 from penstock.testing.connector_suite.copies import copied
@@ -95,7 +95,7 @@ class AtLeastOnceSinkSuite(AnySinkSuite[Sink]):
     @contextlib.contextmanager
     def _subtask(self, sink: Sink) -> Iterator[Operator]:
         """One attempt of a subtask; whatever became of it, it is closed in the end."""
-        operator, identity = SinkFactory(copied(sink))(), f"connector-suite/{secrets.token_hex(8)}"
+        operator, identity = SinkSpec(copied(sink)).create(), f"connector-suite/{secrets.token_hex(8)}"
         operator.open(OperatorContext("sink", 0, 1, self.clock(), config=WITH_CHECKPOINTS, identity=identity))
         try:
             yield operator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, WorkerLostError
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.engine.local.attempt import LocalAttempt
 from penstock.engine.local.manager import LocalManager
 from penstock.testing.simulation.disk import Disk, SimulatedClock

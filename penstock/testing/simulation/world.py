@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.engine.checkpointing.config import FixedDelay
-from penstock.engine.checkpointing.store import RestorePlan
+from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.engine.local.mail import LetterKind
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.local.manager import LocalManager
 from penstock.savepoints.restore import plan_restore
 from penstock.savepoints.store import START_AGAIN, FolderJobStore, find_checkpoint
 from penstock.testing.simulation.disk import Disk, SimulatedClock

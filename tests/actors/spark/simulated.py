@@ -15,7 +15,7 @@ from penstock.actors.spark.stage import Told, stage_of
 from penstock.actors.spark.terminals import terminals
 from penstock.engine.elements import Batch
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import CollectedRows
+from penstock.engine.job.handle import CollectedRows
 
 
 class Gathered:

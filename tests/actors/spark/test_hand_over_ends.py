@@ -16,7 +16,8 @@ from penstock.actors.spark.hand_over import HandOver, Suspension
 from penstock.batch import start_batch_job
 from penstock.engine.errors import CheckpointError, ConfigurationError, JobFailedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job import JobHandle, JobStatus
+from penstock.engine.job.handle import JobHandle
+from penstock.engine.job.status import JobStatus
 from tests.actors.spark.simulated import Gathered, run_job
 
 

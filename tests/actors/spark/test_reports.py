@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.status import SparkStageInfo
 
 from penstock.actors.spark.reports import LastOfEach, progress_of
-from penstock.engine.job import StageProgress
+from penstock.engine.job.handle import StageProgress
 from penstock.engine.metrics import SubtaskMetrics
 
 

@@ -18,12 +18,13 @@ import pytest
 from penstock.connectors.files.object_store import locate
 from penstock.connectors.files.sink import FileSink
 from penstock.connectors.files.source import FileSource
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Committable, ConnectorContext, Wait
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
-from penstock.engine.job import JobStatus
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.job.status import JobStatus
+from penstock.engine.local.manager import LocalManager
 from penstock.savepoints.store import FolderJobStore
 from penstock.testing.services import S3
 from tests.connectors.files.test_sink_checkpoints import ROWS, Faults, WatchedSink, _build, _environment

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.connectors.files import encoders
+from penstock.connectors.files.folders import open_folder
+from penstock.connectors.files.part_files import PartFile
 from penstock.connectors.files.sink import FileSink
 from penstock.connectors.files.source import FileSource
 from penstock.engine.elements import Batch
@@ -272,3 +276,38 @@ def test_sinks_are_picklable_and_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     copy = pickle.loads(pickle.dumps(sink))
     assert copy == sink
     assert copy.path == str(tmp_path / "out")
+
+
+def test_a_file_is_not_abandoned_while_a_thread_finishes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt may leave the threads of `prepare` at work, and Arrow's writers die of two threads at once."""
+    order: list[str] = []
+    abandoning = threading.Event()
+    encoder = encoders.ENCODERS[encoders.FileFormat.PARQUET]
+    close, abandon = encoder.close, encoder.abandon
+
+    def slow_close(self: encoders.Encoder) -> None:
+        abandoning.wait()
+        order.append("closing")
+        close(self)
+        order.append("closed")
+
+    def noted_abandon(self: encoders.Encoder) -> None:
+        order.append("abandoned")
+        abandon(self)
+
+    monkeypatch.setattr(encoder, "close", slow_close)
+    monkeypatch.setattr(encoder, "abandon", noted_abandon)
+    folder = open_folder(str(tmp_path))
+    rows = _batch(i=[1])
+    part = PartFile(folder, "part", "part", encoders.Encoding.of(encoders.FileFormat.PARQUET, None), rows.schema, "s")
+    part.write(rows)
+    with ThreadPoolExecutor(2) as pool:
+        finishing = pool.submit(part.finish)
+        while not part._ending.locked():
+            pass
+        abandoned = pool.submit(part.abandon)
+        abandoning.set()
+        finishing.result()
+        abandoned.result()
+    assert order == ["closing", "closed", "abandoned"]
+    assert os.listdir(tmp_path) == []

@@ -25,11 +25,12 @@ from penstock.connectors.datagen import DataGenSource
 from penstock.connectors.datagen import Sequence as Numbers
 from penstock.connectors.files.rolling import Rolling
 from penstock.connectors.files.sink import FileSink
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch
-from penstock.engine.job import JobStatus
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.job.status import JobStatus
+from penstock.engine.local.manager import LocalManager
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
 

@@ -16,7 +16,7 @@ from penstock.engine.connectors import Committable, ConnectorContext
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
 from penstock.engine.graph.logical import resumed
-from penstock.engine.operators.sink import SinkFactory
+from penstock.engine.operators.sink import SinkSpec
 from tests.connectors.reading import read_table
 
 FORMATS = ["parquet", "csv", "json"]
@@ -169,7 +169,7 @@ def test_a_job_that_goes_on_keeps_the_files(tmp_path: Path, mode: Any) -> None:
     logical = env.program().logical
     committables = _prepared(FileSink(tmp_path, "csv"), [1], [2])
     FileSink(tmp_path, "csv").commit(committables[:1], _context())
-    (sink,) = [node.role.sink for node in resumed(logical) if isinstance(node.role, SinkFactory)]
+    (sink,) = [node.role.sink for node in resumed(logical) if isinstance(node.role, SinkSpec)]
     sink.check(None)
     sink.prepare()
     assert _shown(tmp_path) == [1]

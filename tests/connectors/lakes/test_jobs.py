@@ -14,11 +14,12 @@ from pyiceberg.catalog import load_catalog
 
 import penstock as ps
 from penstock.connectors.lakes import DeltaSink, IcebergSink
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.errors import ColumnTypeError
-from penstock.engine.job import JobStatus
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.job.status import JobStatus
+from penstock.engine.local.manager import LocalManager
 from penstock.savepoints.store import FolderJobStore
 from tests.connectors.files.test_sink_checkpoints import ROWS, Faults, WatchedSink, _build, _environment
 

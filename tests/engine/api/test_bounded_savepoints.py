@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import CollectResult, DataGenSource, Sequence, StreamEnvironment, col, savepoints
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.recovery import checkpoints
 from tests.engine.helpers import local_environment
 

@@ -18,6 +18,7 @@ from penstock.engine.errors import ConfigurationError, GraphError, JobFailedErro
 from penstock.engine.functions import Context, KeyedProcessFunction, RuntimeContext
 from penstock.engine.operators.base import Collector, Operator
 from penstock.engine.operators.iteration import Asynchronous, BulkSynchronous, IterationMode, StaleSynchronous
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from tests.engine.helpers import Row, local_environment, numbers
 
@@ -317,8 +318,16 @@ class LastWords(Operator):
         out.collect(numbers([1]))
 
 
+class LastWordsSpec(OperatorSpec):
+    def create(self) -> Operator:
+        return LastWords()
+
+    def describe(self) -> str:
+        return "last words"
+
+
 def last_words(loop: DataStream) -> Streams:
-    spoken = loop._add("last words", LastWords, loop.schema)
+    spoken = loop._add(LastWordsSpec(), loop.schema)
     return spoken.filter(col("n") == 1), spoken
 
 

@@ -26,11 +26,11 @@ from penstock import (
     tumbling,
 )
 from penstock.engine.errors import ConfigurationError, GraphError
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.windows.window import WindowOperatorFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
+from penstock.engine.operators.windows.window import WindowOperatorSpec
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from tests.engine.helpers import local_environment
-from tests.engine.window_driver import SCHEMA, factory_of
+from tests.engine.window_driver import SCHEMA, spec_of
 
 LATE = OutputTag("late")
 ROWS = [{"k": k, "at": at, "v": v} for k, at, v in (("a", 1, 1), ("b", 2, 2), ("a", 3, 4), ("a", 12, 8), ("b", 25, 16))]
@@ -66,45 +66,45 @@ def stream(timed: bool = True, rows: list[Any] | None = None, **settings: Any) -
 
 
 @pytest.mark.parametrize(
-    ("windows", "factory"),
+    ("windows", "spec"),
     [
-        (tumbling("1m"), WindowAggregateFactory),
-        (sliding("1m", "7s"), WindowAggregateFactory),
-        (cumulative("1h", "1m"), WindowAggregateFactory),
-        (session("1m"), SessionAggregateFactory),
-        (tumbling("1m", time="processing"), WindowOperatorFactory),
-        (session("1m", time="processing"), WindowOperatorFactory),
-        (cumulative("1h", "1m", time="processing"), WindowOperatorFactory),
-        (session(lambda row: "1m"), WindowOperatorFactory),
-        (global_windows(), WindowOperatorFactory),
+        (tumbling("1m"), WindowAggregateSpec),
+        (sliding("1m", "7s"), WindowAggregateSpec),
+        (cumulative("1h", "1m"), WindowAggregateSpec),
+        (session("1m"), SessionAggregateSpec),
+        (tumbling("1m", time="processing"), WindowOperatorSpec),
+        (session("1m", time="processing"), WindowOperatorSpec),
+        (cumulative("1h", "1m", time="processing"), WindowOperatorSpec),
+        (session(lambda row: "1m"), WindowOperatorSpec),
+        (global_windows(), WindowOperatorSpec),
     ],
-    ids=lambda value: value.describe() if hasattr(value, "describe") else "",
+    ids=lambda value: value.__name__ if isinstance(value, type) else value.describe(),
 )
-def test_named_aggregates_run_on_whole_batches_where_they_can(windows: Any, factory: type) -> None:
-    assert isinstance(factory_of(lambda k: k.window(windows).aggregate(n=ps.count())), factory)
+def test_named_aggregates_run_on_whole_batches_where_they_can(windows: Any, spec: type) -> None:
+    assert isinstance(spec_of(lambda k: k.window(windows).aggregate(n=ps.count())), spec)
 
 
 @pytest.mark.parametrize(
-    ("change", "factory"),
+    ("change", "spec"),
     [
-        (lambda w: w, WindowAggregateFactory),
-        (lambda w: w.allowed_lateness("5s").side_output_late_data(LATE), WindowAggregateFactory),
-        (lambda w: w.trigger(EventTimeTrigger()), WindowAggregateFactory),
-        (lambda w: w.trigger(EventTimeTrigger(early_count=5)), WindowOperatorFactory),
-        (lambda w: w.trigger(CountTrigger(5)), WindowOperatorFactory),
-        (lambda w: w.evictor(CountEvictor(5)), WindowOperatorFactory),
+        (lambda w: w, WindowAggregateSpec),
+        (lambda w: w.allowed_lateness("5s").side_output_late_data(LATE), WindowAggregateSpec),
+        (lambda w: w.trigger(EventTimeTrigger()), WindowAggregateSpec),
+        (lambda w: w.trigger(EventTimeTrigger(early_count=5)), WindowOperatorSpec),
+        (lambda w: w.trigger(CountTrigger(5)), WindowOperatorSpec),
+        (lambda w: w.evictor(CountEvictor(5)), WindowOperatorSpec),
     ],
 )
-def test_a_trigger_or_evictor_of_ones_own_needs_the_general_operator(change: Any, factory: type) -> None:
-    assert isinstance(factory_of(lambda k: change(k.window(tumbling("1m"))).aggregate(n=ps.count())), factory)
+def test_a_trigger_or_evictor_of_ones_own_needs_the_general_operator(change: Any, spec: type) -> None:
+    assert isinstance(spec_of(lambda k: change(k.window(tumbling("1m"))).aggregate(n=ps.count())), spec)
 
 
 def test_lateness_and_the_late_output_reach_the_operators() -> None:
     for windows in (tumbling("1m"), session("1m")):
-        factory: Any = factory_of(
+        spec: Any = spec_of(
             lambda k, w=windows: k.window(w).allowed_lateness("5s").side_output_late_data(LATE).aggregate(n=ps.count())
         )
-        assert (factory.allowed_lateness_ms, factory.late_tag) == (5_000, "late")
+        assert (spec.allowed_lateness_ms, spec.late_tag) == (5_000, "late")
 
 
 def operator_name(results: Any) -> str:

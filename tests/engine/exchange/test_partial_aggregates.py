@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import Aggregate, count, mean, stddev
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.aggregates.partials import PartialLayout, Slices, mergeable, rows_column, rows_of
+from penstock.engine.aggregates.partials import PartialLayout, Slices, partial_layout, rows_column, rows_of
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, concat_batches
 from penstock.engine.errors import PenstockError, RestoreError
 from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer
 from penstock.engine.exchange.partial_aggregates import PartialAggregates, PartialMerger, fits
 from penstock.engine.exchange.partitioners import Global, Hash, SplitterContext
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateSpec
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows
 from tests.engine.helpers import RecordingChannel, RunningOperator
@@ -97,7 +97,7 @@ def test_running_aggregates_are_those_of_the_rows(
 ) -> None:
     used = {name: one for name, one in AGGREGATES.items() if one.column not in keys}
     aggregation = GroupedAggregation(keys, used)
-    by_rows, by_partials = (RunningOperator(RunningAggregateFactory(aggregation)()) for _ in range(2))
+    by_rows, by_partials = (RunningOperator(RunningAggregateSpec(aggregation).create()) for _ in range(2))
     for rows, merged in batches:
         # Twice, so that there is something to merge.
         batch = batch_of([(*row[:4], row[4] or "") for row in rows] * 2, text_keys)
@@ -123,9 +123,9 @@ def test_windows_are_those_of_the_rows(
 ) -> None:
     """Also those that fire again, and how many rows were late."""
     aggregation = GroupedAggregation(["key"] if keyed else [], AGGREGATES)
-    factory = WindowAggregateFactory(windows, aggregation, lateness)
+    spec = WindowAggregateSpec(windows, aggregation, lateness)
     layout = PartialLayout(aggregation, Slices(windows.slice_ms, windows.offset_ms))
-    by_rows, by_partials = RunningOperator(factory()), RunningOperator(factory())
+    by_rows, by_partials = RunningOperator(spec.create()), RunningOperator(spec.create())
     watermark = -40
     for rows, merged, further in batches:
         batch = batch_of(rows * 2)
@@ -147,7 +147,7 @@ def test_merged_rows_and_others_share_a_message(batches: Sequence[tuple[list[Row
     sent = [
         travelling(PartialLayout(aggregation), one, merged) for one, (_, merged) in zip(given, batches, strict=True)
     ]
-    by_rows, by_partials = (RunningOperator(RunningAggregateFactory(aggregation)()) for _ in range(2))
+    by_rows, by_partials = (RunningOperator(RunningAggregateSpec(aggregation).create()) for _ in range(2))
     feed(by_rows, concat_batches(given))
     feed(by_partials, concat_batches(sent))
     assert plain(by_partials) == plain(by_rows)
@@ -199,8 +199,8 @@ def test_changes_other_than_inserts_are_not_merged() -> None:
 
 def test_order_and_lists_are_not_for_merging() -> None:
     for one in (agg.first("n"), agg.last("n"), agg.collect_list("n"), agg.count_distinct("n")):
-        assert not mergeable(GroupedAggregation(["key"], {"n": count(), "one": one}))
-    assert mergeable(GroupedAggregation(["key"], AGGREGATES))
+        assert partial_layout(GroupedAggregation(["key"], {"n": count(), "one": one})) is None
+    assert partial_layout(GroupedAggregation(["key"], AGGREGATES)) is not None
 
 
 CONTEXT = SplitterContext("operator 'sums'", 2, 0, 128)

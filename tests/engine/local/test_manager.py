@@ -13,12 +13,13 @@ import pytest
 import penstock as ps
 from penstock import DataGenSource, FileSink, Sequence
 from penstock.engine.checkpointing.coordinator import AbortReason, Place
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.engine.local.mail import LetterKind, Mailbox
-from penstock.engine.local.manager import JobFolder, LocalManager
+from penstock.engine.local.manager import LocalManager
 from penstock.recovery import checkpoints
 from penstock.savepoints.store import FolderJobStore
 

@@ -17,7 +17,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, SinkWriter, Wait
 from penstock.engine.elements import Batch
 from penstock.engine.errors import JobCancelledError, JobFailedError, RecordError, SubtaskError, UserCodeError
-from penstock.engine.job import JobStatus
+from penstock.engine.job.status import JobStatus
 from penstock.engine.windows.assigners import tumbling
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay

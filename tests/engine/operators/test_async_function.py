@@ -18,7 +18,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, UserCodeError
 from penstock.engine.functions import AsyncFunction, RuntimeContext
 from penstock.engine.operators import async_function
-from penstock.engine.operators.async_function import AsyncFunctionFactory, AsyncRetry
+from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from tests.engine.helpers import RecordingCollector, Row, RunningOperator, local_environment, numbers, timed
@@ -28,7 +28,7 @@ N = {"n": pa.int64(), "at": pa.int64()}
 
 @contextmanager
 def running(function: Any, **options: Any) -> Iterator[RunningOperator]:
-    operator = AsyncFunctionFactory(function, **options)()
+    operator = AsyncFunctionSpec(function, **options).create()
     try:
         yield RunningOperator(operator)
     finally:
@@ -92,7 +92,7 @@ def test_what_a_slice_of_a_batch_gave_is_emitted_before_the_next_is_worked_on() 
             super().collect(batch)
             seen.append(sum(some.num_rows for some in self.batches))
 
-    operator = AsyncFunctionFactory(count_emitted, capacity=2)()
+    operator = AsyncFunctionSpec(count_emitted, capacity=2).create()
     out = Counting()
     operator.open(OperatorContext("tested", 0, 1, ManualClock()))
     try:
@@ -357,7 +357,7 @@ def test_each_subtask_works_on_a_copy() -> None:
 
 
 def test_close_without_open_does_nothing() -> None:
-    AsyncFunctionFactory(never)().close()
+    AsyncFunctionSpec(never).create().close()
 
 
 def test_the_thread_of_an_event_loop_is_refused_with_the_remedy() -> None:

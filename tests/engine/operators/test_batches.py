@@ -16,8 +16,9 @@ from ray import cloudpickle
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, Control, concat_batches
 from penstock.engine.errors import GraphError, RecordError, SerializationError, UserCodeError
-from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
-from penstock.engine.operators.batches import BatchMapFactory
+from penstock.engine.operators.base import Operator, OperatorContext
+from penstock.engine.operators.batches import BatchMapSpec
+from penstock.engine.operators.spec import OperatorSpec
 
 CONTEXT = OperatorContext("score", 1, 2, ManualClock())
 
@@ -36,15 +37,15 @@ class Collected:
         raise AssertionError(element)
 
 
-def opened(factory: OperatorFactory) -> Operator:
-    operator = cloudpickle.loads(cloudpickle.dumps(factory))()
+def opened(spec: OperatorSpec) -> Operator:
+    operator = cloudpickle.loads(cloudpickle.dumps(spec)).create()
     assert isinstance(operator, Operator)
     operator.open(CONTEXT)
     return operator
 
 
-def run(factory: OperatorFactory, *batches: Batch) -> Batch | None:
-    operator, out = opened(factory), Collected()
+def run(spec: OperatorSpec, *batches: Batch) -> Batch | None:
+    operator, out = opened(spec), Collected()
     for batch in batches:
         operator.process_batch(batch, 0, out)
     operator.close()
@@ -56,8 +57,8 @@ def batch_of(values: list[Any], timestamps: bool = False) -> Batch:
     return Batch(data, pa.array(range(len(values))) if timestamps else None)
 
 
-def returning(value: Any, schema: pa.Schema | None = None) -> BatchMapFactory:
-    return BatchMapFactory(lambda batch: value, schema)
+def returning(value: Any, schema: pa.Schema | None = None) -> BatchMapSpec:
+    return BatchMapSpec(lambda batch: value, schema)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def returning(value: Any, schema: pa.Schema | None = None) -> BatchMapFactory:
     ],
 )
 def test_what_a_function_may_return(function: Any) -> None:
-    result = run(BatchMapFactory(function), batch_of([1, 2, 3], timestamps=True))
+    result = run(BatchMapSpec(function), batch_of([1, 2, 3], timestamps=True))
     assert result is not None
     assert result.data == pa.RecordBatch.from_pydict({"y": [2, 4, 6]})
     assert result.timestamps is not None
@@ -83,8 +84,8 @@ def test_what_a_function_may_return(function: Any) -> None:
 
 
 def test_any_number_of_rows_without_timestamps_and_none_are_dropped() -> None:
-    factory = BatchMapFactory(lambda batch: batch.filter(pc.greater(batch["x"], 2)))
-    result = run(factory, batch_of([1, 2]), batch_of([2, 3, 4]))
+    spec = BatchMapSpec(lambda batch: batch.filter(pc.greater(batch["x"], 2)))
+    result = run(spec, batch_of([1, 2]), batch_of([2, 3, 4]))
     assert result is not None
     assert result.data.to_pydict() == {"x": [3, 4]}
 
@@ -145,16 +146,14 @@ def test_a_result_that_does_not_fit_its_declaration(value: Any, message: str) ->
         run(returning(value, schema), batch_of([1]))
 
 
-def in_turn(*values: Any) -> BatchMapFactory:
+def in_turn(*values: Any) -> BatchMapSpec:
     """Returns the value that the batch asks for by its number."""
-    return BatchMapFactory(lambda batch: values[batch["x"][0].as_py()])
+    return BatchMapSpec(lambda batch: values[batch["x"][0].as_py()])
 
 
 def test_columns_are_held_from_the_first_result() -> None:
-    factory = in_turn(
-        {"a": pa.nulls(1), "b": ["x"]}, pa.table({"b": ["y"], "a": [1.5]}), {"a": [None], "b": pa.nulls(1)}
-    )
-    operator, out = opened(factory), Collected()
+    spec = in_turn({"a": pa.nulls(1), "b": ["x"]}, pa.table({"b": ["y"], "a": [1.5]}), {"a": [None], "b": pa.nulls(1)})
+    operator, out = opened(spec), Collected()
     for number in range(3):
         operator.process_batch(batch_of([number]), 0, out)
     known = pa.schema([("a", pa.float64()), ("b", pa.string())])
@@ -201,8 +200,8 @@ def test_a_class_lives_in_the_subtask() -> None:
         def __init__(self) -> None:
             super().__init__(log)
 
-    factory = BatchMapFactory(Counting)
-    first, second, out = factory(), factory(), Collected()
+    spec = BatchMapSpec(Counting)
+    first, second, out = spec.create(), spec.create(), Collected()
     assert log == []
     first.open(CONTEXT)
     second.open(CONTEXT)
@@ -215,9 +214,9 @@ def test_a_class_lives_in_the_subtask() -> None:
 
 def test_each_subtask_has_its_own_copy_of_an_object() -> None:
     model = Model()
-    factory = BatchMapFactory(model)
+    spec = BatchMapSpec(model)
     for _ in range(2):
-        operator, out = factory(), Collected()
+        operator, out = spec.create(), Collected()
         operator.open(CONTEXT)
         operator.process_batch(batch_of([1]), 0, out)
         operator.close()
@@ -228,7 +227,7 @@ def test_each_subtask_has_its_own_copy_of_an_object() -> None:
 def test_an_object_that_cannot_be_copied_is_an_error() -> None:
     model = Model([threading.Lock()])
     with pytest.raises(SerializationError, match=r"'score', subtask 1.*cannot be copied.*pass the class"):
-        BatchMapFactory(model)().open(CONTEXT)
+        BatchMapSpec(model).create().open(CONTEXT)
 
 
 class NoCall:
@@ -238,7 +237,7 @@ class NoCall:
 @pytest.mark.parametrize("function", [NoCall, NoCall(), 5])
 def test_what_cannot_be_called_is_refused(function: Any) -> None:
     with pytest.raises(GraphError, match="map_batches"):
-        BatchMapFactory(function)
+        BatchMapSpec(function)
 
 
 class Broken(Model):
@@ -268,7 +267,7 @@ def test_what_the_user_raises_comes_with_traceback(where: str) -> None:
     if where != "init":
         function.where, function.log, function.calls = where, [], 0
     with pytest.raises(UserCodeError) as caught:
-        run(BatchMapFactory(function), batch_of([1]))
+        run(BatchMapSpec(function), batch_of([1]))
     failure = caught.value
     assert (failure.operator, failure.subtask) == ("score", 1)
     assert failure.error == f"OSError: no model at {where}"
@@ -279,9 +278,9 @@ def test_what_the_user_raises_comes_with_traceback(where: str) -> None:
 
 def test_the_batch_is_shown_by_its_size_columns_and_first_row() -> None:
     with pytest.raises(UserCodeError) as caught:
-        run(BatchMapFactory(lambda batch: batch["nothing"]), batch_of(["a", "b"]))
+        run(BatchMapSpec(lambda batch: batch["nothing"]), batch_of(["a", "b"]))
     assert caught.value.given == "batch of 2 rows (x string), the first is {'x': 'a'}"
 
 
 def test_close_before_open_is_harmless() -> None:
-    BatchMapFactory(Model)().close()
+    BatchMapSpec(Model).create().close()

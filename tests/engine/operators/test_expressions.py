@@ -12,7 +12,7 @@ from penstock.engine.elements import Batch, Control
 from penstock.engine.errors import MissingColumnError, RecordError
 from penstock.engine.expressions import Filter, Step, col, select, with_columns
 from penstock.engine.operators.base import Operator, OperatorContext
-from penstock.engine.operators.expressions import ExpressionFactory
+from penstock.engine.operators.expressions import ExpressionSpec
 
 
 class Collected:
@@ -29,7 +29,7 @@ class Collected:
 
 
 def opened(*steps: Step) -> Operator:
-    operator = cloudpickle.loads(cloudpickle.dumps(ExpressionFactory(steps)))()
+    operator = cloudpickle.loads(cloudpickle.dumps(ExpressionSpec(steps))).create()
     assert isinstance(operator, Operator)
     operator.open(OperatorContext("filter(delays)", 1, 2, ManualClock()))
     return operator

@@ -15,7 +15,7 @@ from penstock.engine.aggregates.functions import collect_list, count
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, WatermarkStatus
 from penstock.engine.errors import StateError
-from penstock.engine.operators.final_aggregate import FinalAggregateFactory
+from penstock.engine.operators.final_aggregate import FinalAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import share
 from tests.engine.helpers import RunningOperator, timed
@@ -30,7 +30,7 @@ class Final(RunningOperator):
     """The operator, by `key`."""
 
     def __init__(self, is_timed: bool = False) -> None:
-        super().__init__(FinalAggregateFactory(AGGREGATION, is_timed)())
+        super().__init__(FinalAggregateSpec(AGGREGATION, is_timed).create())
 
     def rows(self, *rows: KeyAndValue) -> None:
         data = {"key": pa.array([key for key, _ in rows]), "n": pa.array([n for _, n in rows], pa.int64())}

@@ -21,9 +21,9 @@ from penstock.engine.exchange.partitioners import Rebalance
 from penstock.engine.operators.iteration import (
     Asynchronous,
     BulkSynchronous,
-    IterationHeadFactory,
+    IterationHeadSpec,
     IterationMode,
-    IterationTailFactory,
+    IterationTailSpec,
     StaleSynchronous,
 )
 from tests.engine.helpers import RunningOperator, numbers
@@ -36,7 +36,7 @@ class Head:
     """A running head; each method gives what it emitted: numbers of rows, barriers as `|0`, complete time as MAX."""
 
     def __init__(self, mode: IterationMode, max_supersteps: int | None = None) -> None:
-        self.running = RunningOperator(IterationHeadFactory(LOOP, mode, max_supersteps)())
+        self.running = RunningOperator(IterationHeadSpec(LOOP, mode, max_supersteps).create())
 
     def enters(self, *values: int) -> list[Any]:
         return self._emitted(self.running.operator.process_batch(numbers(values), 0, self.running.out))
@@ -148,7 +148,7 @@ def test_event_time_is_complete_when_the_loop_is() -> None:
 
 
 def test_a_tail_counts_its_rows_and_lets_nothing_else_through() -> None:
-    tail = RunningOperator(IterationTailFactory(LOOP, Rebalance())())
+    tail = RunningOperator(IterationTailSpec(LOOP, Rebalance()).create())
     operator, out = tail.operator, tail.out
     assert operator.on_iteration_barrier(IterationBarrier(LOOP, 0), out) == IterationBarrier(LOOP, 0, 0)
     tail.process(numbers([1, 2]))
@@ -162,7 +162,7 @@ def test_a_tail_counts_its_rows_and_lets_nothing_else_through() -> None:
 
 
 def test_a_tail_whose_input_ends_early_tells_its_last_rows() -> None:
-    tail = RunningOperator(IterationTailFactory(LOOP, Rebalance())())
+    tail = RunningOperator(IterationTailSpec(LOOP, Rebalance()).create())
     tail.operator.on_iteration_barrier(IterationBarrier(LOOP, 0), tail.out)
     tail.process(numbers([1, 2]))
     tail.operator.finish(tail.out)

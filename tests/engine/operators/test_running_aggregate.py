@@ -15,7 +15,7 @@ from penstock.engine.aggregates.functions import collect_list, count, mean
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch
 from penstock.engine.errors import StateError
-from penstock.engine.operators.running_aggregate import RunningAggregateFactory
+from penstock.engine.operators.running_aggregate import RunningAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RunningOperator, timed
@@ -30,7 +30,7 @@ class Running(RunningOperator):
 
     def __init__(self, **aggregates: Any) -> None:
         aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
-        super().__init__(RunningAggregateFactory(aggregation)())
+        super().__init__(RunningAggregateSpec(aggregation).create())
 
     def rows(self, *rows: KeyAndValue) -> list[tuple[Any, ...]]:
         """Process one batch; the updates that it emits."""
@@ -89,7 +89,7 @@ def test_lists_grow_in_order_of_arrival() -> None:
 
 def test_keys_of_several_columns_are_kept_apart() -> None:
     aggregation = GroupedAggregation(["x", "y"], {"rows": count()})
-    running = RunningOperator(RunningAggregateFactory(aggregation)())
+    running = RunningOperator(RunningAggregateSpec(aggregation).create())
     for _ in range(2):
         running.process(Batch(pa.record_batch({"x": [1, 1, 2], "y": ["a", "b", "a"]})))
     assert [row["rows"] for row in running.out.rows] == [1, 1, 1, 2, 2, 2]
@@ -139,7 +139,7 @@ def test_before_the_first_row_there_is_nothing_to_save() -> None:
 def test_state_of_other_keys_is_not_restored() -> None:
     running = Running()
     running.rows(("a", 1))
-    other = RunningOperator(RunningAggregateFactory(GroupedAggregation(["name"], {"rows": count()}))())
+    other = RunningOperator(RunningAggregateSpec(GroupedAggregation(["name"], {"rows": count()})).create())
     with pytest.raises(StateError, match=r"operator 'tested', subtask 0: .* saved by the keys \(key\), .*\(name\) now"):
         other.operator.restore(running.operator.snapshot())
 
@@ -154,7 +154,7 @@ def test_state_of_other_aggregates_is_not_restored() -> None:
 @pytest.mark.parametrize("keys", [["key"], ["n", "key"]])
 def test_state_of_more_keys_or_in_another_order_is_not_restored(keys: list[str]) -> None:
     def by(keys: list[str]) -> RunningOperator:
-        return RunningOperator(RunningAggregateFactory(GroupedAggregation(keys, {"rows": count()}))())
+        return RunningOperator(RunningAggregateSpec(GroupedAggregation(keys, {"rows": count()})).create())
 
     running = by(["key", "n"])
     running.process(Batch(pa.record_batch({"key": ["a"], "n": [1]})))

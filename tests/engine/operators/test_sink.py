@@ -13,7 +13,7 @@ from penstock.engine.config import JobConfig
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.operators.sink import SinkFactory, SinkOperator, TransactionalSinkOperator
+from penstock.engine.operators.sink import SinkOperator, SinkSpec, TransactionalSinkOperator
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RecordingCollector, RecordingSink, numbers
@@ -69,7 +69,7 @@ class Writing:
         self, sink: Ledger, restored: OperatorSnapshot | None = None, subtask: int = 0, interval_ms: int = 1000
     ) -> None:
         config = JobConfig(checkpoints=CheckpointConfig(interval_ms=interval_ms))
-        self.operator = SinkFactory(sink)()
+        self.operator = SinkSpec(sink).create()
         assert isinstance(self.operator, TransactionalSinkOperator)
         context = OperatorContext("ledger", subtask, 2, ManualClock(), config=config, restored=restored)
         self.operator.open(context)
@@ -184,7 +184,7 @@ def test_without_checkpoints_the_end_of_input_commits_everything() -> None:
 
 def test_a_plain_sink_writes_and_finishes() -> None:
     sink = RecordingSink()
-    operator = SinkFactory(sink)()
+    operator = SinkSpec(sink).create()
     assert isinstance(operator, SinkOperator)
     operator.open(OperatorContext("plain", 1, 2, ManualClock()))
     operator.process_batch(numbers([1]), 0, RecordingCollector())

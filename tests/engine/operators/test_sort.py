@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, WatermarkStatus
 from penstock.engine.errors import ColumnTypeError, RecordError, StateError
-from penstock.engine.operators.sort import SortFactory
+from penstock.engine.operators.sort import SortSpec
 from penstock.engine.ordering import SortKey
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
@@ -27,7 +27,7 @@ class Sorting(RunningOperator):
     """The operator, by `k` unless told otherwise."""
 
     def __init__(self, *keys: SortKey, subtask: int = 0, parallelism: int = 1) -> None:
-        super().__init__(SortFactory(keys or (SortKey("k"),))(), subtask=subtask, parallelism=parallelism)
+        super().__init__(SortSpec(keys or (SortKey("k"),)).create(), subtask=subtask, parallelism=parallelism)
 
     def rows(self, *rows: Row) -> None:
         data = {"k": pa.array([k for k, _ in rows], pa.int64()), "text": pa.array([text for _, text in rows])}

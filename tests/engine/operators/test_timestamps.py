@@ -15,7 +15,7 @@ from penstock.engine.config import JobConfig
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark, WatermarkStatus
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.operators.timestamps import TimestampFactory, complete_strategy
+from penstock.engine.operators.timestamps import TimestampSpec, complete_strategy
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tests.engine.helpers import RecordingCollector
@@ -33,7 +33,7 @@ class Assigning:
         self.clock, self.out = ManualClock(1_000_000), RecordingCollector()
         config = JobConfig(auto_watermark_interval_ms=interval_ms)
         context = OperatorContext("assign", 2, 3, self.clock, config=config)
-        self.link = ChainLink(TimestampFactory(strategy)(), context, self.out)
+        self.link = ChainLink(TimestampSpec(strategy).create(), context, self.out)
         self.link.operator.open(context)
 
     def at(self, *times: int) -> None:

@@ -25,6 +25,7 @@ from penstock.engine.exchange.outputs import Message
 from penstock.engine.exchange.partitioners import Hash, Partitioner
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, StateTable, keyed_table, share
 from penstock.engine.task.build import build_task
@@ -127,6 +128,17 @@ class Remembering(Operator):
             self.seen.setdefault(row["key"], []).append((row["split"], row["n"]))
 
 
+@dataclass(frozen=True, slots=True)
+class RememberingSpec(OperatorSpec):
+    """Creates the operator that keeps what it has seen."""
+
+    def create(self) -> Operator:
+        return Remembering()
+
+    def describe(self) -> str:
+        return "remember"
+
+
 @dataclass(frozen=True)
 class Shape:
     """A network: parallelism of its tasks, how they are connected, and how much they read."""
@@ -145,8 +157,8 @@ class Shape:
             for number, partitioner in enumerate(self.into_first, start=1)
         ]
         onwards = Exchange(3, 4, self.into_last, 0, "last", uid="first->last")
-        first = OperatorPlan("first", Remembering, (), (0,), (), "first")
-        last = OperatorPlan("last", Remembering, (), (), (), "last")
+        first = OperatorPlan("first", RememberingSpec(), (), (0,), (), "first")
+        last = OperatorPlan("last", RememberingSpec(), (), (), (), "last")
         tasks.append(TaskPlan(3, "first", self.parallelism[2], None, (first,), (onwards,), None))
         tasks.append(TaskPlan(4, "last", self.parallelism[3], None, (last,), (), None))
         return PhysicalGraph("network", config, tuple(tasks))

@@ -5,22 +5,38 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from penstock.engine.errors import ClusterError
+from penstock.engine.job.info import JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import SubtaskChoice
-from penstock.testing.chaos.faults import MANAGER, SUBTASK, JobProcess, LiveProcess, choose, living, manager, standby
+from penstock.testing.chaos.faults import (
+    MANAGER,
+    SUBTASK,
+    JobProcess,
+    LiveProcess,
+    choose,
+    living,
+    manager,
+    standby,
+    unmatched,
+)
 
-INFO: dict[str, Any] = {
-    "manager_pid": 1,
-    "standby_pids": [20, 21],
-    "tasks": [
-        {"name": "events", "subtasks": [{"subtask": 0, "pid": 10}, {"subtask": 1, "pid": 11}]},
-        {"name": "count -> sink", "subtasks": [{"subtask": 0, "pid": 12}, {"subtask": 1, "pid": None}]},
-    ],
-}
+TASKS = (
+    TaskInfo(1, "events", 2, (OperatorInfo("events", "src"),), (), (SubtaskInfo(0, pid=10), SubtaskInfo(1, pid=11))),
+    TaskInfo(
+        2,
+        "count -> sink",
+        2,
+        (OperatorInfo("count", "alerts"), OperatorInfo("sink", "out")),
+        (),
+        (SubtaskInfo(0, pid=12), SubtaskInfo(1)),
+    ),
+)
+INFO = JobInfo("orders-1", "orders", JobStatus.RUNNING, manager_pid=1, standby_pids=(20, 21), tasks=TASKS)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +48,8 @@ INFO: dict[str, Any] = {
         ([SubtaskChoice("events", 1)], [11]),
         ([SubtaskChoice("count", 1)], []),
         ([SubtaskChoice("nothing")], []),
+        ([SubtaskChoice("alerts")], [12]),
+        ([SubtaskChoice("src", 1)], [11]),
         ([SubtaskChoice(draw=1), SubtaskChoice(draw=1)], [11, 12]),
         ([SubtaskChoice("count"), SubtaskChoice("count")], [12]),
     ],
@@ -40,19 +58,34 @@ def test_a_choice_means_a_subtask_with_a_process(choices: list[SubtaskChoice], p
     assert [process.pid for process in choose(INFO, choices)] == pids
 
 
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (SubtaskChoice("alert"), "no operator 'alert'; the uids of its operators are 'src', 'alerts', 'out'"),
+        (SubtaskChoice("alerts", 2), "no subtask 2 of 'alerts': its parallelism is 2"),
+        (SubtaskChoice("alerts", 1), ""),
+        (SubtaskChoice(), ""),
+    ],
+)
+def test_a_choice_that_no_subtask_can_be_is_told(choice: SubtaskChoice, message: str) -> None:
+    told = unmatched(INFO, [choice])
+    assert message in told
+    assert bool(message) is bool(told)
+
+
 def test_the_manager_and_the_standbys_are_those_of_the_job() -> None:
     assert manager(INFO).pid == 1
     found = standby(INFO, 3)
     assert found is not None
     assert found.pid == 21
-    assert standby({**INFO, "standby_pids": []}, 3) is None
+    assert standby(replace(INFO, standby_pids=()), 3) is None
 
 
 def test_processes_that_have_died_are_left_out() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
-    alive = living({**INFO, "standby_pids": [os.getpid(), dead.pid]})
-    assert alive["standby_pids"] == [os.getpid()]
+    alive = living(replace(INFO, standby_pids=(os.getpid(), dead.pid)))
+    assert alive.standby_pids == (os.getpid(),)
 
 
 @pytest.mark.ray

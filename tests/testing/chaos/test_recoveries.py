@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import ChaosReport, ChaosRun, ChaosSchedule, FaultRecord, Verdict
 from penstock.testing.chaos.recoveries import Recoveries
 from penstock.testing.chaos.report import HARMLESS, NOT_RECOVERED, RECOVERED
 
 
-def info(started_ms: float, *restarts: tuple[float, float | None], status: str = "running") -> dict[str, Any]:
-    return {
-        "started_ms": started_ms,
-        "status": status,
-        "since_ms": started_ms + 500,
-        "restart_history": [
-            {"kind": "failure", "detected_monotonic": detected, "restore_ms": restore, "first_output_ms": None}
-            for detected, restore in restarts
-        ],
-    }
+def info(started_ms: int, *restarts: tuple[float | None, float | None], status: str = "running") -> JobInfo:
+    history = (RestartInfo("failure", "", 0, detected, restore_ms=restore) for detected, restore in restarts)
+    return JobInfo(
+        "orders-1", "orders", JobStatus(status), started_ms + 500, started_ms, restart_history=tuple(history)
+    )
 
 
 def fault(fired: float, outcome: str = NOT_RECOVERED, **more: Any) -> FaultRecord:
     return FaultRecord("kill", "x", at_s=fired, fired=fired, fired_ms=fired * 1000, outcome=outcome, **more)
 
 
-def explained(record: FaultRecord, *infos: dict[str, Any]) -> FaultRecord:
+def explained(record: FaultRecord, *infos: JobInfo) -> FaultRecord:
     recoveries = Recoveries()
     for one in infos:
         recoveries.see(one, 0)
@@ -57,7 +55,8 @@ def test_what_a_killed_manager_left_is_answered_by_its_successor() -> None:
 
 def test_what_a_manager_tells_of_the_one_before_counts_once() -> None:
     recoveries, told = Recoveries(), info(11_500, (20, 100.0))
-    told["restart_history"].insert(0, {**told["restart_history"][0], "detected_monotonic": None})
+    (newest,) = told.restart_history
+    told = replace(told, restart_history=(replace(newest, detected_monotonic=None), newest))
     recoveries.see(info(1000, (4, 100.0)), 0)
     recoveries.see(told, 0)
     assert recoveries.restarts == 2
@@ -65,7 +64,8 @@ def test_what_a_manager_tells_of_the_one_before_counts_once() -> None:
 
 def test_what_was_asked_for_is_no_restart() -> None:
     recoveries, seen = Recoveries(), info(1000, (4, 100.0), (9, 100.0))
-    seen["restart_history"][1]["kind"] = "rescale"
+    failure, other = seen.restart_history
+    seen = replace(seen, restart_history=(failure, replace(other, kind="rescale")))
     recoveries.see(seen, 0)
     recoveries.see(info(11_500, (20, 100.0)), 0)
     assert recoveries.restarts == 2
@@ -73,12 +73,12 @@ def test_what_was_asked_for_is_no_restart() -> None:
 
 def test_a_takeover_is_no_restart_behind_a_failure_and_ends_with_its_first_rows() -> None:
     recoveries, seen = Recoveries(), info(11_500, (11.5, 100.0))
-    seen["restart_history"][0]["kind"] = "takeover"
+    takeover = replace(seen.restart_history[0], kind="takeover")
+    seen = replace(seen, restart_history=(takeover,))
     recoveries.see(info(1000), 0)
     recoveries.see(seen, 0)
     assert (recoveries.restarts, recoveries.managers, recoveries.has_output) == (0, 2, False)
-    seen["restart_history"][0]["first_output_ms"] = 5.0
-    recoveries.see(seen, 0)
+    recoveries.see(replace(seen, restart_history=(replace(takeover, first_output_ms=5.0),)), 0)
     assert recoveries.has_output
 
 

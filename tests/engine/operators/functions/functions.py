@@ -12,7 +12,8 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
-from penstock.engine.operators.base import OperatorContext, OperatorFactory
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import OperatorSnapshot, share
@@ -26,7 +27,7 @@ class Running:
 
     def __init__(
         self,
-        factory: OperatorFactory,
+        spec: OperatorSpec,
         sides: Sequence[str] = (),
         subtask: int = 0,
         parallelism: int = 1,
@@ -49,7 +50,7 @@ class Running:
             side_schemas=side_schemas or {},
             restored=restored,
         )
-        self.operator = factory()
+        self.operator = spec.create()
         self.operator.open(self.context)
         if restored is not None:
             self.operator.restore(restored)
@@ -101,12 +102,12 @@ def at(rows: Iterable[Mapping[str, Any]]) -> Batch:
 
 
 def rescaled(
-    factory: OperatorFactory, snapshots: Sequence[OperatorSnapshot], parallelism: int, **settings: Any
+    spec: OperatorSpec, snapshots: Sequence[OperatorSnapshot], parallelism: int, **settings: Any
 ) -> list[Running]:
     """The subtasks that go on from the snapshots of all subtasks."""
     return [
         Running(
-            factory,
+            spec,
             subtask=subtask,
             parallelism=parallelism,
             restored=share(snapshots, subtask, parallelism, MAX_PARALLELISM),

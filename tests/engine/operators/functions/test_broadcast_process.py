@@ -19,7 +19,7 @@ from penstock.engine.functions import (
     Rows,
     RuntimeContext,
 )
-from penstock.engine.operators.functions.broadcast_process import BroadcastProcessFactory
+from penstock.engine.operators.functions.broadcast_process import BroadcastProcessSpec
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.engine.state.heap import HeapBackend
 from tests.engine.operators.functions.functions import Running, at, owner, plain, rescaled
@@ -74,8 +74,8 @@ def rules(*pairs: tuple[str, int | None]) -> Any:
     return plain([{"kind": kind, "limit": limit} for kind, limit in pairs], {"kind": pa.string(), "limit": pa.int64()})
 
 
-ALERT = BroadcastProcessFactory(Alert, (LIMITS,))
-COUNTED = BroadcastProcessFactory(Counted, (LIMITS,), ("key",))
+ALERT = BroadcastProcessSpec(Alert, (LIMITS,))
+COUNTED = BroadcastProcessSpec(Counted, (LIMITS,), ("key",))
 
 
 def test_rows_are_judged_by_the_rules_so_far() -> None:
@@ -191,7 +191,7 @@ def nothing(self: Any, row: Row, ctx: Any) -> None:
     ],
 )
 def test_what_each_method_must_not_do_names_the_remedy(element: Any, rule: Any, problem: str) -> None:
-    job = Running(BroadcastProcessFactory(broadcast(element, rule), (LIMITS,), ("key",)))
+    job = Running(BroadcastProcessSpec(broadcast(element, rule), (LIMITS,), ("key",)))
     wrong = int(element is nothing)
     job.process(plain([{"key": "a"}]), 1 - wrong)
     with pytest.raises((StateError, ConfigurationError), match=rf"operator 'tested', subtask 0: .*{problem}"):
@@ -214,7 +214,7 @@ def test_state_can_be_applied_to_within_the_state_of_a_key(backend: str) -> None
             self.count.value()
 
     counts = broadcast(lambda self, row, ctx: self.count.update(1), within)
-    job = Running(BroadcastProcessFactory(counts, (LIMITS,), ("key",)), backend=backend)
+    job = Running(BroadcastProcessSpec(counts, (LIMITS,), ("key",)), backend=backend)
     job.process(plain([{"key": key} for key in "ab"]))
     job.process(plain([{"n": 1}]), 1)
     assert [step for step in seen if len(step) == 2] == [("a", 97), ("b", 98)]
@@ -236,7 +236,7 @@ def test_keys_are_asked_for_one_by_one_where_state_is_applied_to(monkeypatch: py
     def note(self: Any, row: Row, ctx: BroadcastContext) -> None:
         ctx.apply_to_keyed_state(COUNT, lambda key, count: steps.append(f"see {key}"))
 
-    job = Running(BroadcastProcessFactory(broadcast(nothing, note), (LIMITS,), ("key",)))
+    job = Running(BroadcastProcessSpec(broadcast(nothing, note), (LIMITS,), ("key",)))
     job.process(plain([{"n": 1}]), 1)
     assert steps == ["give a", "see a", "give b", "see b"]
 
@@ -252,7 +252,7 @@ def test_rules_are_there_in_open_behind_a_restore_and_replaced_not_joined() -> N
 
 def test_rules_without_timestamps_emit_nothing_into_a_stream_that_has_them() -> None:
     function = broadcast(nothing, lambda self, row, ctx: [row] if row["emit"] else None)
-    job = Running(BroadcastProcessFactory(function, (LIMITS,), ("key",), timed=True))
+    job = Running(BroadcastProcessSpec(function, (LIMITS,), ("key",), timed=True))
     job.process(plain([{"emit": False}]), 1)
     with pytest.raises(RecordError, match=r"no event timestamp is known, .* call assign_timestamps on both"):
         job.process(plain([{"emit": True}]), 1)
@@ -261,7 +261,7 @@ def test_rules_without_timestamps_emit_nothing_into_a_stream_that_has_them() -> 
 
 def test_a_state_and_a_broadcast_state_of_one_name_are_refused() -> None:
     with pytest.raises(StateError, match="'count' is the name of broadcast state already, not of keyed state"):
-        Running(BroadcastProcessFactory(Counted, (MapStateDescriptor("count", "int64"),), ("key",)))
+        Running(BroadcastProcessSpec(Counted, (MapStateDescriptor("count", "int64"),), ("key",)))
 
 
 class Half(BroadcastProcessFunction):
@@ -280,4 +280,4 @@ class Half(BroadcastProcessFunction):
 )
 def test_no_usable_function_is_an_error_while_the_program_is_built(function: Any, keys: Any, problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
-        BroadcastProcessFactory(function, (LIMITS,), keys)
+        BroadcastProcessSpec(function, (LIMITS,), keys)

@@ -6,10 +6,10 @@ import pytest
 
 from penstock.engine.errors import StateError
 from penstock.engine.functions import Context, KeyedProcessFunction, ProcessFunction, Row, Rows, RuntimeContext
-from penstock.engine.operators.base import OperatorFactory
-from penstock.engine.operators.functions.keyed_process import KeyedProcessFactory
-from penstock.engine.operators.functions.keyed_reduce import KeyedReduceFactory
-from penstock.engine.operators.functions.process import ProcessFactory
+from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
+from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec
+from penstock.engine.operators.functions.process import ProcessSpec
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from tests.engine.operators.functions.functions import Running, RunningSum, at
@@ -36,17 +36,17 @@ class Remember(KeyedProcessFunction):
         self.saved.update([*self.saved.get(), 1])
 
 
-REMEMBER = KeyedProcessFactory(Remember(), ("key",), timed=True)
-REDUCE = KeyedReduceFactory(lambda one, other: {**one, "at": one["at"] + other["at"]}, ("key",), timed=True)
+REMEMBER = KeyedProcessSpec(Remember(), ("key",), timed=True)
+REDUCE = KeyedReduceSpec(lambda one, other: {**one, "at": one["at"] + other["at"]}, ("key",), timed=True)
 
 
 def fill(job: Running) -> None:
     job.process(at({"key": f"filler{number}", "at": 1000} for number in range(50)))
 
 
-@pytest.mark.parametrize("factory", [REMEMBER, REDUCE], ids=["process", "reduce"])
-def test_changes_add_up_to_what_a_snapshot_holds(factory: OperatorFactory) -> None:
-    job, saved = Running(factory), Saved()
+@pytest.mark.parametrize("spec", [REMEMBER, REDUCE], ids=["process", "reduce"])
+def test_changes_add_up_to_what_a_snapshot_holds(spec: OperatorSpec) -> None:
+    job, saved = Running(spec), Saved()
     saved.take(job.operator.capture(CHANGES))
     fill(job)
     saved.take(job.operator.capture(BASE))
@@ -63,7 +63,7 @@ def test_changes_add_up_to_what_a_snapshot_holds(factory: OperatorFactory) -> No
         held = saved.snapshot()
         assert {name: rows for name, rows in contents(held).items() if name != "saved"} == expected
         assert held.watermark == step + 9
-        job = Running(factory, restored=held)
+        job = Running(spec, restored=held)
 
 
 def test_a_function_is_asked_for_its_state_before_a_capture() -> None:
@@ -88,7 +88,7 @@ def test_timers_of_a_restored_function_fire_in_the_order_of_registration() -> No
 def test_state_of_a_function_that_declares_less_is_kept_for_one_that_declares_it_again() -> None:
     job = Running(REMEMBER)
     job.process(at([{"key": "a", "at": 0}]))
-    fewer = Running(KeyedProcessFactory(RunningSum(), ("key",), timed=True), restored=job.operator.snapshot())
+    fewer = Running(KeyedProcessSpec(RunningSum(), ("key",), timed=True), restored=job.operator.snapshot())
     fewer.process(at([{"key": "b", "at": 0, "n": 1}]))
     saved = Saved()
     saved.take(fewer.operator.capture(BASE))
@@ -107,7 +107,7 @@ def test_state_of_keys_is_refused_where_there_are_none() -> None:
     job = Running(REMEMBER)
     fill(job)
     with pytest.raises(StateError, match=r"count belongs to keys, .* none now; call key_by as before, .* another uid"):
-        Running(ProcessFactory(Pass(), timed=True), restored=job.operator.snapshot())
+        Running(ProcessSpec(Pass(), timed=True), restored=job.operator.snapshot())
 
 
 def test_state_of_another_operator_is_refused_by_reduce() -> None:

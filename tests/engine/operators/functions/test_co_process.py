@@ -17,7 +17,7 @@ from penstock.engine.functions import (
     Rows,
     RuntimeContext,
 )
-from penstock.engine.operators.functions.co_process import CoProcessFactory
+from penstock.engine.operators.functions.co_process import CoProcessSpec
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from tests.engine.operators.functions.functions import Running, at, owner, plain, rescaled
 
@@ -43,7 +43,7 @@ class Match(KeyedCoProcessFunction):
             yield {"id": ctx.current_key, "due": self.amount.value(), "paid": None}
 
 
-FACTORY = CoProcessFactory(Match, (("id",), ("order",)), timed=True)
+FACTORY = CoProcessSpec(Match, (("id",), ("order",)), timed=True)
 
 
 def orders(*rows: tuple[str, int, int]) -> Any:
@@ -96,7 +96,7 @@ class OnlyOne(CoProcessFunction):
 
 
 def test_inputs_without_keys_may_have_other_columns() -> None:
-    job = Running(CoProcessFactory(Label))
+    job = Running(CoProcessSpec(Label))
     assert job.process(plain([{"n": 1}]), 0) == [{"text": "1 1"}]
     assert job.process(plain([{"m": "x"}]), 1) == [{"text": "2 x"}]
 
@@ -112,4 +112,4 @@ def test_inputs_without_keys_may_have_other_columns() -> None:
 )
 def test_no_usable_function_is_an_error_while_the_program_is_built(function: Any, keys: Any, problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
-        CoProcessFactory(function, keys)
+        CoProcessSpec(function, keys)

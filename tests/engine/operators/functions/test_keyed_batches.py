@@ -11,11 +11,11 @@ import pytest
 
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.functions import Context, KeyedBatch, KeyedProcessFunction, OnTimerContext, Row, Rows
-from penstock.engine.operators.functions.keyed_process import KeyedProcessFactory
+from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from tests.engine.operators.functions.functions import Running, at
 
 
-def batchwise(process: Callable[..., Any], on_timer: Callable[..., Any] | None = None) -> KeyedProcessFactory:
+def batchwise(process: Callable[..., Any], on_timer: Callable[..., Any] | None = None) -> KeyedProcessSpec:
     class Given(KeyedProcessFunction):
         def process_batch(self, batch: KeyedBatch, ctx: Context) -> Any:
             return process(self, batch, ctx)
@@ -23,7 +23,7 @@ def batchwise(process: Callable[..., Any], on_timer: Callable[..., Any] | None =
         def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
             return None if on_timer is None else on_timer(self, timestamp, ctx)
 
-    return KeyedProcessFactory(Given, ("key",), timed=True)
+    return KeyedProcessSpec(Given, ("key",), timed=True)
 
 
 def results_of(result: Callable[[KeyedBatch], Any]) -> tuple[list[Row], list[int | None]]:

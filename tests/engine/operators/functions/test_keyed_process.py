@@ -26,12 +26,12 @@ from penstock.engine.functions import (
     Rows,
     RuntimeContext,
 )
-from penstock.engine.operators.functions.keyed_process import KeyedProcessFactory
+from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from penstock.engine.state.backend import ValueState
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tests.engine.operators.functions.functions import Running, RunningSum, at, owner, plain, rescaled
 
-SUM = KeyedProcessFactory(RunningSum, ("key",))
+SUM = KeyedProcessSpec(RunningSum, ("key",))
 TOTAL = ValueStateDescriptor("total", "int64", default=0)
 LATE = OutputTag("late", {"key": "string"})
 
@@ -63,9 +63,7 @@ def keyed(process: Callable[..., Any], on_timer: Callable[..., Any] | None = Non
 
 
 def running(process: Callable[..., Any], on_timer: Callable[..., Any] | None = None, **settings: Any) -> Running:
-    return Running(
-        KeyedProcessFactory(keyed(process, on_timer), ("key",), timed=settings.pop("timed", False)), **settings
-    )
+    return Running(KeyedProcessSpec(keyed(process, on_timer), ("key",), timed=settings.pop("timed", False)), **settings)
 
 
 # --- state ---------------------------------------------------------------------------------------------------
@@ -108,13 +106,13 @@ def test_keys_of_several_columns_are_tuples_of_the_values_in_the_row() -> None:
         self.total.update(self.total.value() + row["n"])
         yield {"same": ctx.current_key == (row["user"], row["when"]), "total": self.total.value()}
 
-    factory = KeyedProcessFactory(keyed(same), ("user", "when"))
+    spec = KeyedProcessSpec(keyed(same), ("user", "when"))
     when = dt.datetime(2026, 1, 2, 3, tzinfo=dt.timezone.utc)
     types = {"user": pa.string(), "when": pa.timestamp("ms", "UTC"), "n": pa.int64()}
     batch = plain([{"user": "u", "when": when, "n": 2}], types)
-    job = Running(factory)
+    job = Running(spec)
     assert job.process(batch) == [{"same": True, "total": 2}]
-    assert Running(factory, restored=job.operator.snapshot()).process(batch) == [{"same": True, "total": 4}]
+    assert Running(spec, restored=job.operator.snapshot()).process(batch) == [{"same": True, "total": 4}]
 
 
 def test_each_subtask_has_a_copy_of_the_object() -> None:
@@ -129,9 +127,9 @@ def test_each_subtask_has_a_copy_of_the_object() -> None:
             return [{"rows": len(self.rows)}]
 
     given_object = Counting()
-    factory = KeyedProcessFactory(given_object, ("key",))
+    spec = KeyedProcessSpec(given_object, ("key",))
     for _ in range(2):
-        assert Running(factory).process(rows(("a", 1), ("a", 1))) == [{"rows": 1}, {"rows": 2}]
+        assert Running(spec).process(rows(("a", 1), ("a", 1))) == [{"rows": 1}, {"rows": 2}]
     assert given_object.rows == []
 
 
@@ -160,8 +158,8 @@ def test_results_have_the_timestamps_of_their_rows_and_come_as_one_batch_a_batch
 
 
 def test_declared_columns_are_cast() -> None:
-    factory = KeyedProcessFactory(RunningSum, ("key",), pa.schema([("key", pa.string()), ("total", pa.float32())]))
-    job = Running(factory)
+    spec = KeyedProcessSpec(RunningSum, ("key",), pa.schema([("key", pa.string()), ("total", pa.float32())]))
+    job = Running(spec)
     job.process(rows(("a", 1)))
     assert job.batches[0].data.schema.types == [pa.string(), pa.float32()]
 
@@ -276,12 +274,12 @@ def test_timers_survive_a_restore_and_go_where_their_keys_go(after: int) -> None
         ctx.timer_service.register_event_time_timer(row["n"])
         ctx.timer_service.register_processing_time_timer(row["n"] + 1)
 
-    factory = KeyedProcessFactory(keyed(both, told), ("key",))
-    old = [Running(factory, subtask=subtask, parallelism=2) for subtask in range(2)]
+    spec = KeyedProcessSpec(keyed(both, told), ("key",))
+    old = [Running(spec, subtask=subtask, parallelism=2) for subtask in range(2)]
     keys = "abcdefgh"
     for n, key in enumerate(keys):
         old[owner(pa.array([key]), 2)].process(rows((key, 10 + n)))
-    new = rescaled(factory, [job.operator.snapshot() for job in old], after)
+    new = rescaled(spec, [job.operator.snapshot() for job in old], after)
     fired = [row for job in new for row in job.advance(100)]
     assert sorted((row["key"], row["at"]) for row in fired) == [(key, 10 + n) for n, key in enumerate(keys)]
     fired = [row for job in new for row in job.tick(100)]
@@ -293,20 +291,20 @@ def test_timers_of_times_survive_a_restore() -> None:
     batch = plain([{"key": when, "n": 5}], {"key": pa.timestamp("us", "Europe/Berlin"), "n": pa.int64()})
     job = running(timer_at, told)
     job.process(batch)
-    again = Running(KeyedProcessFactory(keyed(timer_at, told), ("key",)), restored=job.operator.snapshot())
+    again = Running(KeyedProcessSpec(keyed(timer_at, told), ("key",)), restored=job.operator.snapshot())
     again.process(batch)
     assert [row["key"] for row in again.advance(10)] == [when]
 
 
 @pytest.mark.parametrize("keys", [("user",), ("name", "user"), ("user", "name", "n"), ("user", "title")])
 def test_state_of_other_keys_is_not_restored(keys: tuple[str, ...]) -> None:
-    def factory(keys: tuple[str, ...]) -> KeyedProcessFactory:
-        return KeyedProcessFactory(keyed(lambda self, row, ctx: self.total.update(1)), keys)
+    def spec(keys: tuple[str, ...]) -> KeyedProcessSpec:
+        return KeyedProcessSpec(keyed(lambda self, row, ctx: self.total.update(1)), keys)
 
-    job = Running(factory(("user", "name")))
+    job = Running(spec(("user", "name")))
     job.process(plain([{"user": "a", "name": "b", "n": 1}]))
     with pytest.raises(StateError, match=rf"'tested'.*keys \(user, name\), .*keys \({', '.join(keys)}\) now"):
-        Running(factory(keys), restored=job.operator.snapshot())
+        Running(spec(keys), restored=job.operator.snapshot())
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
@@ -319,7 +317,7 @@ def test_there_is_no_current_key_when_a_snapshot_is_taken_and_at_the_end(backend
         def close(self) -> None:
             self.total.update(1)
 
-    job = Running(KeyedProcessFactory(Leaving, ("key",)), backend=backend)
+    job = Running(KeyedProcessSpec(Leaving, ("key",)), backend=backend)
     job.process(rows(("a", 1)))
     job.operator.snapshot()
     job.process(rows(("a", 1)))
@@ -333,7 +331,7 @@ def test_event_time_goes_on_where_it_was() -> None:
 
     job = running(ask)
     job.advance(77)
-    again = Running(KeyedProcessFactory(keyed(ask), ("key",)), restored=job.operator.snapshot())
+    again = Running(KeyedProcessSpec(keyed(ask), ("key",)), restored=job.operator.snapshot())
     assert again.process(rows(("a", 1))) == [{"watermark": 77}]
 
 
@@ -383,25 +381,25 @@ class BatchSum(KeyedProcessFunction):
 
 
 def test_a_batch_function_works_with_state_on_disk() -> None:
-    job = Running(KeyedProcessFactory(BatchSum, ("key",)), backend="rocksdb")
+    job = Running(KeyedProcessSpec(BatchSum, ("key",)), backend="rocksdb")
     assert pairs(job.process(rows(("b", 2), ("a", 1), ("b", 3)))) == [("b", 2), ("a", 1), ("b", 5)]
-    again = Running(KeyedProcessFactory(BatchSum, ("key",)), restored=job.operator.snapshot())
+    again = Running(KeyedProcessSpec(BatchSum, ("key",)), restored=job.operator.snapshot())
     assert pairs(again.process(rows(("b", 1)))) == [("b", 6)]
     job.operator.close()
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefg"), st.integers(-100, 100)), max_size=60), st.integers(1, 20))
 def test_batch_by_batch_equals_row_by_row_for_every_cut(given_rows: list[tuple[str, int]], size: int) -> None:
-    by_rows, by_batches = Running(SUM), Running(KeyedProcessFactory(BatchSum, ("key",)))
+    by_rows, by_batches = Running(SUM), Running(KeyedProcessSpec(BatchSum, ("key",)))
     expected = by_rows.process(rows(*given_rows)) if given_rows else []
     parts = [given_rows[i : i + size] for i in range(0, len(given_rows), size)]
     assert [row for part in parts for row in by_batches.process(rows(*part))] == expected
-    again = Running(KeyedProcessFactory(BatchSum, ("key",)), restored=by_batches.operator.snapshot())
+    again = Running(KeyedProcessSpec(BatchSum, ("key",)), restored=by_batches.operator.snapshot())
     batch = rows(("a", 1), ("z", 1))
     assert again.process(batch) == by_rows.process(batch)
 
 
-def batchwise(process: Callable[..., Any], on_timer: Callable[..., Any] | None = None) -> KeyedProcessFactory:
+def batchwise(process: Callable[..., Any], on_timer: Callable[..., Any] | None = None) -> KeyedProcessSpec:
     class Given(KeyedProcessFunction):
         def open(self, context: RuntimeContext) -> None:
             self.total = context.get_state(TOTAL)
@@ -412,7 +410,7 @@ def batchwise(process: Callable[..., Any], on_timer: Callable[..., Any] | None =
         def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Rows:
             return None if on_timer is None else on_timer(self, timestamp, ctx)
 
-    return KeyedProcessFactory(Given, ("key",), timed=True)
+    return KeyedProcessSpec(Given, ("key",), timed=True)
 
 
 def test_a_row_a_key_has_the_largest_timestamp_of_its_rows() -> None:
@@ -503,7 +501,7 @@ def test_misuse_names_operator_and_remedy(process: Any, error: type[Exception], 
             return None
 
     with pytest.raises(error, match=rf"(?s)operator 'tested', subtask 0.*{problem}"):
-        Running(KeyedProcessFactory(Misused, ("key",)), sides=["late"]).process(rows(("a", 1)))
+        Running(KeyedProcessSpec(Misused, ("key",)), sides=["late"]).process(rows(("a", 1)))
 
 
 @pytest.mark.parametrize("kind", ["event", "processing"])
@@ -518,7 +516,7 @@ def test_a_timer_is_refused_where_nothing_would_happen_when_it_fires(kind: str) 
 
     for function in (Typo, Typo()):
         with pytest.raises(StateError, match=r"'tested', subtask 0: Typo registers a timer .* implement on_timer\("):
-            Running(KeyedProcessFactory(function, ("key",))).process(rows(("a", 1)))
+            Running(KeyedProcessSpec(function, ("key",))).process(rows(("a", 1)))
 
 
 @pytest.mark.parametrize(
@@ -548,7 +546,7 @@ def test_what_open_must_not_do_names_operator_and_remedy(declare: Any, error: ty
             declare(context)
 
     with pytest.raises(error, match=rf"(?s)operator 'tested', subtask 0.*({problem})"):
-        Running(KeyedProcessFactory(Opens, ("key",)))
+        Running(KeyedProcessSpec(Opens, ("key",)))
 
 
 def test_the_function_is_closed_also_if_closing_fails() -> None:
@@ -556,7 +554,7 @@ def test_the_function_is_closed_also_if_closing_fails() -> None:
         def close(self) -> None:
             raise OSError("gone")
 
-    job = Running(KeyedProcessFactory(Closes, ("key",)))
+    job = Running(KeyedProcessSpec(Closes, ("key",)))
     with pytest.raises(UserCodeError, match="gone"):
         job.operator.close()
 
@@ -595,4 +593,4 @@ class _Unkeyed(ProcessFunction):
 )
 def test_no_usable_function_is_an_error_while_the_program_is_built(function: Any, problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
-        KeyedProcessFactory(function, ("key",))
+        KeyedProcessSpec(function, ("key",))

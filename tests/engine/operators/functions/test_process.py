@@ -21,7 +21,7 @@ from penstock.engine.functions import (
     Rows,
     RuntimeContext,
 )
-from penstock.engine.operators.functions.process import ProcessFactory
+from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from tests.engine.helpers import RecordingCollector
 from tests.engine.operators.functions.functions import Running, RunningSum, at, plain, rescaled
@@ -48,11 +48,11 @@ def test_rows_go_on_or_to_a_side_output_in_order() -> None:
         else:
             ctx.output(EVEN, row)
 
-    for factory, batch, times in (
-        (ProcessFactory(unkeyed(split)), plain({"n": n} for n in range(5)), [None] * 2),
-        (ProcessFactory(unkeyed(split), timed=True), at({"n": n, "at": n} for n in range(5)), [1, 3]),
+    for spec, batch, times in (
+        (ProcessSpec(unkeyed(split)), plain({"n": n} for n in range(5)), [None] * 2),
+        (ProcessSpec(unkeyed(split), timed=True), at({"n": n, "at": n} for n in range(5)), [1, 3]),
     ):
-        job = Running(factory, sides=["even"])
+        job = Running(spec, sides=["even"])
         assert [(row["odd"], row["timestamp"]) for row in job.process(batch)] == list(zip([1, 3], times, strict=True))
         assert job.times == times
         assert [row["n"] for row in job.side("even")] == [0, 2, 4]
@@ -60,7 +60,7 @@ def test_rows_go_on_or_to_a_side_output_in_order() -> None:
 
 def test_any_iterable_of_rows_and_none_are_results() -> None:
     made: list[Any] = [None, [], ({"n": 1},), iter([{"n": 2}]), ({"n": n} for n in (3, 4)), {5: {"n": 5}}.values()]
-    job = Running(ProcessFactory(unkeyed(lambda self, row, ctx: made[row["i"]])))
+    job = Running(ProcessSpec(unkeyed(lambda self, row, ctx: made[row["i"]])))
     assert job.process(plain({"i": i} for i in range(len(made)))) == [{"n": n} for n in (1, 2, 3, 4, 5)]
 
 
@@ -78,7 +78,7 @@ def test_any_iterable_of_rows_and_none_are_results() -> None:
 )
 def test_keys_timers_and_late_states_are_refused(process: Any, problem: str) -> None:
     with pytest.raises(StateError, match=rf"operator 'tested', subtask 0: .*{problem}"):
-        Running(ProcessFactory(unkeyed(process))).process(plain([{"n": 1}]))
+        Running(ProcessSpec(unkeyed(process))).process(plain([{"n": 1}]))
 
 
 def test_keyed_state_is_refused() -> None:
@@ -90,18 +90,18 @@ def test_keyed_state_is_refused() -> None:
             return None
 
     with pytest.raises(StateError, match=r"get_state\('count'\) needs keyed state, .* call key_by first"):
-        Running(ProcessFactory(Counts))
+        Running(ProcessSpec(Counts))
 
 
 def test_the_time_is_known() -> None:
     def ask(self: Any, row: Row, ctx: Context) -> Rows:
         yield {"watermark": ctx.timer_service.current_watermark(), "now": ctx.timer_service.current_processing_time()}
 
-    job = Running(ProcessFactory(unkeyed(ask)))
+    job = Running(ProcessSpec(unkeyed(ask)))
     job.advance(44)
     job.tick(7000)
     assert job.process(plain([{"n": 1}])) == [{"watermark": 44, "now": 7000}]
-    again = Running(ProcessFactory(unkeyed(ask)), restored=job.operator.snapshot())
+    again = Running(ProcessSpec(unkeyed(ask)), restored=job.operator.snapshot())
     assert again.process(plain([{"n": 1}])) == [{"watermark": 44, "now": 0}]
 
 
@@ -121,10 +121,10 @@ class Remembers(ProcessFunction):
 
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_state_of_the_subtask_is_dealt_out_and_union_state_goes_to_all(after: int) -> None:
-    old = [Running(ProcessFactory(Remembers), subtask=subtask, parallelism=2) for subtask in range(2)]
+    old = [Running(ProcessSpec(Remembers), subtask=subtask, parallelism=2) for subtask in range(2)]
     for subtask, numbers in enumerate(([1, 2], [3])):
         old[subtask].process(plain({"n": n} for n in numbers))
-    new = rescaled(ProcessFactory(Remembers), [job.operator.snapshot() for job in old], after)
+    new = rescaled(ProcessSpec(Remembers), [job.operator.snapshot() for job in old], after)
     results = [job.process(plain([{"n": 0}]))[0] for job in new]
     assert sorted(n for row in results for n in row["seen"]) == [1, 2, 3]
     assert max(len(row["seen"]) for row in results) == -(-3 // after)
@@ -145,10 +145,10 @@ class Starts(ProcessFunction):
 
 
 def test_state_of_the_subtask_is_there_in_open_and_not_doubled_by_restarts() -> None:
-    job = Running(ProcessFactory(Starts))
+    job = Running(ProcessSpec(Starts))
     assert job.process(plain([{"n": 0}])) == [{"found": [], "restored": False, "now": [7]}]
     for _ in range(3):
-        job = Running(ProcessFactory(Starts), restored=job.operator.snapshot())
+        job = Running(ProcessSpec(Starts), restored=job.operator.snapshot())
         assert job.process(plain([{"n": 0}])) == [{"found": [7], "restored": True, "now": [7]}]
 
 
@@ -170,11 +170,11 @@ class Union(ProcessFunction):
 
 
 def test_union_state_that_is_written_anew_for_each_snapshot_does_not_multiply() -> None:
-    jobs = rescaled(ProcessFactory(Union), [], 3)
+    jobs = rescaled(ProcessSpec(Union), [], 3)
     for subtask, job in enumerate(jobs):
         job.process(plain([{"n": subtask}]))
     for _ in range(3):
-        jobs = rescaled(ProcessFactory(Union), [job.operator.snapshot() for job in jobs], 3)
+        jobs = rescaled(ProcessSpec(Union), [job.operator.snapshot() for job in jobs], 3)
     assert jobs[0].process(plain([{"n": 3}])) == [{"all": [0, 1, 2]}]
 
 
@@ -184,7 +184,7 @@ def test_an_error_in_the_hook_of_snapshots_is_the_users() -> None:
             raise OSError("disk full")
 
     with pytest.raises(UserCodeError, match=r"'tested', subtask 0: .*OSError: disk full"):
-        Running(ProcessFactory(Failing)).operator.snapshot()
+        Running(ProcessSpec(Failing)).operator.snapshot()
 
 
 def test_results_leave_in_batches_of_the_greatest_size_while_the_function_goes_on() -> None:
@@ -198,7 +198,7 @@ def test_results_leave_in_batches_of_the_greatest_size_while_the_function_goes_o
             yield {"i": i}
 
     counts = [1, 5, 0, 1, 1, 3, 0]
-    job = Running(ProcessFactory(unkeyed(fan_out), timed=True), sides=["even"], config=JobConfig(max_batch_rows=2))
+    job = Running(ProcessSpec(unkeyed(fan_out), timed=True), sides=["even"], config=JobConfig(max_batch_rows=2))
     rows = job.process(at({"n": n, "at": t} for t, n in enumerate(counts)))
     assert [row["i"] for row in rows] == [i for n in counts for i in range(n)]
     assert job.times == [t for t, n in enumerate(counts) for _ in range(n)]
@@ -218,7 +218,7 @@ def test_rows_for_side_outputs_alone_leave_in_batches_too() -> None:
         ctx.output(EVEN, row)
         return None
 
-    job = Running(ProcessFactory(unkeyed(aside), timed=True), sides=["even"], config=JobConfig(max_batch_rows=2))
+    job = Running(ProcessSpec(unkeyed(aside), timed=True), sides=["even"], config=JobConfig(max_batch_rows=2))
     assert job.process(at({"at": t} for t in range(6))) == [{"at": 4}]
     assert job.times == [4]
     assert waiting == [0, 0, 1, 1, 2, 2]
@@ -230,7 +230,7 @@ def test_an_error_of_the_operator_behind_is_not_taken_for_the_functions() -> Non
         def collect(self, batch: Batch) -> None:
             raise OSError("behind")
 
-    job = Running(ProcessFactory(unkeyed(lambda self, row, ctx: [row])), config=JobConfig(max_batch_rows=1))
+    job = Running(ProcessSpec(unkeyed(lambda self, row, ctx: [row])), config=JobConfig(max_batch_rows=1))
     with pytest.raises(OSError, match="behind"):
         job.operator.process_batch(plain([{"n": 1}]), 0, Broken())
 
@@ -240,7 +240,7 @@ def test_tags_that_declare_other_columns_are_refused() -> None:
         def process(self: Any, row: Row, ctx: Context) -> None:
             ctx.output(tag, row)
 
-        return ProcessFactory(unkeyed(process))
+        return ProcessSpec(unkeyed(process))
 
     read = {"even": pa.schema([("n", pa.string())])}
     with pytest.raises(RecordError, match=r"side output 'even'.*\(n: int64\), and read with one of \(n: string\)"):
@@ -253,7 +253,7 @@ def test_tags_that_declare_other_columns_are_refused() -> None:
             ctx.output(OutputTag("even", {"n": kind}), row)
 
     with pytest.raises(RecordError, match=r"\(n: string\), and emitted to before with one of \(n: int64\)"):
-        Running(ProcessFactory(unkeyed(both)), ["even"]).process(plain([{"n": 1}]))
+        Running(ProcessSpec(unkeyed(both)), ["even"]).process(plain([{"n": 1}]))
 
 
 def test_what_cannot_be_copied_is_an_error_with_a_remedy() -> None:
@@ -265,13 +265,13 @@ def test_what_cannot_be_copied_is_an_error_with_a_remedy() -> None:
             return None
 
     with pytest.raises(SerializationError, match="pass the class"):
-        Running(ProcessFactory(Locked()))
-    assert Running(ProcessFactory(Locked)).process(plain([{"n": 1}])) == []
+        Running(ProcessSpec(Locked()))
+    assert Running(ProcessSpec(Locked)).process(plain([{"n": 1}])) == []
 
 
 def test_rows_of_other_columns_are_refused_however_they_are_cut() -> None:
     for batches in ([plain([{"n": 1}, {"n": 2}])], [plain([{"n": 1}]), plain([{"n": 2}])]):
-        job = Running(ProcessFactory(unkeyed(lambda self, row, ctx: [{"a": 1} if row["n"] == 1 else {"b": 1}])))
+        job = Running(ProcessSpec(unkeyed(lambda self, row, ctx: [{"a": 1} if row["n"] == 1 else {"b": 1}])))
         for batch in batches[:-1]:
             job.process(batch)
         with pytest.raises(RecordError, match=r"'tested', subtask 0: row . has the key 'b'"):
@@ -299,4 +299,4 @@ class _Keyed(KeyedProcessFunction):
 )
 def test_no_usable_function_is_an_error_while_the_program_is_built(function: Any, problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
-        ProcessFactory(function)
+        ProcessSpec(function)

@@ -73,19 +73,19 @@ class JoinJob:
     """The subtasks of one join: rows go where their keys belong, watermarks to all.
 
     Args:
-        factory: creates the operator.
+        spec: creates the operator.
         keys: the key columns of both sides.
         sides: the names of side outputs that somebody reads.
     """
 
     def __init__(
         self,
-        factory: Callable[[], Operator],
+        spec: Callable[[], Operator],
         keys: tuple[Sequence[str], Sequence[str]] = (("k",), ("id",)),
         parallelism: int = 1,
         sides: Sequence[str] = (),
     ) -> None:
-        self._factory = factory
+        self._spec = spec
         self._keys = keys
         self.clock = ManualClock()
         self.out = RecordingCollector()
@@ -100,7 +100,7 @@ class JoinJob:
         counters = OperatorMetrics()
         self._counters.append(counters)
         context = OperatorContext("tested", subtask, parallelism, self.clock, counters, sides=self.sides)
-        return ChainLink(self._factory(), context, self.out)
+        return ChainLink(self._spec.create(), context, self.out)
 
     def send(self, side: int, batch: Batch) -> None:
         self._last[side] = batch

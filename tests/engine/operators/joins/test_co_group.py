@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import GraphError, RecordError, UserCodeError
 from penstock.engine.operators.joins import co_group
-from penstock.engine.operators.joins.co_group import CoGroupFactory
+from penstock.engine.operators.joins.co_group import CoGroupSpec
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 from tests.engine.operators.joins.join_jobs import (
@@ -40,7 +40,7 @@ def summary(key: Any, window: Any, left: list[dict[str, Any]], right: list[dict[
 
 
 def job(function: Any = summary, windows: Any = TUMBLING, parallelism: int = 1) -> JoinJob:
-    return JoinJob(CoGroupFactory(windows, JoinColumns(*SIDES), function), parallelism=parallelism)
+    return JoinJob(CoGroupSpec(windows, JoinColumns(*SIDES), function), parallelism=parallelism)
 
 
 def test_the_function_gets_the_rows_of_both_sides_in_order_of_time() -> None:
@@ -63,8 +63,8 @@ def test_sessions_are_of_both_sides() -> None:
 
 def test_the_key_is_a_tuple_where_there_are_several_columns() -> None:
     keys: list[Any] = []
-    factory = CoGroupFactory(TUMBLING, JoinColumns(*TEXT_SIDES), lambda key, *_: keys.append(key))
-    join = JoinJob(factory, TEXT_KEYS)
+    spec = CoGroupSpec(TUMBLING, JoinColumns(*TEXT_SIDES), lambda key, *_: keys.append(key))
+    join = JoinJob(spec, TEXT_KEYS)
     join.send(LEFT, text_rows(LEFT, [(0, 2, 1)]))
     join.send(RIGHT, text_rows(RIGHT, [(0, 3, 1)]))
     join.advance(MAX_TIMESTAMP)
@@ -109,12 +109,12 @@ def test_a_single_dict_is_refused_with_the_remedy() -> None:
 
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(GraphError, match=r"co_group: needs a function\(key, window, left_rows, right_rows\)"):
-        CoGroupFactory(TUMBLING, JoinColumns(*SIDES), 3)  # type: ignore[arg-type]
+        CoGroupSpec(TUMBLING, JoinColumns(*SIDES), 3)  # type: ignore[arg-type]
 
 
 def test_results_have_the_declared_columns() -> None:
     schema = pa.schema({"n": pa.int32(), "other": pa.string()})
-    join = JoinJob(CoGroupFactory(TUMBLING, JoinColumns(*SIDES), lambda *_: [{"n": 1}, {"n": 2}], schema))
+    join = JoinJob(CoGroupSpec(TUMBLING, JoinColumns(*SIDES), lambda *_: [{"n": 1}, {"n": 2}], schema))
     join.left((4, 1, 77))
     join.advance(MAX_TIMESTAMP)
     assert join.out.batches[0].data.schema == schema

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
-from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
+from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
@@ -30,8 +30,8 @@ from tests.engine.operators.joins.join_jobs import (
 
 
 def job(lower: int, upper: int, parallelism: int = 1, **settings: Any) -> JoinJob:
-    factory = IntervalJoinFactory(JoinColumns(*SIDES), lower, upper, settings.pop("late_tags", (None, None)))
-    return JoinJob(factory, parallelism=parallelism, **settings)
+    spec = IntervalJoinSpec(JoinColumns(*SIDES), lower, upper, settings.pop("late_tags", (None, None)))
+    return JoinJob(spec, parallelism=parallelism, **settings)
 
 
 def held(join: JoinJob) -> list[int]:
@@ -133,7 +133,7 @@ def test_times_at_the_ends_of_event_time_do_not_overflow() -> None:
 
 def test_keys_of_other_types_on_both_sides_are_refused_when_the_data_comes() -> None:
     columns = JoinColumns(JoinSide(("k",), None), JoinSide(("id",), None))
-    join = JoinJob(IntervalJoinFactory(columns, 0, 0))
+    join = JoinJob(IntervalJoinSpec(columns, 0, 0))
     join.left((0, 1, 0))
     with pytest.raises(Exception, match=r"key 'k' of the left side is int64, key 'id' of the right side string"):
         join.send(RIGHT, right_rows([(0, 1, 0)], {"id": pa.string()}))
@@ -147,7 +147,7 @@ def test_columns_that_change_are_refused() -> None:
 
 def test_a_column_of_nulls_takes_its_type_when_the_first_value_comes() -> None:
     columns = JoinColumns(JoinSide(("k",), None), JoinSide(("id",), None))
-    join = JoinJob(IntervalJoinFactory(columns, 0, 0))
+    join = JoinJob(IntervalJoinSpec(columns, 0, 0))
     join.send(LEFT, Batch(pa.record_batch({"k": [1], "x": pa.nulls(1)}), pa.array([0])))
     join.send(RIGHT, Batch(pa.record_batch({"id": [1], "y": pa.nulls(1)}), pa.array([0])))
     join.rescale(2)
@@ -159,7 +159,7 @@ def test_a_column_of_nulls_takes_its_type_when_the_first_value_comes() -> None:
 
 def test_columns_keep_their_order_through_a_snapshot_where_they_were_not_declared() -> None:
     columns = JoinColumns(JoinSide(("k",), None), JoinSide(("id",), None))
-    join = JoinJob(IntervalJoinFactory(columns, 0, 0))
+    join = JoinJob(IntervalJoinSpec(columns, 0, 0))
     join.send(LEFT, Batch(pa.record_batch({"x": [1.5], "k": [1]}), pa.array([0])))
     join.rescale(1)
     join.right((0, 1, 5))
@@ -234,7 +234,7 @@ def test_each_step_emits_what_flinks_operator_emits(
 def test_keys_whose_hashes_collide_are_told_apart(script: list[tuple[str, Any]]) -> None:
     model = _Model(-4, 4)
     with all_codes_equal():
-        join = JoinJob(IntervalJoinFactory(JoinColumns(*TEXT_SIDES), -4, 4), TEXT_KEYS, 2)
+        join = JoinJob(IntervalJoinSpec(JoinColumns(*TEXT_SIDES), -4, 4), TEXT_KEYS, 2)
         for step, given_value in script:
             if step == "watermark":
                 join.advance(given_value)

@@ -12,14 +12,14 @@ import pytest
 from penstock.engine.elements import MAX_TIMESTAMP, Batch
 from penstock.engine.operators.base import Operator
 from penstock.engine.operators.joins import join_buffers
-from penstock.engine.operators.joins.interval_join import IntervalJoinFactory
+from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
 from penstock.engine.operators.joins.join_buffers import KeySegment, KeySegments, TimeSegments, expired, parts
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
-from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
+from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.engine.operators.joins.lookup_tables import ArrowTable
 from penstock.engine.operators.joins.row_bytes import row_bytes, widest_row_bytes
-from penstock.engine.operators.joins.temporal_join import TemporalJoinFactory
-from penstock.engine.operators.joins.window_join import BOUNDS, WindowJoinFactory
+from penstock.engine.operators.joins.temporal_join import TemporalJoinSpec
+from penstock.engine.operators.joins.window_join import BOUNDS, WindowJoinSpec
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 from tests.engine.operators.joins.join_jobs import JoinJob
 
@@ -30,12 +30,12 @@ SMALL = 20_000
 
 TABLE = ArrowTable(pa.table({"k": [1] * 30, "more": ["x" * 5000, *["y"] * 29]}, TYPES[RIGHT]), "k")
 JOINS: dict[str, Callable[[], Operator]] = {
-    "window": WindowJoinFactory(AlignedWindows(10, 10), BETWEEN, "full"),
-    "session": WindowJoinFactory(SessionWindows(10), BETWEEN, "full"),
-    "sliding": WindowJoinFactory(AlignedWindows(10, 2), BETWEEN, "full"),
-    "interval": IntervalJoinFactory(JoinColumns(*SIDES), -9, 9),
-    "temporal": TemporalJoinFactory(JoinColumns(*SIDES), "left"),
-    "lookup": LookupJoinFactory(TABLE, JoinColumns(*SIDES), "left"),
+    "window": WindowJoinSpec(AlignedWindows(10, 10), BETWEEN, "full"),
+    "session": WindowJoinSpec(SessionWindows(10), BETWEEN, "full"),
+    "sliding": WindowJoinSpec(AlignedWindows(10, 2), BETWEEN, "full"),
+    "interval": IntervalJoinSpec(JoinColumns(*SIDES), -9, 9),
+    "temporal": TemporalJoinSpec(JoinColumns(*SIDES), "left"),
+    "lookup": LookupJoinSpec(TABLE, JoinColumns(*SIDES), "left"),
 }
 
 
@@ -44,8 +44,8 @@ def _rows(side: int, keys: list[int], texts: list[str]) -> Batch:
     return Batch(data, pa.array(np.arange(len(keys)) % 4 + (side == LEFT)))
 
 
-def _run(factory: Callable[[], Operator], right: bool) -> list[Batch]:
-    join = JoinJob(factory, (("k",), ("k",)))
+def _run(spec: Callable[[], Operator], right: bool) -> list[Batch]:
+    join = JoinJob(spec, (("k",), ("k",)))
     if right:
         join.send(RIGHT, _rows(RIGHT, [1] * 8 + [3] * 9, ["z" * 3000, *["v"] * 7, *["w" * 4000] * 9]))
     join.send(LEFT, _rows(LEFT, [1] * 12 + [2] * 9, ["x" * 5000, *["y"] * 11, *["u" * 4000] * 9]))

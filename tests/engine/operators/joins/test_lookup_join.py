@@ -16,7 +16,7 @@ from penstock.engine.errors import ColumnTypeError, ConfigurationError, MissingC
 from penstock.engine.operators.joins import lookup_join, row_log
 from penstock.engine.operators.joins.join_columns import JoinColumns, JoinSide
 from penstock.engine.operators.joins.lookup_cache import LookupCache
-from penstock.engine.operators.joins.lookup_join import LookupJoinFactory
+from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.engine.operators.joins.lookup_tables import ArrowTable, DictTable
 from tests.engine.operators.joins.join_jobs import JoinJob, all_codes_equal, copied_rows
 
@@ -55,7 +55,7 @@ class Asked(LookupTable):
 def job(table: LookupTable, how: str = "inner", cache: LookupCache | None = None, on: Any = None) -> JoinJob:
     pairs = on or {"k": "id"}
     columns = JoinColumns(JoinSide(tuple(pairs), None), JoinSide(tuple(pairs.values()), table.schema))
-    return JoinJob(LookupJoinFactory(table, columns, how, cache), (tuple(pairs), ()))
+    return JoinJob(LookupJoinSpec(table, columns, how, cache), (tuple(pairs), ()))
 
 
 def send(join: JoinJob, *keys: int | None) -> list[tuple[Any, ...]]:

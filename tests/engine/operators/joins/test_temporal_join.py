@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns
-from penstock.engine.operators.joins.temporal_join import TemporalJoinFactory
+from penstock.engine.operators.joins.temporal_join import TemporalJoinSpec
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
     TEXT_KEYS,
@@ -25,7 +25,7 @@ from tests.engine.operators.joins.join_jobs import (
 
 
 def job(how: str = "inner", parallelism: int = 1) -> JoinJob:
-    return JoinJob(TemporalJoinFactory(JoinColumns(*SIDES), how), parallelism=parallelism)
+    return JoinJob(TemporalJoinSpec(JoinColumns(*SIDES), how), parallelism=parallelism)
 
 
 def versions_held(join: JoinJob) -> int:
@@ -154,7 +154,7 @@ def test_each_watermark_emits_what_the_model_emits(script: list[tuple[str, Any]]
 def test_keys_whose_hashes_collide_are_told_apart(script: list[tuple[str, Any]]) -> None:
     model = _Model("inner")
     with all_codes_equal():
-        join = JoinJob(TemporalJoinFactory(JoinColumns(*TEXT_SIDES)), TEXT_KEYS)
+        join = JoinJob(TemporalJoinSpec(JoinColumns(*TEXT_SIDES)), TEXT_KEYS)
         for step, given_value in [*script, ("watermark", MAX_TIMESTAMP)]:
             if step == "watermark":
                 join.advance(given_value)

@@ -16,7 +16,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from penstock.engine.operators.joins import join_buffers, join_windows, row_log, session_rows
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.joins.join_windows import JoinWindows
-from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinFactory
+from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinSpec
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
@@ -39,8 +39,8 @@ class WindowJoinJob(JoinJob):
     """A window join; its rows are (key, left value, window start, window end, right value, timestamp)."""
 
     def __init__(self, windows: JoinWindows, how: str = "inner", parallelism: int = 1) -> None:
-        factory = WindowJoinFactory(windows, JoinColumns(*SIDES, between=BOUNDS), how)
-        super().__init__(factory, parallelism=parallelism)
+        spec = WindowJoinSpec(windows, JoinColumns(*SIDES, between=BOUNDS), how)
+        super().__init__(spec, parallelism=parallelism)
 
     def take(self) -> list[tuple[Any, ...]]:
         return in_order([tuple(map(_milliseconds, row)) for row in super().take()])
@@ -222,7 +222,7 @@ def _watermark(timestamp: int) -> Any:
 
 def test_keys_may_be_several_columns_of_any_type() -> None:
     columns = JoinColumns(*TEXT_SIDES, between=BOUNDS)
-    join = JoinJob(WindowJoinFactory(TUMBLING, columns), TEXT_KEYS, parallelism=2)
+    join = JoinJob(WindowJoinSpec(TUMBLING, columns), TEXT_KEYS, parallelism=2)
     join.send(LEFT, text_rows(LEFT, [(1, 1, 1), (2, 2, 2), (3, 3, 3)]))
     join.send(RIGHT, text_rows(RIGHT, [(1, 1, 5), (2, 3, None)]))
     join.advance(MAX_TIMESTAMP)
@@ -232,7 +232,7 @@ def test_keys_may_be_several_columns_of_any_type() -> None:
 
 def test_dictionary_columns_are_joined_as_their_values() -> None:
     sides = (JoinSide(("k",), None), JoinSide(("k",), None))
-    join = JoinJob(WindowJoinFactory(TUMBLING, JoinColumns(*sides, between=BOUNDS)), (("k",), ("k",)))
+    join = JoinJob(WindowJoinSpec(TUMBLING, JoinColumns(*sides, between=BOUNDS)), (("k",), ("k",)))
     for side, keys in ((LEFT, ["a", "b"]), (RIGHT, ["b", "c"])):
         column = pa.array(keys).dictionary_encode()
         join.send(side, Batch(pa.record_batch({"k": column, f"v{side}": column}), pa.array([0, 0])))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import collect_list, count, first
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.operators.base import OperatorFactory
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
@@ -45,9 +45,9 @@ def _batch(rows: list[tuple[int, str, int | None]]) -> Any:
     return timed([{"at": at, "key": key, "n": n, "word": f"w{n}" if n else None} for at, key, n in rows], TYPES)
 
 
-def _run(factory: OperatorFactory, steps: list[Any]) -> CaptureLog:
+def _run(spec: OperatorSpec, steps: list[Any]) -> CaptureLog:
     """Take the steps on an operator that is restored from its captures, and on one that never stops."""
-    unbroken, restored, log = RunningOperator(factory()), RunningOperator(factory()), CaptureLog()
+    unbroken, restored, log = RunningOperator(spec.create()), RunningOperator(spec.create()), CaptureLog()
     watermark = -10
     for each in [*steps, CaptureScope.CHANGES]:
         if isinstance(each, list):
@@ -63,7 +63,7 @@ def _run(factory: OperatorFactory, steps: list[Any]) -> CaptureLog:
         else:
             log.take(restored.operator, CaptureScope.CHANGES)
             log.check()
-            restored = RunningOperator(factory())
+            restored = RunningOperator(spec.create())
             restored.operator.restore(log.merged)
         assert _emitted(unbroken) == _emitted(restored)
     log.check()
@@ -79,7 +79,7 @@ def _emitted(running: RunningOperator) -> list[str]:
 def test_changes_of_windows_add_up_to_what_is_held(
     windows: Any, by: list[str], aggregates: dict[str, Any], late: int, steps: list[Any]
 ) -> None:
-    _run(WindowAggregateFactory(windows, GroupedAggregation(by, aggregates), late), steps)
+    _run(WindowAggregateSpec(windows, GroupedAggregation(by, aggregates), late), steps)
 
 
 @given(st.integers(1, 8), by_key, st.sampled_from([numbers, words]), lateness, st.lists(step, max_size=30))
@@ -87,12 +87,12 @@ def test_changes_of_windows_add_up_to_what_is_held(
 def test_changes_of_sessions_add_up_to_what_is_held(
     gap: int, by: list[str], aggregates: dict[str, Any], late: int, steps: list[Any]
 ) -> None:
-    _run(SessionAggregateFactory(SessionWindows(gap), GroupedAggregation(by, aggregates), late), steps)
+    _run(SessionAggregateSpec(SessionWindows(gap), GroupedAggregation(by, aggregates), late), steps)
 
 
-FACTORIES = [
-    WindowAggregateFactory(AlignedWindows(10, 10), GroupedAggregation(["key"], numbers)),
-    SessionAggregateFactory(SessionWindows(10), GroupedAggregation(["key"], numbers)),
+SPECS = [
+    WindowAggregateSpec(AlignedWindows(10, 10), GroupedAggregation(["key"], numbers)),
+    SessionAggregateSpec(SessionWindows(10), GroupedAggregation(["key"], numbers)),
 ]
 
 
@@ -101,9 +101,9 @@ def _rows(running: RunningOperator, scope: CaptureScope = CaptureScope.CHANGES) 
     return [row for table in tables.values() for row in table.rows().to_pylist()]
 
 
-@pytest.mark.parametrize("factory", FACTORIES)
-def test_only_keys_with_new_rows_are_captured_again(factory: OperatorFactory) -> None:
-    running = RunningOperator(factory())
+@pytest.mark.parametrize("spec", SPECS)
+def test_only_keys_with_new_rows_are_captured_again(spec: OperatorSpec) -> None:
+    running = RunningOperator(spec.create())
     running.process(_batch([(at, key, 1) for at, key in enumerate("abcde")]))
     assert len(_rows(running)) == 5
     assert _rows(running) == []
@@ -114,18 +114,18 @@ def test_only_keys_with_new_rows_are_captured_again(factory: OperatorFactory) ->
     assert len(_rows(running, CaptureScope.BASE)) == 5
 
 
-@pytest.mark.parametrize("factory", FACTORIES)
-def test_what_was_restored_is_not_captured_again(factory: OperatorFactory) -> None:
-    running, restored = RunningOperator(factory()), RunningOperator(factory())
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_was_restored_is_not_captured_again(spec: OperatorSpec) -> None:
+    running, restored = RunningOperator(spec.create()), RunningOperator(spec.create())
     running.process(_batch([(at, key, 1) for at, key in enumerate("abcde")]))
     restored.operator.restore(running.operator.snapshot())
     restored.process(_batch([(4, "e", 2)]))
     assert [row["key"] for row in _rows(restored)] == ["e"]
 
 
-@pytest.mark.parametrize("factory", FACTORIES)
-def test_nothing_is_captured_of_windows_that_are_over(factory: OperatorFactory) -> None:
-    running, log = RunningOperator(factory()), CaptureLog()
+@pytest.mark.parametrize("spec", SPECS)
+def test_nothing_is_captured_of_windows_that_are_over(spec: OperatorSpec) -> None:
+    running, log = RunningOperator(spec.create()), CaptureLog()
     running.process(_batch([(1, "a", 1), (2, "b", 1), (15, "a", 1)]))
     log.take(running.operator, CaptureScope.BASE)
     running.advance(14)
@@ -139,7 +139,7 @@ def test_nothing_is_captured_of_windows_that_are_over(factory: OperatorFactory) 
 
 
 def test_sessions_that_merge_leave_no_row_behind() -> None:
-    running, log = RunningOperator(FACTORIES[1]()), CaptureLog()
+    running, log = RunningOperator(SPECS[1]()), CaptureLog()
     running.process(_batch([(at, key, 1) for at in (0, 15, 30) for key in "abcde"]))
     log.take(running.operator, CaptureScope.CHANGES)
     running.process(_batch([(8, "a", 1), (24, "a", 1), (28, "b", 1)]))
@@ -152,7 +152,7 @@ def test_sessions_that_merge_leave_no_row_behind() -> None:
 
 
 def test_a_key_that_is_forgotten_behind_a_merge_leaves_no_trace() -> None:
-    running, log = RunningOperator(FACTORIES[1]()), CaptureLog()
+    running, log = RunningOperator(SPECS[1]()), CaptureLog()
     many = [f"k{number}" for number in range(3000)]
     running.process(_batch([(at, key, 1) for at in (0, 15, 30) for key in many] + [(200, "late", 1)]))
     log.take(running.operator, CaptureScope.CHANGES)

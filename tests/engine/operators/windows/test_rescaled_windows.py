@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import count
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.operators.base import OperatorFactory
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
@@ -40,13 +40,13 @@ Step = Rows | int
 rows = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(KEYS), st.integers(1, 9)), min_size=1, max_size=6)
 factories = st.one_of(
     st.builds(
-        WindowAggregateFactory,
+        WindowAggregateSpec,
         st.sampled_from([AlignedWindows(10, 10), AlignedWindows(20, 5), CumulativeWindows(20, 5)]),
         st.just(AGGREGATION),
         st.sampled_from([0, 15, 100]),
     ),
     st.builds(
-        SessionAggregateFactory, st.builds(SessionWindows, st.just(6)), st.just(AGGREGATION), st.sampled_from([0, 15])
+        SessionAggregateSpec, st.builds(SessionWindows, st.just(6)), st.just(AGGREGATION), st.sampled_from([0, 15])
     ),
 )
 
@@ -54,8 +54,8 @@ factories = st.one_of(
 class Subtasks:
     """One operator at some parallelism; rows find their subtask by key, and watermarks are at each what it has seen."""
 
-    def __init__(self, factory: OperatorFactory, parallelism: int) -> None:
-        self.running = [RunningOperator(factory(), "tested", one, parallelism) for one in range(parallelism)]
+    def __init__(self, spec: OperatorSpec, parallelism: int) -> None:
+        self.running = [RunningOperator(spec.create(), "tested", one, parallelism) for one in range(parallelism)]
         self.watermarks = [-1] * parallelism
         self.owned = [key_group_range(one, parallelism, GROUPS) for one in range(parallelism)]
 
@@ -73,8 +73,8 @@ class Subtasks:
         request = CaptureRequest(1, CaptureScope.BASE)
         return [captured_snapshot(one.operator.capture(request)) for one in self.running]
 
-    def restored(self, factory: OperatorFactory, parallelism: int) -> Subtasks:
-        new, captured = Subtasks(factory, parallelism), self.captured()
+    def restored(self, spec: OperatorSpec, parallelism: int) -> Subtasks:
+        new, captured = Subtasks(spec, parallelism), self.captured()
         for one, running in enumerate(new.running):
             snapshot = share(captured, one, parallelism, GROUPS)
             running.operator.restore(snapshot)
@@ -100,8 +100,8 @@ moves = st.lists(
 class Unmoved:
     """The same operator for each key by itself, which nothing ever moves."""
 
-    def __init__(self, factory: OperatorFactory) -> None:
-        self.by_key = {key: Subtasks(factory, 1) for key in KEYS}
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.by_key = {key: Subtasks(spec, 1) for key in KEYS}
 
     def take(self, step: Step, keys: Iterable[str] = KEYS) -> None:
         for key in keys:
@@ -114,8 +114,8 @@ class Unmoved:
 
 @given(factories, moves)
 @settings(deadline=None, max_examples=200)
-def test_no_window_is_emitted_twice_or_left_out(factory: OperatorFactory, moves: Sequence[Any]) -> None:
-    moved, unmoved, parts = Subtasks(factory, 2), Unmoved(factory), []
+def test_no_window_is_emitted_twice_or_left_out(spec: OperatorSpec, moves: Sequence[Any]) -> None:
+    moved, unmoved, parts = Subtasks(spec, 2), Unmoved(spec), []
     for move in [*moves, 200]:
         match move:
             case (int(watermark), set(some)):
@@ -125,7 +125,7 @@ def test_no_window_is_emitted_twice_or_left_out(factory: OperatorFactory, moves:
                 unmoved.take(watermark, [key for key in KEYS if GROUP_OF[key] in groups])
             case int(parallelism) if parallelism < 10:
                 parts.append(moved.results())
-                moved = moved.restored(factory, parallelism)
+                moved = moved.restored(spec, parallelism)
             case _:
                 moved.take(move)
                 unmoved.take(move)
@@ -137,11 +137,11 @@ def test_no_window_is_emitted_twice_or_left_out(factory: OperatorFactory, moves:
 
 @pytest.mark.parametrize("lateness", [0, 100])
 def test_once_the_others_have_caught_up_nothing_is_kept_of_it(lateness: int) -> None:
-    factory = WindowAggregateFactory(AlignedWindows(20, 5), AGGREGATION, lateness)
-    subtasks = Subtasks(factory, 2)
+    spec = WindowAggregateSpec(AlignedWindows(20, 5), AGGREGATION, lateness)
+    subtasks = Subtasks(spec, 2)
     subtasks.take([(3, key, 1) for key in KEYS])
     subtasks.take(12, only=[0])
-    one = subtasks.restored(factory, 1)
+    one = subtasks.restored(spec, 1)
     assert set(one.captured()[0].tables) == {"window_aggregate", "window_watermarks"}
     one.take(11)
     assert "window_watermarks" in one.captured()[0].tables
@@ -150,9 +150,9 @@ def test_once_the_others_have_caught_up_nothing_is_kept_of_it(lateness: int) -> 
 
 
 def test_only_subtasks_that_own_keys_of_one_that_was_ahead_remember_it() -> None:
-    factory = WindowAggregateFactory(AlignedWindows(20, 5), AGGREGATION)
-    subtasks = Subtasks(factory, 2)
+    spec = WindowAggregateSpec(AlignedWindows(20, 5), AGGREGATION)
+    subtasks = Subtasks(spec, 2)
     subtasks.take([(3, key, 1) for key in KEYS])
     subtasks.take(12, only=[0])
-    captured = subtasks.restored(factory, 3).captured()
+    captured = subtasks.restored(spec, 3).captured()
     assert ["window_watermarks" in snapshot.tables for snapshot in captured] == [True, True, False]

@@ -15,7 +15,7 @@ from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import collect_list, count, first, last
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
 from penstock.engine.windows.assigners import SessionWindows
 from tests.engine.helpers import RunningOperator, timed
 
@@ -28,7 +28,7 @@ class Sessions(RunningOperator):
 
     def __init__(self, gap: int, **aggregates: Any) -> None:
         aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
-        super().__init__(SessionAggregateFactory(SessionWindows(gap), aggregation)())
+        super().__init__(SessionAggregateSpec(SessionWindows(gap), aggregation).create())
 
     def rows_at(self, *rows: tuple[int, str] | tuple[int, str, int]) -> None:
         """Process one batch of (event time, key, n); n is 1 where not given."""
@@ -183,7 +183,7 @@ def test_nothing_is_kept_of_sessions_that_have_fired() -> None:
 
 def test_sessions_without_a_key_column_are_one_group() -> None:
     aggregation = GroupedAggregation([], {"rows": count()})
-    operator = RunningOperator(SessionAggregateFactory(SessionWindows(10), aggregation)())
+    operator = RunningOperator(SessionAggregateSpec(SessionWindows(10), aggregation).create())
     operator.process(timed([{"at": 1, "n": 1}, {"at": 30, "n": 1}, {"at": 2, "n": 1}], {"n": pa.int64()}))
     operator.advance(MAX_TIMESTAMP)
     assert [row["rows"] for row in operator.take_rows()] == [2, 1]

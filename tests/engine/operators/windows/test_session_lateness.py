@@ -16,7 +16,7 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.cells import session_cells
 from penstock.engine.operators.windows import session_aggregate
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateFactory
+from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
 from penstock.engine.windows.assigners import SessionWindows
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, WindowJob, assert_agreement, scripts
@@ -24,7 +24,7 @@ from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, Win
 
 def job(gap: int, lateness: int = 0, parallelism: int = 1, **aggregates: Any) -> WindowJob:
     aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
-    return WindowJob(SessionAggregateFactory(SessionWindows(gap), aggregation, lateness, LATE), parallelism)
+    return WindowJob(SessionAggregateSpec(SessionWindows(gap), aggregation, lateness, LATE), parallelism)
 
 
 def test_a_row_within_the_allowed_lateness_fires_its_session_again() -> None:
@@ -190,7 +190,7 @@ def test_compiled_sessions_in_small_arrays_agree_with_the_model(script: list[Any
 
 def test_new_keys_take_the_place_of_those_whose_sessions_have_ended() -> None:
     aggregation = GroupedAggregation(["key"], {"rows": count()})
-    sessions = RunningOperator(SessionAggregateFactory(SessionWindows(10), aggregation)())
+    sessions = RunningOperator(SessionAggregateSpec(SessionWindows(10), aggregation).create())
     sessions.advance(-500)
     for begin in range(0, 50_000, 500):
         keys = range(begin, begin + 500)

@@ -16,7 +16,7 @@ from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import collect_list, count, last
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.windows.assigners import AlignedWindows
 from tests.engine.helpers import RunningOperator, timed
 
@@ -30,7 +30,7 @@ class Windows(RunningOperator):
     def __init__(self, size: int, slide: int | None = None, offset: int = 0, **aggregates: Any) -> None:
         windows = AlignedWindows(size, size if slide is None else slide, offset)
         aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
-        super().__init__(WindowAggregateFactory(windows, aggregation)())
+        super().__init__(WindowAggregateSpec(windows, aggregation).create())
 
     def rows_at(self, *rows: tuple[int, str] | tuple[int, str, int]) -> None:
         """Process one batch of (event time, key, n); n is 1 where not given."""
@@ -217,7 +217,7 @@ def test_nothing_is_kept_of_windows_that_have_fired() -> None:
 
 def test_windows_without_a_key_column_are_one_group() -> None:
     aggregation = GroupedAggregation([], {"rows": count()})
-    operator = RunningOperator(WindowAggregateFactory(AlignedWindows(10, 10), aggregation)())
+    operator = RunningOperator(WindowAggregateSpec(AlignedWindows(10, 10), aggregation).create())
     operator.process(timed([{"at": 1, "n": 1}, {"at": 2, "n": 1}], {"n": pa.int64()}))
     operator.advance(9)
     assert [row["rows"] for row in operator.take_rows()] == [2]

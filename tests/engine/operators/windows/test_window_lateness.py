@@ -16,7 +16,7 @@ from penstock.engine.aggregates.functions import collect_list, count
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.cells import cell_index, slice_cells, slice_tree
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateFactory
+from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SlicedWindows
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, WindowJob, assert_agreement, scripts
@@ -24,7 +24,7 @@ from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, Win
 
 def job(windows: SlicedWindows, lateness: int = 0, parallelism: int = 1, **aggregates: Any) -> WindowJob:
     aggregation = GroupedAggregation(["key"], aggregates or {"rows": count(), "total": agg.sum("n")})
-    return WindowJob(WindowAggregateFactory(windows, aggregation, lateness, LATE), parallelism)
+    return WindowJob(WindowAggregateSpec(windows, aggregation, lateness, LATE), parallelism)
 
 
 TUMBLING = AlignedWindows(10, 10)
@@ -117,10 +117,10 @@ def test_a_key_stays_in_the_cumulative_windows_behind_its_last_row() -> None:
 
 def test_without_keys_all_rows_are_one_group() -> None:
     aggregation = GroupedAggregation([], {"rows": count(), "all": collect_list("n")})
-    operator = RunningOperator(WindowAggregateFactory(AlignedWindows(10, 5), aggregation)())
+    operator = RunningOperator(WindowAggregateSpec(AlignedWindows(10, 5), aggregation).create())
     operator.process(timed([{"at": 1, "n": 1}, {"at": 7, "n": 2}], {"n": pa.int64()}))
     snapshot = operator.operator.snapshot()
-    restored = RunningOperator(WindowAggregateFactory(AlignedWindows(10, 5), aggregation)())
+    restored = RunningOperator(WindowAggregateSpec(AlignedWindows(10, 5), aggregation).create())
     restored.operator.restore(snapshot)
     restored.advance(MAX_TIMESTAMP)
     assert [(row["rows"], row["all"]) for row in restored.take_rows()] == [(1, [1]), (2, [1, 2]), (1, [2])]
@@ -251,7 +251,7 @@ def test_windows_agree_with_the_model_in_small_blocks_hash_tables_and_arrays(
 @pytest.mark.parametrize("lateness", [0, 50])
 def test_a_burst_of_keys_leaves_nothing_behind(lateness: int) -> None:
     aggregation = GroupedAggregation(["key"], {"rows": count()})
-    windows = RunningOperator(WindowAggregateFactory(AlignedWindows(10, 10), aggregation, lateness)())
+    windows = RunningOperator(WindowAggregateSpec(AlignedWindows(10, 10), aggregation, lateness).create())
     keys = [{"at": 5, "key": key} for key in range(70_000)]
     windows.process(timed(keys, {"key": pa.int64()}))
     windows.advance(9 + lateness)
@@ -263,7 +263,7 @@ def test_a_burst_of_keys_leaves_nothing_behind(lateness: int) -> None:
 
 def test_new_keys_in_each_window_take_the_place_of_old_ones() -> None:
     aggregation = GroupedAggregation(["key"], {"rows": count()})
-    windows = RunningOperator(WindowAggregateFactory(AlignedWindows(10, 5), aggregation)())
+    windows = RunningOperator(WindowAggregateSpec(AlignedWindows(10, 5), aggregation).create())
     for number in range(60):
         rows = [{"at": 10 * number, "key": 1000 * number + key} for key in range(1000)]
         windows.process(timed(rows, {"key": pa.int64()}))

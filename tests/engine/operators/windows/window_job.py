@@ -15,7 +15,8 @@ from penstock.engine.aggregates.functions import count
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import MAX_TIMESTAMP, Watermark
 from penstock.engine.metrics import OperatorMetrics
-from penstock.engine.operators.base import Operator, OperatorContext, OperatorFactory
+from penstock.engine.operators.base import Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
@@ -31,10 +32,10 @@ AGGREGATES = {"rows": count(), "total": agg.sum("n"), "most": agg.max("n"), "fir
 
 
 class WindowJob:
-    """Subtasks of the operators that `factory` makes, fed with rows of (event time, key, n)."""
+    """Subtasks of the operators that `spec` makes, fed with rows of (event time, key, n)."""
 
-    def __init__(self, factory: OperatorFactory, parallelism: int = 1) -> None:
-        self._factory = factory
+    def __init__(self, spec: OperatorSpec, parallelism: int = 1) -> None:
+        self._spec = spec
         self._out = RecordingCollector()
         self._late = RecordingCollector()
         self.metrics = OperatorMetrics()
@@ -42,7 +43,7 @@ class WindowJob:
         self._start([OperatorSnapshot()], parallelism)
 
     def _start(self, snapshots: Sequence[OperatorSnapshot], parallelism: int) -> None:
-        self.operators = [self._factory() for _ in range(parallelism)]
+        self.operators = [self._spec.create() for _ in range(parallelism)]
         for subtask, operator in enumerate(self.operators):
             sides = {LATE: self._late}
             operator.open(OperatorContext("w", subtask, parallelism, ManualClock(), self.metrics, sides=sides))

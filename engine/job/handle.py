@@ -6,13 +6,13 @@ client move while someone waits or iterates, and stay in the job, held back by c
 
 from __future__ import annotations
 
-import enum
 import re
 import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
-from penstock.engine.task.schema_guard import SchemaGuard
+from penstock.engine.schema_guard import SchemaGuard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,47 +44,9 @@ class StageProgress:
     active: int
 
 
-class JobStatus(enum.Enum):
-    """The life of a job:
-
-    CREATED -> DEPLOYING -> RUNNING -> FINISHED
-        |          |         |   ^
-        |          |         v   |
-        |          +----> RESTARTING
-        +----------+---------+---+--> FAILED | CANCELLED
-    """
-
-    CREATED = "created"
-    DEPLOYING = "deploying"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def ended(self) -> bool:
-        return not TRANSITIONS[self]
-
-
-_ENDS: Final = frozenset({JobStatus.FAILED, JobStatus.CANCELLED})
-
-TRANSITIONS: Final[Mapping[JobStatus, frozenset[JobStatus]]] = {
-    JobStatus.CREATED: _ENDS | {JobStatus.DEPLOYING},
-    JobStatus.DEPLOYING: _ENDS | {JobStatus.RUNNING, JobStatus.RESTARTING},
-    JobStatus.RUNNING: _ENDS | {JobStatus.FINISHED, JobStatus.RESTARTING},
-    JobStatus.RESTARTING: _ENDS | {JobStatus.RUNNING},
-    JobStatus.FINISHED: frozenset(),
-    JobStatus.FAILED: frozenset(),
-    JobStatus.CANCELLED: frozenset(),
-}
-"""Which status may follow which."""
-
-
-def transition(current: JobStatus, following: JobStatus) -> JobStatus:
-    """The following status; a step that the table does not have is an error of the runtime."""
-    assert following in TRANSITIONS[current], f"a job that is {current.value} cannot become {following.value}"
-    return following
+DEFAULT_NAME: Final = "penstock job"
+"""The name of jobs whose user gave none: any number of them may run at once."""
+_TOKEN_BYTES: Final = 4
 
 
 def new_job_id(name: str) -> str:
@@ -93,8 +56,21 @@ def new_job_id(name: str) -> str:
         >>> new_job_id("Word count")  # doctest: +SKIP
         'word-count-1f09a3c2'
     """
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
-    return f"{slug}-{secrets.token_hex(4)}"
+    return f"{_slug(name)}-{secrets.token_hex(_TOKEN_BYTES)}"
+
+
+def may_be_id_of(job_id: str, name: str) -> bool:
+    """Whether `new_job_id` may have given the id to a job of that name.
+
+    Example:
+        >>> may_be_id_of("word-count-1f09a3c2", "Word count"), may_be_id_of("words-1f09a3c2", "Word count")
+        (True, False)
+    """
+    return re.fullmatch(rf"{re.escape(_slug(name))}-[0-9a-f]{{{2 * _TOKEN_BYTES}}}", job_id) is not None
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
 
 
 class ResultConsumer(Protocol):
@@ -143,6 +119,22 @@ class JobHandle(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """End the job now, and release all that it holds. Does nothing where the job has ended."""
+
+    def suspend(self) -> None:
+        """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` goes on from it.
+
+        A job that has taken none is cancelled.
+        """
+        self.cancel()
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """What runs within ends the job where it ends by an error or by Ctrl-C; on Ray, SIGTERM suspends the job."""
+        try:
+            yield
+        except BaseException:
+            self.cancel()
+            raise
 
     @abstractmethod
     def checkpoint(self) -> str:
@@ -334,15 +326,12 @@ class CollectResult:
             PenstockError: they have been read.
         """
         job = self._job()
-        try:
+        # A caller who stops reading, or is interrupted, leaves nobody to take the rows.
+        with job.attached():
             more = True
             while more:
                 more = job.pump()
                 yield from self._rows.take_rows()
-        except BaseException:
-            # The caller stopped reading (or was interrupted): nobody is left to take the rows.
-            job.cancel()
-            raise
         job.raise_if_ended_badly()
 
     def to_arrow(self) -> pa.Table:

@@ -13,15 +13,8 @@ from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Batch
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError, RecordError
-from penstock.engine.job import (
-    TRANSITIONS,
-    CollectedRows,
-    CollectResult,
-    JobHandle,
-    JobStatus,
-    ResultConsumer,
-    transition,
-)
+from penstock.engine.job.handle import CollectedRows, CollectResult, JobHandle, ResultConsumer
+from penstock.engine.job.status import TRANSITIONS, JobStatus, transition
 from penstock.engine.metrics import JobMetrics
 from tests.engine.helpers import local_environment, numbers
 

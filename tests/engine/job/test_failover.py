@@ -20,8 +20,8 @@ from penstock.engine.checkpointing.config import (
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
 from penstock.engine.exchange.partitioners import Broadcast, Forward, Hash, Partitioner, Rebalance, Rescale
-from penstock.engine.failover import RestartPolicy, default_strategy, regions
 from penstock.engine.graph.physical import Exchange, PhysicalGraph, TaskPlan
+from penstock.engine.job.failover import RestartPolicy, default_strategy, regions
 
 
 def policy(strategy: RestartStrategy) -> RestartPolicy:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.actors.restarts import KEPT, LONGEST_CAUSE, RestartLog
 from penstock.engine.checkpointing.handles import JobStory
 from penstock.engine.checkpointing.history import STORED
+from penstock.engine.job.restarts import KEPT, LONGEST_CAUSE, RestartLog
 
 
 def test_a_rescale_is_listed_and_no_failure() -> None:

@@ -12,7 +12,8 @@ import pytest
 from penstock.engine.api.streams import DataStream
 from penstock.engine.elements import Batch, Element, Watermark
 from penstock.engine.errors import PenstockError, RecordError
-from penstock.engine.task.schema_guard import GuardedEntry, SchemaGuard
+from penstock.engine.schema_guard import SchemaGuard
+from penstock.engine.task.guarded_entry import GuardedEntry
 from tests.engine.helpers import local_environment, numbers
 
 

@@ -1,0 +1,108 @@
+"""Ctrl-C while a job of this process moves: it is held until the step under way is over, and then comes as always.
+
+The local runtime holds interrupts while it steps, opens and closes tasks, so that none breaks off a checkpoint, a sink
+or a lock half way. Handlers are those of the main thread, the only one that Python interrupts: in other threads this
+does nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from penstock.engine.clock import Clock
+
+_STUCK_SECONDS: Final = 1.0
+"""Who interrupts again, so long after an interrupt that is held, means a step that does not end."""
+
+
+class _WaitOver(KeyboardInterrupt):
+    """Ends a wait, which nothing depends on."""
+
+
+class Interrupts:
+    """Holds the interrupts of one job.
+
+    Example:
+        >>> interrupts = Interrupts()
+        >>> with interrupts.held():
+        ...     while not interrupts.pending:
+        ...         break  # one step; KeyboardInterrupt comes at the end of the block, where one was held
+    """
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._first = 0.0
+        self._waits = False
+        self._handle_here = self._handle
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold interrupts; one that came is handled at the end of the block as if it came then. May be nested."""
+        previous = signal.getsignal(signal.SIGINT)
+        # One that the program ignores, or that ends the process, is none of ours.
+        if not callable(previous) or previous == self._handle_here or not _install(self._handle_here):
+            yield
+            return
+        self.pending = False
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+            if self.pending:
+                self.pending = False
+                previous(signal.SIGINT, None)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.pending and now - self._first >= _STUCK_SECONDS:
+            raise KeyboardInterrupt
+        if not self.pending:
+            self._first = now
+        self.pending = True
+        if self._waits:
+            self._waits = False
+            raise _WaitOver
+
+    def wait(self, wait_until: Callable[[float], None], deadline: float) -> None:
+        """Wait by a clock's `wait_until`; an interrupt that is held ends it."""
+        try:
+            self._waits = True
+            if not self.pending:
+                wait_until(deadline)
+        except _WaitOver:
+            pass
+        finally:
+            self._waits = False
+
+
+def _install(handler: Callable[[int, FrameType | None], None]) -> bool:
+    try:
+        signal.signal(signal.SIGINT, handler)
+    except ValueError:
+        # Not the main thread.
+        return False
+    return True
+
+
+class InterruptibleClock:
+    """A clock whose waits end where an interrupt is held.
+
+    Args:
+        clock: tells the time.
+        interrupts: of the job that waits.
+    """
+
+    def __init__(self, clock: Clock, interrupts: Interrupts) -> None:
+        # Of the clock itself: they are asked for several times a step.
+        self.now_ms = clock.now_ms
+        self.monotonic = clock.monotonic
+        self._wait_until = clock.wait_until
+        self._interrupts = interrupts
+
+    def wait_until(self, deadline: float) -> None:
+        self._interrupts.wait(self._wait_until, deadline)

@@ -1,0 +1,111 @@
+"""Doubly linked lists of slots, one a group, in arrays: how kept rows are found by their key.
+
+`KeyedRows` holds them. Adding and removing slots, and reading all slots of some groups, cost in proportion to these
+slots, however many others there are. Few are worked on by plain Python; many by the same functions, compiled by numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.engine.state.keys.codec import grown
+
+Int64s = npt.NDArray[np.int64]
+
+_FEW: Final = 4096
+"""Up to here the import of numba takes longer than the loop."""
+
+
+def link(heads: Int64s, nexts: Int64s, befores: Int64s, slots: Int64s, groups: Int64s) -> None:
+    """Put each slot in front of its group's list; 0 stands for none, and slots are stored one higher."""
+    for row in range(len(slots)):
+        slot, group = slots[row], groups[row]
+        head = heads[group]
+        nexts[slot] = head
+        befores[slot] = 0
+        if head > 0:
+            befores[head - 1] = slot + 1
+        heads[group] = slot + 1
+
+
+def unlink(heads: Int64s, nexts: Int64s, befores: Int64s, slots: Int64s, groups: Int64s) -> None:
+    """Take each slot out of its group's list."""
+    for row in range(len(slots)):
+        slot = slots[row]
+        follower, before = nexts[slot], befores[slot]
+        if before > 0:
+            nexts[before - 1] = follower
+        else:
+            heads[groups[row]] = follower
+        if follower > 0:
+            befores[follower - 1] = before
+
+
+def walk(heads: Int64s, nexts: Int64s, groups: Int64s, out: Int64s) -> None:
+    """Write the slots of all `groups`, one list behind the other."""
+    place = 0
+    for row in range(len(groups)):
+        slot = heads[groups[row]]
+        while slot > 0:
+            out[place] = slot - 1
+            place += 1
+            slot = nexts[slot - 1]
+
+
+class Chains:
+    """Which slots belong to which group. Slots and groups are small numbers from 0 that others give.
+
+    Example:
+        >>> chains = Chains()
+        >>> chains.add(np.array([0, 1, 2]), np.array([5, 4, 5]))
+        >>> [array.tolist() for array in chains.of(np.array([4, 5, 6]))]
+        [[0, 1, 1], [1, 2, 0]]
+    """
+
+    def __init__(self) -> None:
+        self._heads = np.zeros(0, np.int64)
+        self._sizes = np.zeros(0, np.int64)
+        self._nexts = np.zeros(0, np.int64)
+        self._befores = np.zeros(0, np.int64)
+        self._groups = np.zeros(0, np.int64)
+
+    def add(self, slots: Int64s, groups: Int64s) -> None:
+        """Slots that are in no group come into `groups`."""
+        slot_end, group_end = int(slots.max(initial=-1)) + 1, int(groups.max(initial=-1)) + 1
+        self._nexts, self._befores = grown(self._nexts, slot_end), grown(self._befores, slot_end)
+        self._groups = grown(self._groups, slot_end)
+        self._heads, self._sizes = grown(self._heads, group_end), grown(self._sizes, group_end)
+        self._groups[slots] = groups
+        np.add.at(self._sizes, groups, 1)
+        _run(link, len(slots), self._heads, self._nexts, self._befores, slots, groups)
+
+    def remove(self, slots: Int64s) -> Int64s:
+        """Slots leave their groups; the groups that have become empty."""
+        groups = self._groups[slots]
+        np.subtract.at(self._sizes, groups, 1)
+        _run(unlink, len(slots), self._heads, self._nexts, self._befores, slots, groups)
+        left = np.unique(groups)
+        empty: Int64s = left[self._sizes[left] == 0]
+        return empty
+
+    def of(self, groups: Int64s) -> tuple[Int64s, Int64s]:
+        """All slots of `groups`: the position in `groups` of each slot, and the slot."""
+        self._sizes = grown(self._sizes, int(groups.max(initial=-1)) + 1)
+        self._heads = grown(self._heads, len(self._sizes))
+        sizes = self._sizes[groups]
+        slots = np.empty(int(sizes.sum()), np.int64)
+        _run(walk, len(slots), self._heads, self._nexts, groups, slots)
+        return np.repeat(np.arange(len(groups)), sizes), slots
+
+
+def _run(loop: Callable[..., None], steps: int, *arrays: Any) -> None:
+    if steps <= _FEW:
+        loop(*arrays)
+        return
+    from penstock.engine.operators.changelog import chains_kernel
+
+    getattr(chains_kernel, loop.__name__)(*arrays)

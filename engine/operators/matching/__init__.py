@@ -1,0 +1,1 @@
+"""The operator that finds patterns in keyed streams, and what it keeps."""

@@ -1,0 +1,112 @@
+"""Answers the tests of a pattern: expressions for all rows of a batch at once, functions when a matcher asks.
+
+The operator of `KeyedStream.match` prepares one for the rows that are due. A function is called only where the tests
+before it in its condition leave the answer open, and at most once for one event and one partial match.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.elements import Batch
+from penstock.engine.expressions import select
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.expressions import BoundSteps
+from penstock.engine.patterns.automaton import CompiledPattern
+from penstock.engine.patterns.conditions import Leaf
+from penstock.engine.patterns.partial import PartialMatch, rows_of
+
+Bits: TypeAlias = npt.NDArray[Any]
+"""For each row an int whose bit i is the answer of the i-th test; Python's own ints where there are more than 62."""
+_WORD_BITS = 62
+
+
+class ExpressionTests:
+    """The expressions of a pattern.
+
+    Args:
+        pattern: the automaton.
+        context: where the operator runs.
+    """
+
+    def __init__(self, pattern: CompiledPattern, context: OperatorContext) -> None:
+        given = [(number, leaf.given) for number, leaf in enumerate(pattern.leaves) if leaf.is_expression]
+        self._numbers = [number for number, _ in given]
+        self._wide = len(pattern.leaves) > _WORD_BITS
+        columns = {f"test_{number}": expression for number, expression in given}
+        self._steps = BoundSteps((select(**columns),)) if columns else None
+        if self._steps is not None:
+            self._steps.open(context)
+
+    def bits(self, rows: pa.RecordBatch) -> Bits:
+        """The answers for each row; null counts as false.
+
+        Raises:
+            RecordError: an expression cannot be computed for a row.
+        """
+        bits: Bits = np.zeros(rows.num_rows, object if self._wide else np.int64)
+        if self._steps is None:
+            return bits
+        answers = self._steps.apply(Batch(rows)).data
+        for number, column in zip(self._numbers, answers.columns, strict=True):
+            held = column.fill_null(False).to_numpy(zero_copy_only=False)
+            bits |= held.astype(bits.dtype) << number
+        return bits
+
+
+class FunctionTests:
+    """The functions of a pattern, for one event after the other; the `EventTests` of the matcher.
+
+    Args:
+        pattern: the automaton.
+        context: where the operator runs.
+    """
+
+    def __init__(self, pattern: CompiledPattern, context: OperatorContext) -> None:
+        self._leaves = pattern.leaves
+        self._context = context
+        self._match = _MatchSoFar(context)
+        self._answers: dict[int, bool] = {}
+        self._row: Any = None
+        self.bits = 0
+
+    def turn_to(self, bits: int, row: Any, timestamp: int) -> None:
+        """Answer for this event from now on."""
+        self.bits = bits
+        self._row = row
+        self._match.timestamp = timestamp
+        self._answers.clear()
+
+    def holds(self, leaf: int, partial: PartialMatch) -> bool:
+        """As `EventTests.holds`."""
+        test = self._leaves[leaf]
+        if test.is_iterative:
+            self._match.partial = partial
+            return self._call(test, self._row, self._match)
+        answer = self._answers.get(leaf)
+        if answer is None:
+            answer = self._answers[leaf] = self._call(test, self._row)
+        return answer
+
+    def _call(self, test: Leaf, *given: Any) -> bool:
+        try:
+            return bool(test.given(*given))
+        except Exception as error:
+            raise self._context.user_code_error(error, self._row) from error
+
+
+class _MatchSoFar:
+    """The `MatchContext` of iterative conditions."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self.current_processing_time = context.clock.now_ms
+        self.timestamp = 0
+        self.partial: PartialMatch | None = None
+
+    def events(self, name: str) -> list[Any]:
+        assert self.partial is not None, "set before each call"
+        return rows_of(self.partial.step).get(name, [])

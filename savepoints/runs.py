@@ -1,0 +1,124 @@
+"""The runs of a job by its name: which was the newest, and what it has left to go on from.
+
+The environment asks it for `submit(..., resume="latest")`. It reads what the managers of the runs have written
+down, and never goes back behind what the newest run did: what that run has shown must not be shown again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.engine.elements import SnapshotKind
+from penstock.engine.errors import RestoreError
+from penstock.engine.job.handle import may_be_id_of
+from penstock.engine.job.status import JobStatus
+from penstock.savepoints.manifest import decode_manifest
+from penstock.savepoints.paths import (
+    CLAIMS,
+    DISCARDED,
+    MANIFEST,
+    checkpoint_folder_name,
+    join_url,
+    manifest_number,
+    savepoint_of,
+)
+from penstock.savepoints.storage import BlobStore, OpenBlobs, open_blobs
+from penstock.savepoints.store import counted_checkpoints, ended_by, newest_claim, stopped_with
+
+_REMEDY: Final = "leave resume out to begin without state, or name a savepoint"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One submission of a job.
+
+    Args:
+        job_id: names its folder.
+        folder: of its checkpoints.
+        began_ms: when its newest manager took over; civil time, ms UTC.
+        started_from: URL of what it began with; None: without state.
+    """
+
+    job_id: str
+    folder: BlobStore
+    began_ms: int
+    started_from: str | None
+
+
+def state_to_resume(
+    name: str, root_url: str, savepoint_url: str | None = None, opened: OpenBlobs = open_blobs
+) -> str | None:
+    """URL of the checkpoint or savepoint that the newest run of a job left: what its next run goes on from.
+
+    That is the savepoint that it was stopped with; else its newest checkpoint; else what it had begun with itself.
+
+    Args:
+        name: of the job.
+        root_url: of the folder with the checkpoints of all jobs.
+        savepoint_url: of the folder for savepoints that name none.
+        opened: makes a store of a URL.
+
+    Returns:
+        None: there was no run, or the newest began without state and has taken no checkpoint.
+
+    Raises:
+        RestoreError: the newest run finished, or was cancelled and its checkpoints are gone.
+        CheckpointCorruptError: what it has left is damaged.
+    """
+    run = max(_runs(name, root_url, opened), key=lambda run: (run.began_ms, run.job_id), default=None)
+    if run is None:
+        return None
+    target = stopped_with(run.folder, opened) or _newest_checkpoint(run.folder)
+    if target is not None:
+        return target
+    end = ended_by(run.folder)
+    if end is not None and end.status == JobStatus.FINISHED.value:
+        target = None if savepoint_url is None else _last_savepoint(run.job_id, opened(savepoint_url), opened)
+        if target is None:
+            raise RestoreError(
+                f"job {name!r} cannot be resumed: its newest run, {run.job_id}, has finished, and there is no "
+                f"savepoint that it was stopped with in {savepoint_url or 'a folder of the configuration'}; {_REMEDY}"
+            )
+        return target
+    if any(path == DISCARDED for path, _ in run.folder.list(CLAIMS)):
+        raise RestoreError(
+            f"job {name!r} cannot be resumed: its newest run, {run.job_id}, was cancelled, and its checkpoints were "
+            f"removed (retain_on_cancel=True keeps the newest); {_REMEDY}"
+        )
+    return run.started_from
+
+
+def _runs(name: str, root_url: str, opened: OpenBlobs) -> list[_Run]:
+    root = opened(root_url)
+    ids = {path.split("/")[0] for path, _ in root.list() if "/" in path}
+    runs = []
+    for job_id in sorted(ids):
+        if not may_be_id_of(job_id, name):
+            continue
+        folder = opened(join_url(root.url, job_id))
+        claim = newest_claim(folder)
+        job, began_ms, started = claim.get("job"), claim.get("claimed_ms"), claim.get("started_from")
+        if job == name:
+            began_ms = began_ms if isinstance(began_ms, int) else 0
+            runs.append(_Run(job_id, folder, began_ms, started if isinstance(started, str) else None))
+    return runs
+
+
+def _newest_checkpoint(folder: BlobStore) -> str | None:
+    if not any(manifest_number(path) is not None for path, _ in folder.list()):
+        return None
+    counted = counted_checkpoints(folder)
+    return join_url(folder.url, checkpoint_folder_name(counted[-1].checkpoint)) if counted else None
+
+
+def _last_savepoint(job_id: str, folder: BlobStore, opened: OpenBlobs) -> str | None:
+    """The newest savepoint in a folder that a job was stopped with."""
+    names = {path.split("/")[0] for path, _ in folder.list() if path.endswith(f"/{MANIFEST}")}
+    found = {number: name for name in names if (number := savepoint_of(name, job_id)) is not None}
+    for number in sorted(found, reverse=True):
+        url = join_url(folder.url, found[number])
+        manifest = decode_manifest(opened(url).get(MANIFEST).to_pybytes(), join_url(url, MANIFEST))
+        if manifest.kind is SnapshotKind.SUSPEND:
+            return url
+    return None

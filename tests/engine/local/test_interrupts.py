@@ -1,0 +1,169 @@
+"""Ctrl-C at any moment: a local job stops between two steps, whole, and can be ended or moved on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.connectors.datagen import DataGenSource, Sequence
+from penstock.connectors.files.sink import FileSink
+from penstock.engine.clock import ManualClock
+from penstock.engine.job.status import JobStatus
+from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
+from penstock.environment import StreamEnvironment
+from penstock.recovery import checkpoints
+from tests.engine.helpers import Row, local_environment
+
+ROWS = 6_000
+_INTERRUPTS = 500
+
+
+class _Moments:
+    """Interrupts the main thread at random calls of functions.
+
+    Args:
+        seed: chooses the calls.
+        apart: the most calls from one to the next.
+        most: how many interrupts at the most.
+    """
+
+    def __init__(self, seed: int, apart: int, most: int) -> None:
+        self._random = random.Random(seed)
+        self._apart = apart
+        self._calls = self._random.randint(1, apart)
+        self.left = most
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        before = sys.getprofile()
+        sys.setprofile(self._count)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def _count(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event not in ("call", "c_call") or not self.left:
+            return
+        self._calls -= 1
+        if not self._calls:
+            self._calls = self._random.randint(1, self._apart)
+            self.left -= 1
+            signal.raise_signal(signal.SIGINT)
+
+
+def _program(folder: Path) -> StreamEnvironment:
+    """Rows into Parquet files in random order of work, with a checkpoint for every 60 rows or so."""
+    clock = ManualClock()
+
+    def later(row: Row) -> Row:
+        clock.advance(0.001)
+        return row
+
+    recovery = checkpoints("60ms", str(folder / "checkpoints"))
+    env = local_environment(2, max_batch_rows=20, clock=clock, checkpoints=recovery)
+    rows = env.from_source(DataGenSource({"i": Sequence()}, rows=ROWS))
+    rows.rebalance().map(later).sink_to(FileSink(str(folder / "rows"), "parquet"))
+    return env
+
+
+def test_a_job_that_is_interrupted_500_times_goes_on_and_loses_nothing(tmp_path: Path) -> None:
+    job = _program(tmp_path).submit()
+    moments = _Moments(seed=1, apart=300, most=_INTERRUPTS)
+    heard, more = 0, True
+    while more:
+        try:
+            with moments.interrupting():
+                more = job.pump()
+        except KeyboardInterrupt:
+            heard += 1
+    assert job.status() is JobStatus.FINISHED
+    assert moments.left == 0, "the job was over before it had been interrupted as often as it should be"
+    assert heard > 100, "those that come during one step are one"
+    assert sorted(pq.read_table(tmp_path / "rows")["i"].to_pylist()) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_interrupt_at_any_moment_ends_the_job_of_a_call(seed: int, tmp_path: Path) -> None:
+    env = _program(tmp_path)
+    moments = _Moments(seed, apart=30_000, most=1)
+    with pytest.raises(KeyboardInterrupt), moments.interrupting():
+        env.execute()
+    assert [name for name in os.listdir(tmp_path / "rows") if name.endswith(".inprogress")] == []
+    assert not any("ThreadPool" in thread.name for thread in threading.enumerate())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_ends_a_wait() -> None:
+    class Waits(ManualClock):
+        def wait_until(self, deadline: float) -> None:
+            _interrupt()
+            raise AssertionError("the wait goes on")
+
+    interrupts = Interrupts()
+    reached = []
+
+    def wait() -> None:
+        with interrupts.held():
+            InterruptibleClock(Waits(), interrupts).wait_until(1.0)
+            reached.append("behind the wait")
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert reached == ["behind the wait"]
+
+
+def test_who_interrupts_again_ends_a_step_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 0.5, 1.0])
+    monkeypatch.setattr("penstock.engine.local.interrupts.time.monotonic", lambda: next(now))
+    reached = []
+
+    def step() -> None:
+        with Interrupts().held():
+            for number in range(3):
+                _interrupt()
+                reached.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        step()
+    assert reached == [0, 1]
+
+
+def test_a_handler_of_the_programs_own_is_called_between_two_steps() -> None:
+    heard: list[str] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append("interrupt"))
+    try:
+        interrupts = Interrupts()
+        with interrupts.held(), interrupts.held():
+            _interrupt()
+            heard.append("step")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == ["step", "interrupt"]
+
+
+def test_a_thread_is_not_interrupted_and_holds_nothing() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        handler = pool.submit(_handler_while_held).result()
+    assert handler is signal.default_int_handler
+
+
+def _handler_while_held() -> object:
+    with Interrupts().held():
+        return signal.getsignal(signal.SIGINT)

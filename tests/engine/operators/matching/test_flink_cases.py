@@ -1,0 +1,83 @@
+"""Each case that Flink's CEP has answered gives the same matches, time-outs and late rows here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import PatternError
+from tests.engine.operators.matching.match_job import MatchJob, row
+from tests.engine.patterns.cases import Case, cases, pattern_of
+
+_CASES = cases()
+_ANSWERED = [one for one in _CASES if "error" not in one["expect"]]
+_REFUSED = [one for one in _CASES if "error" in one["expect"]]
+
+
+def _ids(given: list[Case]) -> list[str]:
+    return [f"{one['id']}-{one['family']}" for one in given]
+
+
+def run(given: Case, job: MatchJob, is_by_row: bool, restarts_at: int | None) -> dict[str, Any]:
+    """Take the steps of a case: row by row, or all rows between two watermarks at once."""
+    rows: list[dict[str, Any]] = []
+    for number, step in enumerate(given["steps"]):
+        if number == restarts_at:
+            job.restart(parallelism=2)
+        if step[0] == "wm":
+            if rows:
+                job.rows(rows)
+                rows = []
+            job.advance(step[1])
+            continue
+        rows.append(row(number, *step[1:]))
+        if is_by_row:
+            job.rows(rows)
+            rows = []
+    if rows:
+        job.rows(rows)
+    job.advance()
+    job.close()
+    return {
+        "matches": sorted(job.matches()),
+        "timeouts": sorted(job.timed_out()),
+        "late": sorted(job.late()) if given["late"] else [],
+    }
+
+
+def expected(given: Case) -> dict[str, Any]:
+    answer = given["expect"]
+    return {
+        "matches": sorted(zip(answer["matches"], answer["match_ts"], strict=True)),
+        "timeouts": sorted(answer["timeouts"]),
+        "late": answer["late"],
+    }
+
+
+@pytest.mark.parametrize("given", _ANSWERED, ids=_ids(_ANSWERED))
+def test_large_batches_give_what_flink_found(given: Case) -> None:
+    assert run(given, MatchJob(pattern_of(given)), False, None) == expected(given)
+
+
+@pytest.mark.parametrize("given", _ANSWERED, ids=_ids(_ANSWERED))
+def test_single_rows_and_a_rescale_give_what_flink_found(given: Case) -> None:
+    restart = len(given["steps"]) // 2
+    assert run(given, MatchJob(pattern_of(given)), True, restart) == expected(given)
+
+
+_SOME = _ANSWERED[::4]
+"""With RocksDB a case costs the most."""
+
+
+@pytest.mark.parametrize("given", _SOME, ids=_ids(_SOME))
+def test_rocksdb_and_a_rescale_give_what_flink_found(given: Case) -> None:
+    pytest.importorskip("rocksdict")
+    restart = len(given["steps"]) * 2 // 3
+    assert run(given, MatchJob(pattern_of(given), "rocksdb"), False, restart) == expected(given)
+
+
+@pytest.mark.parametrize("given", _REFUSED, ids=_ids(_REFUSED))
+def test_what_flink_refuses_is_refused(given: Case) -> None:
+    with pytest.raises(PatternError):
+        MatchJob(pattern_of(given))
