@@ -326,28 +326,17 @@ class StreamEnvironment:
     def tables(self) -> TableEnvironment:
         """Tables, views and options of SQL: for what `sql` has no word."""
         if self._tables is None:
-            # Those who write no SQL need not wait for its functions.
             from penstock.table_connectors import CONNECTORS
             from penstock.tables.environment import TableEnvironment
 
-            self._tables = TableEnvironment(
-                lambda source, name: self.from_source(source, name), self.from_collection, CONNECTORS, self.configure
-            )
+            self._tables = TableEnvironment(self.from_source, self.from_collection, CONNECTORS, self.configure)
         return self._tables
 
     def sql(self, statement: str) -> Table | None:
-        """Run a statement of SQL (Flink's dialect: docs/sql): a query gives a `Table`.
-
-        INSERT INTO adds a sink to the program, for `execute()` to run. Tables, views and options stay from one
-        statement to the next.
+        """Run a statement of SQL (docs/sql): a query gives a `Table`; INSERT INTO adds a sink for `execute()`.
 
         Raises:
             SqlError: the statement cannot be run; says line, column and why.
-
-        Example:
-            >>> env = StreamEnvironment(runtime="local")
-            >>> list(env.sql("SELECT UPPER(word) AS word FROM (VALUES ('to'), ('be')) AS t (word)").collect())
-            [{'word': 'TO'}, {'word': 'BE'}]
         """
         return self.tables.sql(statement)
 

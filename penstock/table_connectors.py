@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
+from penstock.engine.changelog import ANY_MODE
+from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.tables.catalog.catalog import CatalogTable
@@ -16,16 +19,18 @@ from penstock.tables.catalog.connectors import ScannedTable, TableConnector
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Columns
 
-_FORMATS: Final = ("csv", "json", "parquet", "avro")
+FileFormat = Literal["csv", "json", "parquet", "avro"]
+_FORMATS: Final[tuple[FileFormat, ...]] = ("csv", "json", "parquet", "avro")
 
 
-def _choice(table: CatalogTable, option: str, known: tuple[str, ...]) -> str:
+def _choice(table: CatalogTable, option: str, known: tuple[FileFormat, ...]) -> FileFormat:
     value = table.options.get(option, "")
-    if value not in known:
-        at = max(table.source.text.find(f"'{option}'"), 0)
-        given = f"not {value!r}" if value else "and it is missing"
-        raise table.source.invalid(at, f"the option {option!r} takes {', '.join(known)}, {given}")
-    return value
+    for choice in known:
+        if choice == value:
+            return choice
+    at = max(table.source.text.find(f"'{option}'"), 0)
+    given = f"not {value!r}" if value else "and it is missing"
+    raise table.source.invalid(at, f"the option {option!r} takes {', '.join(known)}, {given}")
 
 
 def _required(table: CatalogTable, option: str) -> str:
@@ -64,13 +69,13 @@ class FileTable:
         monitor = table.options.get("source.monitor-interval")
         schema = schema_of(columns)
         if monitor is None:
-            return ScannedTable(FileSource.of(path, chosen, schema))  # type: ignore[arg-type]
-        return ScannedTable(FileSource.of(path, chosen, schema, monitor=monitor))  # type: ignore[arg-type]
+            return ScannedTable(FileSource.of(path, chosen, schema))
+        return ScannedTable(FileSource.of(path, chosen, schema, monitor=monitor))
 
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         from penstock.connectors.files.sink import FileSink
 
-        return FileSink(_required(table, "path"), _choice(table, "format", _FORMATS))  # type: ignore[arg-type]
+        return FileSink(_required(table, "path"), _choice(table, "format", _FORMATS))
 
 
 class _NoRows(SinkWriter):
@@ -85,6 +90,10 @@ class _BlackHole(Sink):
 
     def describe(self) -> str:
         return "blackhole"
+
+    @property
+    def changelog_modes(self) -> AbstractSet[EngineMode]:
+        return ANY_MODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,5 +119,39 @@ class BlackHoleTable:
         return _BlackHole()
 
 
-CONNECTORS: Final[tuple[TableConnector, ...]] = (FileTable(), BlackHoleTable())
+@dataclass(frozen=True, slots=True)
+class SampleTable:
+    """`sample`: real data to try queries on."""
+
+    name: str = "sample"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {"data": "flights: the 336,776 departures from New York in 2013 (pip install 'penstock[examples]')"}
+
+    def source_mode(self, table: CatalogTable) -> ChangelogMode:
+        return INSERT_ONLY
+
+    def sink_mode(self, table: CatalogTable) -> None:
+        return None
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        from penstock.connectors.collection import CollectionSource
+        from penstock.sample_data import departures
+
+        if _required(table, "data") != "flights":
+            raise table.source.invalid(max(table.source.text.find("'data'"), 0), "the sample data is 'flights'")
+        rows = departures()
+        for column in columns:
+            if column.name not in rows.column_names:
+                known = ", ".join(rows.column_names)
+                raise table.source.invalid(0, f"the flights have no column {column.name!r}; they have {known}")
+        schema = schema_of(columns)
+        return ScannedTable(CollectionSource.of(rows.select(schema.names).cast(schema), None))
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        raise NotImplementedError("sink_mode says that it cannot be written to")
+
+
+CONNECTORS: Final[tuple[TableConnector, ...]] = (FileTable(), BlackHoleTable(), SampleTable())
 """All of them."""

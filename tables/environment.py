@@ -299,7 +299,9 @@ class TableEnvironment:
 
     def _check_option(self, key: str, at: int, source: SqlText) -> None:
         if key not in OPTIONS:
-            raise source.invalid(at, f"there is no option {key!r}{nearest(key, OPTIONS)}; there are {', '.join(OPTIONS)}")
+            raise source.invalid(
+                at, f"there is no option {key!r}{nearest(key, OPTIONS)}; there are {', '.join(OPTIONS)}"
+            )
 
     def _checked(self, key: str, value: str, at: int, source: SqlText) -> str:
         if key == "table.local-time-zone":

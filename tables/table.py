@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
-from penstock.engine.job import CollectResult
-from penstock.tables.lower.changelogs import KINDS, ToChangelogFactory
+from penstock.engine.job.handle import CollectResult
+from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
 from penstock.tables.plan.changelog import changelog_mode, shown_mode
 from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Column, PlanNode
@@ -25,7 +25,7 @@ OP = "op"
 class Table:
     """The result of a query: rows that come, and, where results change, go again.
 
-    Get one from `env.sql("SELECT ...")`. Nothing runs before the environment executes the program, or the table is read.
+    Get one from `env.sql("SELECT ...")`. Nothing runs before the program is executed, or the table is read.
 
     Example:
         >>> from penstock import StreamEnvironment
@@ -72,7 +72,7 @@ class Table:
         if any(column.name == OP for column in self._plan.columns):
             raise GraphError(f"to_changelog: the table has a column {OP!r} of its own; rename it with AS")
         schema = schema_of((Column(OP, STRING), *self._plan.columns))
-        return self._environment.lowered(self._plan)._add("to changelog", ToChangelogFactory(_CODES, schema), schema)
+        return self._environment.lowered(self._plan)._add(ToChangelogSpec(_CODES, schema), schema)
 
     def rows(self) -> DataStream:
         """The stream that shows all there is: `to_stream()`, or `to_changelog()` where rows change."""

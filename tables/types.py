@@ -121,7 +121,7 @@ class SqlType:
                 return f"{self.kind.value}<{', '.join(map(str, self.parts))}>"
             case Kind.ROW:
                 return f"ROW<{', '.join(f'{field.name} {field.type}' for field in self.fields)}>"
-        return self.kind.value
+        return str(self.kind.value)
 
 
 NULL: Final = SqlType(Kind.NULL)

@@ -177,7 +177,8 @@ class ExpressionBinder:
         common = comparable_type(left.type, right.type)
         if common is None:
             raise self.source.invalid(
-                at, f"{left.type} and {right.type} cannot be compared; cast one of them, such as CAST(x AS {right.type})"
+                at,
+                f"{left.type} and {right.type} cannot be compared; cast one of them, such as CAST(x AS {right.type})",
             )
         return converted(left, common), converted(right, common)
 
@@ -290,7 +291,8 @@ class ExpressionBinder:
         if not isinstance(node, n.Keyword) or node.word not in UNITS:
             shown = node.word if isinstance(node, n.Keyword) else "this"
             raise self.source.invalid(
-                node.at, f"{shown!r} is no unit of time{nearest(shown, UNITS)}; {name} takes YEAR, MONTH, DAY, HOUR, ..."
+                node.at,
+                f"{shown!r} is no unit of time{nearest(shown, UNITS)}; {name} takes YEAR, MONTH, DAY, HOUR, ...",
             )
 
     def _argument(self, bound: Expression, parameter: str, name: str, at: int) -> Expression:

@@ -43,9 +43,7 @@ class GroupWindow:
         return self.bounds[_BOUNDS[bound]]
 
 
-def find_group_window(
-    group_by: Sequence[n.Node], node: PlanNode, scope: Scope, source: SqlText
-) -> GroupWindow | None:
+def find_group_window(group_by: Sequence[n.Node], node: PlanNode, scope: Scope, source: SqlText) -> GroupWindow | None:
     """The window among the items of GROUP BY, if there is one.
 
     Raises:
@@ -68,9 +66,12 @@ def find_group_window(
         TimeAttribute.PROCTIME,
     ):
         raise source.invalid(
-            call.at, f"the first argument of {call.name} must be a time attribute: declare WATERMARK FOR it in CREATE TABLE"
+            call.at,
+            f"the first argument of {call.name} must be a time attribute: declare WATERMARK FOR it in CREATE TABLE",
         )
-    lengths = [_length(bound, argument.at, source) for bound, argument in zip(arguments[1:], call.arguments[1:], strict=True)]
+    lengths = [
+        _length(bound, argument.at, source) for bound, argument in zip(arguments[1:], call.arguments[1:], strict=True)
+    ]
     chosen = node.columns[time.index].time
     assert chosen is not None
     step, size = (lengths[0], lengths[1]) if call.name == "HOP" else (0, lengths[0])
@@ -82,7 +83,9 @@ def find_group_window(
             if item is not call:
                 key = binder.bind(item)
                 if not isinstance(key, InputColumn):
-                    raise source.unsupported(item.at, "beside SESSION, GROUP BY takes columns; compute it in a subquery")
+                    raise source.unsupported(
+                        item.at, "beside SESSION, GROUP BY takes columns; compute it in a subquery"
+                    )
                 partition.append(key.index)
     windowed = window_table(node, spec, time.index, tuple(partition))
     width = len(node.columns)

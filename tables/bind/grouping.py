@@ -59,9 +59,9 @@ class Grouping:
             SqlValidationError: a column that is no key, outside an aggregate.
         """
         if self._window is not None:
-            bound = self._window.bound_of(node)
-            if bound is not None:
-                return self._key(self._keys.index(bound))
+            window_bound = self._window.bound_of(node)
+            if window_bound is not None:
+                return self._key(self._keys.index(window_bound))
         if isinstance(node, n.Call) and node.name in AGGREGATES and node.over is None:
             return self._aggregate(node)
         if isinstance(node, n.NumberLiteral | n.StringLiteral | n.NullLiteral | n.BooleanLiteral | n.Keyword):
@@ -95,7 +95,7 @@ class Grouping:
             self._calls.append(entry)
         return InputColumn(call.type, len(self._keys) + self._calls.index(entry))
 
-    def plan(self) -> PlanNode:
+    def plan(self) -> Aggregate:
         """The aggregation over the rows, with the columns that the hook has promised."""
         values = list(self._keys)
         calls = []
@@ -131,7 +131,7 @@ def bound_aggregate(
         raise source.invalid(node.at, f"{node.name} takes an argument, not *")
     if node.within:
         raise source.unsupported(node.at, f"{node.name} with ORDER BY is not supported")
-    if not node.star and not function.parameters.__len__() - function.optional <= len(values) <= len(function.parameters):
+    if not node.star and not len(function.parameters) - function.optional <= len(values) <= len(function.parameters):
         if node.name == "COUNT" and len(values) > 1:
             raise source.unsupported(node.at, "COUNT of several columns is not supported; use COUNT(DISTINCT ROW(...))")
         raise source.invalid(node.at, f"{node.name} takes {len(function.parameters)} arguments, not {len(values)}")
@@ -141,7 +141,9 @@ def bound_aggregate(
         argument = binder.bind(value)
         wanted = s.accepts(function.parameters[place], argument.type)
         if wanted is None or (wanted.kind is Kind.NULL and place == 0):
-            raise source.invalid(value.at, f"{node.name} takes {function.parameters[place]}, not {argument.type}; cast it")
+            raise source.invalid(
+                value.at, f"{node.name} takes {function.parameters[place]}, not {argument.type}; cast it"
+            )
         if place:
             if not isinstance(argument, Constant):
                 raise source.unsupported(value.at, f"this argument of {node.name} must be a literal")
@@ -155,7 +157,9 @@ def bound_aggregate(
     nullable = not function.counts and (any(kind.nullable for kind in infer) or condition is not None)
     kind = t.BIGINT.with_nullable(False) if node.star else function.infer(infer).with_nullable(nullable)
     # COUNT of what is never null counts rows.
-    arguments = () if node.name == "COUNT" and not node.distinct and not any(k.nullable for k in infer) else tuple(bound)
+    arguments = (
+        () if node.name == "COUNT" and not node.distinct and not any(k.nullable for k in infer) else tuple(bound)
+    )
     distinct = node.distinct and node.name not in ("MIN", "MAX")
     return AggregateCall(node.name, (), kind, distinct, None, tuple(constants)), arguments, condition
 

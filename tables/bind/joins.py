@@ -32,6 +32,7 @@ def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
     kind = JoinKind.INNER if join.kind == "CROSS" else JoinKind(join.kind)
     columns = joined_columns(left.columns, node.columns, kind)
     scope = left_scope.beside(right_scope, columns)
+    condition: Expression | None
     if join.using:
         condition, scope = _using(binder, join, scope, len(left_scope.members))
     else:

@@ -60,9 +60,7 @@ class OverCalls:
         windows: of the clause WINDOW, by name.
     """
 
-    def __init__(
-        self, source: SqlText, inner: ExpressionBinder, node: PlanNode, windows: Mapping[str, n.Over]
-    ) -> None:
+    def __init__(self, source: SqlText, inner: ExpressionBinder, node: PlanNode, windows: Mapping[str, n.Over]) -> None:
         self._source = source
         self._inner = inner
         self._node = node
@@ -135,7 +133,9 @@ class OverCalls:
             return _WHOLE
         rows = frame.unit == "ROWS"
         if frame.end.direction != "CURRENT":
-            raise self._source.unsupported(frame.end.at, "a frame ends with CURRENT ROW; rows to come are not known yet")
+            raise self._source.unsupported(
+                frame.end.at, "a frame ends with CURRENT ROW; rows to come are not known yet"
+            )
         if frame.begin.direction == "FOLLOWING":
             raise self._source.unsupported(frame.begin.at, "a frame begins with PRECEDING or CURRENT ROW")
         if frame.begin.unbounded:
@@ -175,7 +175,7 @@ class OverCalls:
         return Project(self._node, tuple(values), columns)
 
     def _over(self, node: PlanNode, window: _Window, values: list[Expression]) -> PlanNode:
-        calls = []
+        calls: list[AggregateCall] = []
         for place, entry in enumerate(self._calls):
             if entry.window == window:
                 self._places[self._width + place] = len(node.columns) + len(calls)
@@ -183,7 +183,9 @@ class OverCalls:
                 condition = None if entry.filter is None else values.index(entry.filter)
                 calls.append(replace(entry.call, arguments=arguments, filter=condition))
         order = tuple(SortKey(values.index(key), descending, first) for key, descending, first in window.order)
-        names = unique_names([*(c.name for c in node.columns), *(f"w{len(node.columns)}${i}" for i in range(len(calls)))])
+        names = unique_names(
+            [*(c.name for c in node.columns), *(f"w{len(node.columns)}${i}" for i in range(len(calls)))]
+        )
         added = [Column(name, call.type) for name, call in zip(names[len(node.columns) :], calls, strict=True)]
         partition = tuple(values.index(key) for key in window.partition)
         return OverAggregate(node, partition, order, window.frame, tuple(calls), (*node.columns, *added))

@@ -118,9 +118,7 @@ class QueryBinder:
             raise self.source.invalid(node.at, f"{clause} takes a whole number of 0 or more")
         return bound.value
 
-    def ordered(
-        self, node: PlanNode, order_by: tuple[n.OrderItem, ...], limits: tuple[int | None, int]
-    ) -> PlanNode:
+    def ordered(self, node: PlanNode, order_by: tuple[n.OrderItem, ...], limits: tuple[int | None, int]) -> PlanNode:
         """The node in order, and cut; order goes by the names of its columns."""
         limit, offset = limits
         if not order_by and limit is None and not offset:
@@ -130,7 +128,9 @@ class QueryBinder:
         for item in order_by:
             bound = binder.bind(item.value)
             if not isinstance(bound, InputColumn):
-                raise self.source.unsupported(item.at, "ORDER BY takes columns of the result here; compute it in SELECT")
+                raise self.source.unsupported(
+                    item.at, "ORDER BY takes columns of the result here; compute it in SELECT"
+                )
             keys.append(sort_key(item, bound.index))
         return Sort(node, tuple(keys), limit, offset)
 
@@ -242,12 +242,12 @@ class QueryBinder:
     def _function(self, relation: q.FunctionTable) -> tuple[PlanNode, Scope]:
         call_ = relation.call
         if call_.name == "UNNEST":
-            one_row: PlanNode = Values(((),), ())
-            node = self.unnested(relation, one_row, Scope((), ()), outer=False)
-            return self._aliased(node, relation.alias, None)
+            unnested = self.unnested(relation, Values(((),), ()), Scope((), ()), outer=False)
+            return self._aliased(unnested, relation.alias, None)
         if call_.name not in TABLE_FUNCTIONS:
             raise self.source.unsupported(
-                call_.at, f"the table function {call_.name} is not supported; there are {', '.join(sorted(TABLE_FUNCTIONS))}"
+                call_.at,
+                f"the table function {call_.name} is not supported; there are {', '.join(sorted(TABLE_FUNCTIONS))}",
             )
         binder = TableFunctionBinder(self.source, call_)
         argument = binder.table()
@@ -333,4 +333,3 @@ def sort_key(item: n.OrderItem, column: int) -> SortKey:
     """The key of one item of ORDER BY; null is the smallest value, as in Flink."""
     nulls_first = not item.descending if item.nulls_first is None else item.nulls_first
     return SortKey(column, item.descending, nulls_first)
-

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Final
 
+from penstock.engine.durations import parse_duration
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow, find_group_window
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
 
 
+_HINTS: Final = ("STATE_TTL",)
+
+
 class SelectBinder:
     """Binds one SELECT."""
 
@@ -53,6 +57,8 @@ class SelectBinder:
         if select.group_by is not None or self._has_aggregates():
             node, binder = self._grouped(node, scope, window)
         else:
+            if select.hints:
+                raise self._source.unsupported(select.at, "hints are supported in a SELECT with GROUP BY alone")
             if select.having is not None:
                 raise self._source.invalid(select.having.at, "HAVING needs GROUP BY or aggregates; use WHERE")
             binder = ExpressionBinder(self._source, scope)
@@ -71,10 +77,10 @@ class SelectBinder:
             parts.append(self._select.having)
         return any(is_aggregate(node) for part in parts for node in nodes_in(part))
 
-    def _grouped(
-        self, node: PlanNode, scope: Scope, window: GroupWindow | None
-    ) -> tuple[PlanNode, ExpressionBinder]:
-        grouping = Grouping(self._source, ExpressionBinder(self._source, scope), node, self._select.group_by or (), window)
+    def _grouped(self, node: PlanNode, scope: Scope, window: GroupWindow | None) -> tuple[PlanNode, ExpressionBinder]:
+        grouping = Grouping(
+            self._source, ExpressionBinder(self._source, scope), node, self._select.group_by or (), window
+        )
         binder = ExpressionBinder(self._source, Scope((), ()), grouping.hook)
         having = None if self._select.having is None else binder.condition(self._select.having, "HAVING")
         # The aggregates are known when all of SELECT has been looked at once.
@@ -82,10 +88,29 @@ class SelectBinder:
             for part in nodes_in(item.value):
                 if is_aggregate(part):
                     grouping.hook(part)
-        aggregate: PlanNode = grouping.plan()
+        aggregate: PlanNode = replace(grouping.plan(), ttl_ms=self._ttl(scope))
         if having is not None:
             aggregate = Filter(aggregate, having)
         return aggregate, binder
+
+    def _ttl(self, scope: Scope) -> int | None:
+        """How long groups live, by the hint STATE_TTL with the name of the table.
+
+        Raises:
+            SqlValidationError: another hint, or one that names no table of FROM.
+        """
+        at = self._select.at
+        for hint in self._select.hints:
+            if hint not in _HINTS:
+                raise self._source.unsupported(at, f"the hint {hint} is not supported; there is {', '.join(_HINTS)}")
+        times = self._select.hints.get("STATE_TTL", {})
+        names = [member.name for member in scope.members]
+        for name in times:
+            if name not in names:
+                raise self._source.invalid(at, f"STATE_TTL names {name!r}, and FROM has {', '.join(map(str, names))}")
+        if len(names) > 1 and times:
+            raise self._source.unsupported(at, "STATE_TTL is supported for the groups of one table")
+        return parse_duration(next(iter(times.values())), "STATE_TTL") if times else None
 
     # SELECT's own columns
 
@@ -97,7 +122,7 @@ class SelectBinder:
         order_by: tuple[n.OrderItem, ...],
         limits: tuple[int | None, int],
     ) -> PlanNode:
-        overs = OverCalls(self._source, binder, node, dict((w.name, over) for w, over in self._select.windows))
+        overs = OverCalls(self._source, binder, node, {window.name: over for window, over in self._select.windows})
         outer = ExpressionBinder(self._source, binder.scope, overs.hook)
         expressions: list[Expression] = []
         names: list[str] = []
@@ -220,4 +245,3 @@ def _gather(node: object, found: list[n.Node]) -> None:
         if not is_aggregate(node):
             for field in fields(node):
                 _gather(getattr(node, field.name), found)
-

@@ -81,9 +81,7 @@ def _joined(
     return Join(kind, node, inner, condition, node.columns)
 
 
-def _membership(
-    queries: QueryBinder, subquery: n.InQuery, columns: Columns, scope: Scope
-) -> list[Expression]:
+def _membership(queries: QueryBinder, subquery: n.InQuery, columns: Columns, scope: Scope) -> list[Expression]:
     operand = subquery.operand
     values = operand.items if isinstance(operand, n.RowConstructor) else (operand,)
     if len(values) != len(columns):
@@ -91,13 +89,15 @@ def _membership(
             subquery.at, f"the query of IN has {len(columns)} columns, and {len(values)} values are sought in it"
         )
     binder = ExpressionBinder(queries.source, scope)
-    tests = []
+    tests: list[Expression] = []
     for place, value in enumerate(values):
         bound = binder.bind(value)
         column = InputColumn(columns[place].type, len(scope.columns) + place)
         common = comparable_type(bound.type, column.type)
         if common is None:
-            raise queries.source.invalid(value.at, f"{bound.type} and {column.type} cannot be compared; cast one of them")
+            raise queries.source.invalid(
+                value.at, f"{bound.type} and {column.type} cannot be compared; cast one of them"
+            )
         tests.append(call("=", converted(bound, common), converted(column, common)))
     return tests
 

@@ -106,8 +106,8 @@ class TableFunctionBinder:
         if time not in (TimeAttribute.ROWTIME, TimeAttribute.PROCTIME):
             raise self._source.invalid(
                 self.arguments["TIMECOL"].at,
-                f"column {node.columns[place].name!r} is no time attribute, so windows over it would never end; declare "
-                "WATERMARK FOR it in CREATE TABLE, or take a column of PROCTIME()",
+                f"column {node.columns[place].name!r} is no time attribute, so windows over it would never end; "
+                "declare WATERMARK FOR it in CREATE TABLE, or take a column of PROCTIME()",
             )
         kind = WindowKind(self._call.name)
         size = self._length("GAP" if kind is WindowKind.SESSION else "SIZE", positive=True)
@@ -144,7 +144,7 @@ class TableFunctionBinder:
         argument = self.arguments[parameter]
         bound = ExpressionBinder(self._source, Scope((), ())).bind(argument)
         if not isinstance(bound, Constant) or bound.type.kind is not Kind.INTERVAL_MILLIS:
-            raise self._source.invalid(argument.at, f"{parameter.lower()!r} is an interval, such as INTERVAL '5' MINUTE")
+            raise self._source.invalid(argument.at, f"{parameter.lower()!r} is an interval: INTERVAL '5' MINUTE")
         length = bound.value
         assert isinstance(length, int)
         if positive and length <= 0:

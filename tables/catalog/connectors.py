@@ -107,7 +107,8 @@ class Connectors:
         mode = self.of(table).source_mode(table)
         if mode is None:
             raise table.source.invalid(
-                _with_at(table.source), f"table {table.name!r} cannot be read: {table.connector!r} is for INSERT INTO only"
+                _with_at(table.source),
+                f"table {table.name!r} cannot be read: {table.connector!r} is for INSERT INTO only",
             )
         return mode
 
@@ -135,4 +136,3 @@ def _with_at(source: SqlText) -> int:
 
 def _option_at(source: SqlText, option: str) -> int:
     return max(source.text.find(f"'{option}'"), 0)
-

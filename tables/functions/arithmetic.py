@@ -126,9 +126,11 @@ def _round(mode: str) -> s.Evaluate:
             chosen = np.array([digit == count for digit in digits])
             rounded = pc.round(column.filter(pa.array(chosen)), ndigits=count, round_mode=mode)
             parts.append((chosen, rounded))
-        return decimals.rescaled(_scattered(parts, column.type, call.rows), call.result) if (
-            kind.kind is Kind.DECIMAL
-        ) else _scattered(parts, column.type, call.rows)
+        return (
+            decimals.rescaled(_scattered(parts, column.type, call.rows), call.result)
+            if (kind.kind is Kind.DECIMAL)
+            else _scattered(parts, column.type, call.rows)
+        )
 
     return evaluate
 
@@ -184,7 +186,7 @@ def _log(one: float, other: float | None = None) -> float:
 def _hex(value: object) -> str:
     if isinstance(value, str):
         return value.encode().hex().upper()
-    return f"{int(value) & (2**64 - 1):X}" if not isinstance(value, bytes) else value.hex().upper()  # type: ignore[call-overload]
+    return f"{int(value) & (2**64 - 1):X}" if not isinstance(value, bytes) else value.hex().upper()
 
 
 FUNCTIONS: Final = (

@@ -81,12 +81,16 @@ def _cardinality(call: CallValues) -> pa.Array:
 def _field(call: CallValues) -> pa.Array:
     import pyarrow.compute as pc
 
-    return pc.struct_field(call.columns[0], str(s.constant_at(call, 1))) if call.rows else pa.array(
-        [], t.arrow_type(call.result)
+    return (
+        pc.struct_field(call.columns[0], str(s.constant_at(call, 1)))
+        if call.rows
+        else pa.array([], t.arrow_type(call.result))
     )
 
 
-def _collection(name: str, parameters: tuple[str, ...], infer: s.Infer, function: Callable[..., object], optional: int = 0) -> ScalarFunction:
+def _collection(
+    name: str, parameters: tuple[str, ...], infer: s.Infer, function: Callable[..., object], optional: int = 0
+) -> ScalarFunction:
     return ScalarFunction(name, parameters, infer, by_row(function), nullable=True, optional=optional)
 
 
@@ -168,17 +172,27 @@ FUNCTIONS: Final = (
     _collection("ARRAY_UNION", (_A, _A), s.like_first, lambda a, b: _distinct([*a, *b])),
     _collection("ARRAY_EXCEPT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x not in b])),
     _collection("ARRAY_INTERSECT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x in b])),
-    ScalarFunction("ARRAY_CONCAT", (_A,), s.like_first, by_row(lambda *v: [x for part in v for x in part]), variadic=True),
+    ScalarFunction(
+        "ARRAY_CONCAT", (_A,), s.like_first, by_row(lambda *v: [x for part in v for x in part]), variadic=True
+    ),
     _collection(
         "ARRAY_JOIN",
         (_A, s.TEXT, s.TEXT),
         always(t.STRING),
-        lambda v, sep, null=None: sep.join(x if x is not None else null for x in v if x is not None or null is not None),
+        lambda v, sep, null=None: sep.join(
+            x if x is not None else null for x in v if x is not None or null is not None
+        ),
         1,
     ),
     _collection("MAP_KEYS", (s.MAP,), _keys, lambda v: [key for key, _ in v]),
     _collection("MAP_VALUES", (s.MAP,), _values, lambda v: [value for _, value in v]),
     _collection("MAP_ENTRIES", (s.MAP,), _entries, lambda v: [{"key": key, "value": value} for key, value in v]),
     _collection("MAP_FROM_ARRAYS", (_A, _A), _from_arrays, lambda k, v: list(zip(k, v, strict=True))),
-    ScalarFunction("MAP_UNION", (s.MAP,), s.like_first, by_row(lambda *v: list({k: x for part in v for k, x in part}.items())), variadic=True),
+    ScalarFunction(
+        "MAP_UNION",
+        (s.MAP,),
+        s.like_first,
+        by_row(lambda *v: list({k: x for part in v for k, x in part}.items())),
+        variadic=True,
+    ),
 )

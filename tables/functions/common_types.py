@@ -6,7 +6,6 @@ Source: Flink's `LogicalTypeMerging.findCommonType`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from penstock.tables import types as t
 from penstock.tables.types import Kind, RowField, SqlType
@@ -18,7 +17,9 @@ def common_type(kinds: Sequence[SqlType]) -> SqlType | None:
     known = [kind for kind in kinds if kind.kind is not Kind.NULL]
     if not known:
         return t.NULL
-    found = reduce(_wider, known, known[0]) if known else None
+    found: SqlType | None = known[0]
+    for kind in known[1:]:
+        found = _wider(found, kind)
     return None if found is None else found.with_nullable(nullable)
 
 
@@ -29,7 +30,8 @@ def _wider(one: SqlType | None, other: SqlType) -> SqlType | None:
     if one.is_numeric and other.is_numeric:
         return _wider_number(one, other)
     if one.is_text and other.is_text:
-        return SqlType(Kind.CHAR if a is b is Kind.CHAR else Kind.VARCHAR, precision=max(one.precision, other.precision))
+        # Of different lengths, so never padded: they stay as they are.
+        return SqlType(Kind.VARCHAR, precision=max(one.precision, other.precision))
     if a in t.BYTES_KINDS and b in t.BYTES_KINDS:
         fixed = a is b is Kind.BINARY
         return SqlType(Kind.BINARY if fixed else Kind.VARBINARY, precision=max(one.precision, other.precision))

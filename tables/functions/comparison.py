@@ -20,7 +20,9 @@ from penstock.tables.types import Kind, SqlType
 _NESTED: Final = (Kind.ARRAY, Kind.MAP, Kind.ROW, Kind.MULTISET)
 
 
-def _compare(name: str, function: Callable[[pa.Array, pa.Array], pa.Array], by_value: Callable[..., bool]) -> ScalarFunction:
+def _compare(
+    name: str, function: Callable[[pa.Array, pa.Array], pa.Array], by_value: Callable[..., bool]
+) -> ScalarFunction:
     def evaluate(call: CallValues) -> pa.Array:
         if Kind.NULL in (call.types[0].kind, call.types[1].kind):
             return pa.nulls(call.rows, pa.bool_())
@@ -95,7 +97,7 @@ def _common(given: Sequence[SqlType]) -> SqlType:
     return found
 
 
-def test(name: str, evaluate: s.Evaluate, parameter: str = s.ANY) -> ScalarFunction:
+def _test(name: str, evaluate: s.Evaluate, parameter: str = s.ANY) -> ScalarFunction:
     """A test that is never null."""
     return ScalarFunction(name, (parameter,), always(t.BOOLEAN), evaluate, keeps_null=True)
 
@@ -109,10 +111,10 @@ FUNCTIONS: Final = (
     _compare(">=", pc.greater_equal, lambda a, b: a >= b),
     ScalarFunction("IS_DISTINCT", (s.ANY, s.ANY), always(t.BOOLEAN), _is_distinct, keeps_null=True),
     ScalarFunction("IS_NOT_DISTINCT", (s.ANY, s.ANY), always(t.BOOLEAN), _not_distinct, keeps_null=True),
-    test("IS_NULL", _is_null),
-    test("IS_NOT_NULL", _is_not_null),
-    test("IS_TRUE", _is(True), s.BOOLEAN),
-    test("IS_FALSE", _is(False), s.BOOLEAN),
+    _test("IS_NULL", _is_null),
+    _test("IS_NOT_NULL", _is_not_null),
+    _test("IS_TRUE", _is(True), s.BOOLEAN),
+    _test("IS_FALSE", _is(False), s.BOOLEAN),
     ScalarFunction("NOT", (s.BOOLEAN,), always(t.BOOLEAN), kernel(lambda x: pc.invert(x.cast(pa.bool_())))),
     ScalarFunction("AND", (s.BOOLEAN, s.BOOLEAN), always(t.BOOLEAN), kernel(pc.and_kleene)),
     ScalarFunction("OR", (s.BOOLEAN, s.BOOLEAN), always(t.BOOLEAN), kernel(pc.or_kleene)),

@@ -117,7 +117,10 @@ def _remainder(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
 
 
 def _by_value(
-    one: pa.Array, other: pa.Array, kind: SqlType, compute: Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]
+    one: pa.Array,
+    other: pa.Array,
+    kind: SqlType,
+    compute: Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal],
 ) -> pa.Array:
     pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
     values = [None if a is None or b is None else fitted(compute(a, b), kind) for a, b in pairs]

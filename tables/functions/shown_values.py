@@ -111,5 +111,3 @@ def _day_time(millis: int) -> str:
     hours, rest = divmod(rest, 3_600_000)
     minutes, rest = divmod(rest, 60_000)
     return f"{sign}{days} {hours:02d}:{minutes:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
-
-

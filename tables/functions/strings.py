@@ -244,8 +244,12 @@ def _encode(value: str, charset: str) -> bytes:
     return value.encode(charset, "replace")
 
 
-def _function(name: str, parameters: tuple[str, ...], kind: t.SqlType, function: Callable[..., object], **more: int) -> ScalarFunction:
-    return ScalarFunction(name, parameters, always(kind), by_row(function), nullable=True, optional=more.get("optional", 0))
+def _function(
+    name: str, parameters: tuple[str, ...], kind: t.SqlType, function: Callable[..., object], **more: int
+) -> ScalarFunction:
+    return ScalarFunction(
+        name, parameters, always(kind), by_row(function), nullable=True, optional=more.get("optional", 0)
+    )
 
 
 def _plain(name: str, parameters: tuple[str, ...], kind: t.SqlType, evaluate: s.Evaluate) -> ScalarFunction:
@@ -277,8 +281,19 @@ FUNCTIONS: Final = (
     _function("RIGHT", (_T, _I), t.STRING, lambda v, n: v[-n:] if n > 0 else ""),
     _function("REPEAT", (_T, _I), t.STRING, lambda v, n: v * max(n, 0)),
     _function("REPLACE", (_T, _T, _T), t.STRING, str.replace),
-    _function("TRANSLATE", (_T, _T, _T), t.STRING, lambda v, a, b: v.translate({ord(c): b[i] if i < len(b) else None for i, c in reversed(list(enumerate(a)))})),
-    _function("OVERLAY", (_T, _T, _I, _I), t.STRING, lambda v, new, start, n=None: v[: start - 1] + new + v[start - 1 + (len(new) if n is None else n) :], optional=1),
+    _function(
+        "TRANSLATE",
+        (_T, _T, _T),
+        t.STRING,
+        lambda v, a, b: v.translate({ord(c): b[i] if i < len(b) else None for i, c in reversed(list(enumerate(a)))}),
+    ),
+    _function(
+        "OVERLAY",
+        (_T, _T, _I, _I),
+        t.STRING,
+        lambda v, new, start, n=None: v[: start - 1] + new + v[start - 1 + (len(new) if n is None else n) :],
+        optional=1,
+    ),
     _function("POSITION", (_T, _T), t.INT, lambda sought, v: v.find(sought) + 1),
     _function("INSTR", (_T, _T), t.INT, lambda v, sought: v.find(sought) + 1),
     _function("LOCATE", (_T, _T, _I), t.INT, _locate, optional=1),
@@ -296,7 +311,13 @@ FUNCTIONS: Final = (
     _function("REGEXP_COUNT", (_T, _T), t.INT, _regexp_count),
     _function("REGEXP_INSTR", (_T, _T), t.INT, _regexp_instr),
     _function("REGEXP_SUBSTR", (_T, _T), t.STRING, _regexp_substr),
-    _function("REGEXP_EXTRACT_ALL", (_T, _T, _I), t.array(t.STRING), lambda v, p, g=1: [m[g] if m.re.groups >= g else m[0] for m in re.finditer(p, v)], optional=1),
+    _function(
+        "REGEXP_EXTRACT_ALL",
+        (_T, _T, _I),
+        t.array(t.STRING),
+        lambda v, p, g=1: [m[g] if m.re.groups >= g else m[0] for m in re.finditer(p, v)],
+        optional=1,
+    ),
     _function("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),
     _function("STR_TO_MAP", (_T, _T, _T), t.SqlType(t.Kind.MAP, parts=(t.STRING, t.STRING)), _str_to_map, optional=2),
     _function("PARSE_URL", (_T, _T, _T), t.STRING, _parse_url, optional=1),
@@ -312,6 +333,9 @@ FUNCTIONS: Final = (
     _function("IS_ALPHA", (_T,), t.BOOLEAN, str.isalpha),
     _function("IS_DIGIT", (_T,), t.BOOLEAN, str.isdigit),
     _function("IS_DECIMAL", (_T,), t.BOOLEAN, lambda v: re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", v) is not None),
-    *(_function(name, (_T,), t.STRING, _digest(name.lower())) for name in ("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512")),
+    *(
+        _function(name, (_T,), t.STRING, _digest(name.lower()))
+        for name in ("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512")
+    ),
     _function("SHA2", (_T, _I), t.STRING, _sha2),
 )

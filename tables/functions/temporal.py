@@ -62,7 +62,14 @@ _JAVA: Final = {
     "Z": "%z",
     "XXX": "%:z",
 }
-_ANY_DIGITS: Final = {"M": r"\d{1,2}", "d": r"\d{1,2}", "H": r"\d{1,2}", "h": r"\d{1,2}", "m": r"\d{1,2}", "s": r"\d{1,2}"}
+_ANY_DIGITS: Final = {
+    "M": r"\d{1,2}",
+    "d": r"\d{1,2}",
+    "H": r"\d{1,2}",
+    "h": r"\d{1,2}",
+    "m": r"\d{1,2}",
+    "s": r"\d{1,2}",
+}
 
 
 # Parts of times
@@ -429,7 +436,9 @@ def _watermark_type(given: Sequence[SqlType]) -> SqlType:
     return SqlType(given[0].kind, precision=3)
 
 
-def _function(name: str, parameters: tuple[str, ...], kind: SqlType, evaluate: s.Evaluate, optional: int = 0) -> ScalarFunction:
+def _function(
+    name: str, parameters: tuple[str, ...], kind: SqlType, evaluate: s.Evaluate, optional: int = 0
+) -> ScalarFunction:
     return ScalarFunction(name, parameters, always(kind), evaluate, optional=optional, nullable=True)
 
 

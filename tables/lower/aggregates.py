@@ -69,9 +69,7 @@ class EngineAggregates:
             return converted(columns[0], result.type)
         total, count = columns
         # Where nothing is counted, the sum is null.
-        divisor = Conditional(
-            _BIGINT, ((call("=", count, Constant(_BIGINT, 0)), Constant(_BIGINT, 1)),), count
-        )
+        divisor = Conditional(_BIGINT, ((call("=", count, Constant(_BIGINT, 0)), Constant(_BIGINT, 1)),), count)
         return converted(call("/", total, divisor), result.type)
 
     def _count(self, aggregate: AggregateCall) -> _Result:
@@ -82,7 +80,9 @@ class EngineAggregates:
         if aggregate.filter is None:
             return _Result(aggregate.type, (self._aggregate(engine.count(), _BIGINT),))
         one = Constant(t.INT.with_nullable(False), 1)
-        return _Result(aggregate.type, (self._aggregate(engine.count(self._named(self._filtered(one, aggregate))), _BIGINT),))
+        return _Result(
+            aggregate.type, (self._aggregate(engine.count(self._named(self._filtered(one, aggregate))), _BIGINT),)
+        )
 
     def _column(self, aggregate: AggregateCall) -> str:
         place = aggregate.arguments[0]

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 
 
 @dataclass(frozen=True, slots=True)
-class AssignedWindowsFactory:
+class AssignedWindowsSpec(OperatorSpec):
     """Creates the operator.
 
     Args:
@@ -28,18 +30,25 @@ class AssignedWindowsFactory:
     windows: AlignedWindows | CumulativeWindows | SessionWindows
     schema: pa.Schema
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return AssignedWindows(self)
+
+    def describe(self) -> str:
+        return f"windows({self.windows.describe()})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(WITH_BEFORE_IMAGES,), emits=None)
 
 
 class AssignedWindows(Operator):
     """Keeps nothing but the watermark: a window that it has passed takes no more rows."""
 
-    def __init__(self, factory: AssignedWindowsFactory) -> None:
-        if isinstance(factory.windows, SessionWindows):
+    def __init__(self, spec: AssignedWindowsSpec) -> None:
+        if isinstance(spec.windows, SessionWindows):
             raise GraphError("sessions are known only when they end")
-        self._windows = factory.windows
-        self._schema = factory.schema
+        self._windows = spec.windows
+        self._schema = spec.schema
         self._watermark = MIN_TIMESTAMP
 
     def open(self, context: OperatorContext) -> None:
@@ -52,9 +61,7 @@ class AssignedWindows(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the binder asks for a time attribute"
         times = batch.timestamps.to_numpy()
-        slices, numbers = np.unique(
-            (times - self._windows.offset_ms) // self._windows.slice_ms, return_inverse=True
-        )
+        slices, numbers = np.unique((times - self._windows.offset_ms) // self._windows.slice_ms, return_inverse=True)
         ends_of = [self._ends(int(number)) for number in slices]
         counts = np.array([len(ends) for ends in ends_of], np.int64)[numbers]
         rows = np.repeat(np.arange(len(times)), counts)

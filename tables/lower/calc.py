@@ -1,6 +1,6 @@
 """The operator of WHERE and SELECT: filters and computes columns; also what gives rows their event time.
 
-The lowering makes its factory. Timestamps and row kinds stay beside their rows.
+The lowering makes its spec. Timestamps and row kinds stay beside their rows.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import shown_row
 from penstock.tables.expressions import Expression
 from penstock.tables.functions.signatures import SessionValues
@@ -19,7 +21,7 @@ from penstock.tables.lower.evaluation import Evaluation
 
 
 @dataclass(frozen=True, slots=True)
-class CalcFactory:
+class CalcSpec(OperatorSpec):
     """Creates the operator that keeps the rows for which `condition` is true, then computes `expressions`.
 
     Args:
@@ -34,15 +36,28 @@ class CalcFactory:
     schema: pa.Schema
     zone: str
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return Calc(self)
+
+    def describe(self) -> str:
+        verbs = [
+            *(["filter"] if self.condition is not None else []),
+            *(["project"] if self.expressions is not None else []),
+        ]
+        return f"{' and '.join(verbs)}({', '.join(self.schema.names)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        # A row that is dropped where it was updated would stay as it was.
+        accepts = ANY_MODE if self.condition is None else WITH_BEFORE_IMAGES
+        return OperatorTraits(order=RowOrder.NONE, accepts=(accepts,), emits=None)
 
 
 class Calc(Operator):
     """Computes each batch by itself; keeps nothing but the watermark, for CURRENT_WATERMARK."""
 
-    def __init__(self, factory: CalcFactory) -> None:
-        self._factory = factory
+    def __init__(self, spec: CalcSpec) -> None:
+        self._spec = spec
         self._watermark: int | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -53,7 +68,7 @@ class Calc(Operator):
         return watermark
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        session = SessionValues(self._factory.zone, self._context.clock.now_ms(), self._watermark)
+        session = SessionValues(self._spec.zone, self._context.clock.now_ms(), self._watermark)
         try:
             result = self._computed(batch, session)
         except (ValueError, ArithmeticError, pa.ArrowException) as error:
@@ -62,7 +77,7 @@ class Calc(Operator):
             out.collect(result)
 
     def _computed(self, batch: Batch, session: SessionValues) -> Batch:
-        condition, expressions = self._factory.condition, self._factory.expressions
+        condition, expressions = self._spec.condition, self._spec.expressions
         rows = Evaluation(batch.data.columns, batch.num_rows, session)
         if condition is not None:
             mask = rows.mask(condition)
@@ -74,7 +89,7 @@ class Calc(Operator):
         if expressions is None:
             return batch
         columns = [rows.value(expression) for expression in expressions]
-        return batch.with_data(made(columns, self._factory.schema, batch.num_rows))
+        return batch.with_data(made(columns, self._spec.schema, batch.num_rows))
 
     def _placed(self, error: Exception, batch: Batch, session: SessionValues) -> RecordError:
         """The error with the first row that raises it."""
@@ -92,5 +107,3 @@ def made(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatc
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.changelog import ANY_MODE
 from penstock.engine.elements import Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.tables import types as t
 from penstock.tables.plan.nodes import Column
 from penstock.tables.types import MAX_LENGTH, Kind, SqlType
@@ -74,7 +76,7 @@ class _DropError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ConstraintsFactory:
+class ConstraintsSpec(OperatorSpec):
     """Creates the operator.
 
     Args:
@@ -85,16 +87,23 @@ class ConstraintsFactory:
     constraints: tuple[Constraint, ...]
     schema: pa.Schema
 
-    def __call__(self) -> Operator:
+    def create(self) -> Operator:
         return Constraints(self)
+
+    def describe(self) -> str:
+        return f"constraints({', '.join(constraint.name for constraint in self.constraints)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=None)
 
 
 class Constraints(Operator):
     """Changes, drops or refuses rows that break a constraint."""
 
-    def __init__(self, factory: ConstraintsFactory) -> None:
-        self._constraints = factory.constraints
-        self._schema = factory.schema
+    def __init__(self, spec: ConstraintsSpec) -> None:
+        self._constraints = spec.constraints
+        self._schema = spec.schema
 
     def open(self, context: OperatorContext) -> None:
         self._where = context.where
@@ -130,7 +139,10 @@ class Constraints(Operator):
             types = kind.parts if kind.kind is Kind.MAP else (kind.parts[0], t.INT)
             names = (f"{path}[key]", f"{path}[value]")
             return [
-                tuple(self._checked(part, one, name, constraint) for part, one, name in zip(pair, types, names, strict=True))
+                tuple(
+                    self._checked(part, one, name, constraint)
+                    for part, one, name in zip(pair, types, names, strict=True)
+                )
                 for pair in value
             ]
         return value
@@ -141,9 +153,9 @@ class Constraints(Operator):
         if constraint.nulls == "DROP":
             raise _DropError
         raise RecordError(
-            f"{self._where}: Column '{path}' is NOT NULL, however, a null value is being written into it. You can set job "
-            "configuration 'table.exec.sink.not-null-enforcer'='DROP' to suppress this exception and drop such records "
-            "silently."
+            f"{self._where}: Column '{path}' is NOT NULL, however, a null value is being written into it. You can set "
+            "job configuration 'table.exec.sink.not-null-enforcer'='DROP' to suppress this exception and drop such "
+            "records silently."
         )
 
     def _sized(self, value: Any, kind: SqlType, path: str, constraint: Constraint) -> Any:
@@ -154,9 +166,9 @@ class Constraints(Operator):
             return value
         if constraint.lengths == "ERROR":
             raise RecordError(
-                f"{self._where}: Column '{path}' is {kind.with_nullable(True)}, however, a string of length {len(value)} "
-                "is being written into it. You can set job configuration 'table.exec.sink.type-length-enforcer' to "
-                "control this behaviour."
+                f"{self._where}: Column '{path}' is {kind.with_nullable(True)}, however, a string of length "
+                f"{len(value)} is being written into it. You can set job configuration "
+                "'table.exec.sink.type-length-enforcer' to control this behaviour."
             )
         if len(value) > size:
             return value[:size]

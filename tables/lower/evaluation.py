@@ -1,7 +1,7 @@
 """Computes bound expressions on the columns of a batch.
 
-The operators of `calc.py` use it. A part that may fail (a division, a cast of a text) is computed only for the rows that
-need it: in branches of CASE, and on the right of AND and OR.
+The operators of `calc.py` use it. A part that may fail (a division, a cast of a text) is computed only for the rows
+that need it: in branches of CASE, and on the right of AND and OR.
 """
 
 from __future__ import annotations
@@ -141,5 +141,3 @@ class Evaluation:
         order = np.empty(self.rows, np.int64)
         order[np.concatenate(places)] = np.arange(self.rows)
         return pa.concat_arrays(pieces).take(pa.array(order))
-
-

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
@@ -18,12 +19,14 @@ from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
-from penstock.tables.lower.calc import CalcFactory
-from penstock.tables.lower.changelogs import FromChangelogFactory, ToChangelogFactory
+from penstock.tables.lower.calc import CalcSpec
+from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
+from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
-from penstock.tables.lower.unnest import UnnestFactory
+from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
+from penstock.tables.plan.changelog import changelog_mode, engine_mode
 from penstock.tables.types import Kind, arrow_type
 
 FromSource = Callable[[Source, str], DataStream]
@@ -64,12 +67,14 @@ class Lowering:
         return lower(self, node)
 
     def calc(
-        self, stream: DataStream, condition: Expression | None, expressions: tuple[Expression, ...] | None, schema: pa.Schema
+        self,
+        stream: DataStream,
+        condition: Expression | None,
+        expressions: tuple[Expression, ...] | None,
+        schema: pa.Schema,
     ) -> DataStream:
         """The rows for which a condition is true, with other columns."""
-        parts = [*(["filter"] if condition is not None else []), *(["project"] if expressions is not None else [])]
-        shown = f"{' and '.join(parts)}({', '.join(schema.names)})"
-        return stream._add(shown, CalcFactory(condition, expressions, schema, self.zone), schema)
+        return stream._add(CalcSpec(condition, expressions, schema, self.zone), schema)
 
     def projected(self, stream: DataStream, expressions: tuple[Expression, ...], columns: p.Columns) -> DataStream:
         """The rows with other columns."""
@@ -87,8 +92,8 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
     if scanned.op is not None:
         schema = schema_of(node.columns)
         place = len(node.columns)
-        factory = FromChangelogFactory(place, _OPERATIONS, schema)
-        stream = stream._add(f"row kinds({node.table})", factory, schema)
+        mode = engine_mode(node.mode)
+        stream = stream._add(FromChangelogSpec(place, _OPERATIONS, mode, schema), schema, name=f"kinds({node.table})")
     return stream
 
 
@@ -114,7 +119,7 @@ def _watermarks(lowering: Lowering, node: p.Watermarks) -> DataStream:
 
 
 def _strategy(watermark: Expression, column: int, zone: str) -> WatermarkStrategy:
-    """The engine's own strategy for `time - INTERVAL ...`, one millisecond tighter: SQL's watermark is the time itself."""
+    """The engine's own strategy for `time - INTERVAL ...`, a millisecond tighter, as SQL's watermark is the time."""
     if isinstance(watermark, FunctionCall) and watermark.name == "MINUS_INTERVAL":
         time, delay = watermark.arguments
         if isinstance(time, InputColumn) and time.index == column and isinstance(delay, Constant):
@@ -139,34 +144,40 @@ def _union(lowering: Lowering, node: p.Union) -> DataStream:
 def _unnest(lowering: Lowering, node: p.Unnest) -> DataStream:
     schema = schema_of(node.columns)
     width = len(node.input.columns)
-    factory = UnnestFactory(node.collection, width, node.outer, node.ordinality, schema, lowering.zone)
-    return lowering.stream(node.input)._add(f"unnest({', '.join(schema.names[width:])})", factory, schema)
+    spec = UnnestSpec(node.collection, width, node.outer, node.ordinality, schema, lowering.zone)
+    return lowering.stream(node.input)._add(spec, schema)
 
 
 def _to_changelog(lowering: Lowering, node: p.ToChangelog) -> DataStream:
     schema = schema_of(node.columns)
     stream = lowering.stream(node.input)
-    return stream._add("to changelog", ToChangelogFactory(dict(node.codes), schema), schema)
+    return stream._add(ToChangelogSpec(dict(node.codes), schema), schema)
 
 
 def _from_changelog(lowering: Lowering, node: p.FromChangelog) -> DataStream:
     schema = schema_of(node.columns)
     stream = lowering.stream(node.input)
-    return stream._add("from changelog", FromChangelogFactory(node.op, dict(node.kinds), schema), schema)
+    mode = engine_mode(changelog_mode(node))
+    return stream._add(FromChangelogSpec(node.op, dict(node.kinds), mode, schema), schema)
 
 
 def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
-    if node.limit is not None or node.offset:
-        raise GraphError("LIMIT and OFFSET are not supported; cut the result where it is read")
     for key in node.order:
         if key.nulls_first is key.descending:
-            raise GraphError("NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported")
+            raise GraphError(
+                "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
+            )
     stream = lowering.stream(node.input)
-    names = [node.columns[key.column].name for key in node.order]
-    return stream.sort(*names, descending=[key.descending for key in node.order])
+    if node.order:
+        names = [node.columns[key.column].name for key in node.order]
+        stream = stream.sort(*names, descending=[key.descending for key in node.order])
+    if node.limit is None and not node.offset:
+        return stream
+    return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
 
 
 def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
+    from penstock.tables.lower.changing import lower_aggregate, lower_join
     from penstock.tables.lower.joins import lower_interval_join
     from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 
@@ -178,6 +189,8 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.Watermarks: _watermarks,
         p.WindowTable: lower_window_table,
         p.WindowAggregate: lower_window_aggregate,
+        p.Aggregate: lower_aggregate,
+        p.Join: lower_join,
         p.IntervalJoin: lower_interval_join,
         p.Union: _union,
         p.Unnest: _unnest,

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from penstock.engine.errors import GraphError
 from penstock.tables.bind.table_binder import physical_columns
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.lower.constraints import ConstraintsFactory, constraints_of
+from penstock.tables.lower.changelogs import UpsertSpec
+from penstock.tables.lower.constraints import ConstraintsSpec, constraints_of
 from penstock.tables.lower.lowering import Lowering, schema_of
-from penstock.tables.plan.nodes import SinkPlan
+from penstock.tables.plan.changelog import changelog_mode
+from penstock.tables.plan.nodes import Change, SinkPlan
 
 
 def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> None:
@@ -34,6 +36,9 @@ def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> N
     )
     schema = schema_of(wanted)
     if constraints:
-        stream = stream._add(f"constraints({table.name})", ConstraintsFactory(constraints, schema), schema)
+        stream = stream._add(ConstraintsSpec(constraints, schema), schema)
+    takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
+    if Change.UPDATE_BEFORE in given - takes:
+        stream = stream._add(UpsertSpec(), schema)
     sink = lowering.connectors.of(table).sink(table, wanted)
     stream.sink_to(sink).name(table.name)

@@ -12,7 +12,7 @@ from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import converted
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.lower.aggregates import EngineAggregates
-from penstock.tables.lower.assigned_windows import AssignedWindowsFactory
+from penstock.tables.lower.assigned_windows import AssignedWindowsSpec
 from penstock.tables.lower.keys import encoded_keys
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import TimeAttribute, WindowKind, WindowSpec
@@ -52,8 +52,7 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
         raise GraphError("windows of PROCTIME are supported below a GROUP BY of window_start and window_end")
     _check_zone(lowering, node.input.columns[node.time_column].type)
     schema = schema_of(node.columns)
-    factory = AssignedWindowsFactory(assigner(spec), schema)
-    return lowering.stream(node.input)._add(spec.describe(), factory, schema)
+    return lowering.stream(node.input)._add(AssignedWindowsSpec(assigner(spec), schema), schema)
 
 
 def _check_zone(lowering: Lowering, time: t.SqlType) -> None:
@@ -82,7 +81,7 @@ def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataS
     stream = lowering.projected(lowering.stream(node.input), expressions, before)
     windows = assigner(node.window)
     windowed = stream.key_by(*keys.names).window(windows) if keys.names else stream.window_all(windows)
-    aggregated = windowed.aggregate(**aggregates.aggregates)
+    aggregated = windowed._aggregate_named(aggregates.aggregates, None, None)
     width = len(keys.names)
     start, end = (InputColumn(_BOUND, width + place) for place in range(2))
     made: list[Expression] = []

@@ -19,10 +19,21 @@ _COMPARISONS: Final = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
 _BINARY: Final = ({"||"}, {"+", "-"}, {"*", "/", "%"})
 """From loose to tight."""
 _BARE_CALLS: Final = frozenset(
-    "CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP CURRENT_ROW_TIMESTAMP CURRENT_DATABASE".split()
+    {
+        "CURRENT_DATE",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "LOCALTIME",
+        "LOCALTIMESTAMP",
+        "CURRENT_ROW_TIMESTAMP",
+        "CURRENT_DATABASE",
+    }
 )
 """Functions that are called without brackets."""
-_UNITS: Final = frozenset("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND".split())
+_UNITS: Final = frozenset(
+    {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND"}
+)
+_JSON_KINDS: Final = frozenset({"VALUE", "OBJECT", "ARRAY", "SCALAR"})
 _QUERY_STARTS: Final = frozenset({"SELECT", "WITH", "VALUES"})
 
 
@@ -87,7 +98,7 @@ class ExpressionParser:
             if self.cursor.accept(what):
                 return n.IsTest(at, operand, what, negated)
         if self.cursor.accept("JSON"):
-            kind = self.cursor.take().word if self.cursor.sees_any(frozenset("VALUE OBJECT ARRAY SCALAR".split())) else ""
+            kind = self.cursor.take().word if self.cursor.sees_any(_JSON_KINDS) else ""
             arguments = (n.Argument(at, operand), n.Argument(at, n.Keyword(at, kind or "VALUE")))
             call = n.Call(at, "IS_JSON", arguments)
             return n.Unary(at, "NOT", call) if negated else call
@@ -363,7 +374,9 @@ class ExpressionParser:
         if cursor.sees("(") and cursor.ahead(1).word in _QUERY_STARTS:
             found = self.expression()
             partitions = self._partition_by()
-            return n.TableArgument(at, found.query, partitions) if isinstance(found, n.Subquery) and partitions else found
+            return (
+                n.TableArgument(at, found.query, partitions) if isinstance(found, n.Subquery) and partitions else found
+            )
         return self.expression()
 
     def _partition_by(self) -> tuple[n.Node, ...]:

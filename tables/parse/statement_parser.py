@@ -9,14 +9,28 @@ from penstock.engine.errors import nearest
 from penstock.tables.parse import statements as s
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.nodes import Identifier, Name
-from penstock.tables.parse.queries import Query
 from penstock.tables.parse.query_parser import QueryParser
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.tokens import TokenKind
 from penstock.tables.parse.type_parser import parse_type
 
 _STARTS = (
-    "SELECT WITH VALUES INSERT CREATE DROP EXPLAIN SHOW DESCRIBE DESC SET RESET EXECUTE BEGIN STATEMENT TABLE".split()
+    "SELECT",
+    "WITH",
+    "VALUES",
+    "INSERT",
+    "CREATE",
+    "DROP",
+    "EXPLAIN",
+    "SHOW",
+    "DESCRIBE",
+    "DESC",
+    "SET",
+    "RESET",
+    "EXECUTE",
+    "BEGIN",
+    "STATEMENT",
+    "TABLE",
 )
 _REFUSED = {
     "ALTER": "tables cannot be changed; drop it and create it anew",
@@ -343,6 +357,3 @@ class StatementParser:
 def statement_name(name: Name) -> str:
     """The table's own name; catalog and database before it are those that there are."""
     return name.parts[-1].name
-
-
-

@@ -5,6 +5,7 @@ EXPLAIN shows it, `to_stream` and sinks ask for it, and operators that cannot ta
 
 from __future__ import annotations
 
+from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import GraphError
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
@@ -40,8 +41,16 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
             return frozenset().union(*given)
         case p.Sort():
             if given[0] != INSERT_ONLY:
-                raise GraphError("ORDER BY takes rows that are only inserted, and gets updates or deletes from below it")
+                raise GraphError(
+                    "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it"
+                )
             return INSERT_ONLY
+        case p.Join():
+            plain = node.kind in (p.JoinKind.INNER, p.JoinKind.SEMI) and given == [INSERT_ONLY, INSERT_ONLY]
+            return INSERT_ONLY if plain else RETRACT
+        case p.Aggregate():
+            # Groups without results are there or not: they are never updated.
+            return INSERT_ONLY if not node.calls and given[0] == INSERT_ONLY else RETRACT
     if isinstance(node, (*_NEEDS_INSERTS, *_STATELESS)):
         return given[0]
     return RETRACT
@@ -67,12 +76,22 @@ def shown_mode(mode: ChangelogMode) -> str:
     return f"[{','.join(change.value for change in Change if change in mode)}]"
 
 
+def engine_mode(mode: ChangelogMode) -> EngineMode:
+    """The mode as the engine's operators have it."""
+    if mode == INSERT_ONLY:
+        return EngineMode.APPEND
+    upserts = Change.UPDATE_AFTER in mode and Change.UPDATE_BEFORE not in mode
+    return EngineMode.UPSERT if upserts else EngineMode.RETRACT
+
+
 def state_bound(node: PlanNode) -> str | None:
     """What bounds the state of a node's operator; None where it has none."""
     match node:
         case p.WindowAggregate():
-            return "the windows that the watermark has not passed" if node.window.time.value == "rowtime" else (
-                "the windows that the clock has not passed"
+            return (
+                "the windows that the watermark has not passed"
+                if node.window.time.value == "rowtime"
+                else ("the windows that the clock has not passed")
             )
         case p.IntervalJoin():
             return f"rows of {node.upper_ms - node.lower_ms} ms of event time"

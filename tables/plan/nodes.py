@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.tables.expressions import Expression
 from penstock.tables.types import SqlType
@@ -181,12 +181,17 @@ class AggregateCall:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One row a group: the key columns, then the results."""
+    """One row a group: the key columns, then the results.
+
+    Args:
+        ttl_ms: how long a group lives after its last change, by the clock; None: for ever.
+    """
 
     input: PlanNode
     keys: tuple[int, ...]
     calls: tuple[AggregateCall, ...]
     columns: Columns
+    ttl_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +419,7 @@ class Unnest:
 
 @dataclass(frozen=True, slots=True)
 class ToChangelog:
-    """A changelog as plain rows: the operation's code in column `op` in front; operations without a code are dropped."""
+    """A changelog as plain rows: the operation's code in front of the others; operations without one are dropped."""
 
     input: PlanNode
     codes: Mapping[str, str]
@@ -472,7 +477,8 @@ def with_inputs(node: PlanNode, inputs: Sequence[PlanNode]) -> PlanNode:
     if isinstance(node, Union):
         return replace(node, inputs_=tuple(inputs))
     names = [f.name for f in fields(node) if f.name in _CHILD_NAMES]
-    return replace(node, **dict(zip(names, inputs, strict=True))) if names else node
+    changes: dict[str, Any] = dict(zip(names, inputs, strict=True))
+    return replace(node, **changes) if names else node
 
 
 def walk_plan(node: PlanNode) -> Iterator[PlanNode]:
@@ -502,12 +508,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What an INSERT writes: rows with the columns of the sink, into the table `table`.
-
-    Args:
-        on_conflict: the action of ON CONFLICT, or None.
-    """
+    """What an INSERT writes: rows with the columns of the sink, into the table `table`."""
 
     table: str
     input: PlanNode
-    on_conflict: str | None = None

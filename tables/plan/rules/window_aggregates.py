@@ -109,7 +109,7 @@ def _opened_projection(node: Project) -> _Opened | None:
     places: dict[int, int] = {}
     origins: dict[int, int] = {}
     bounds: dict[int, str] = {}
-    kept = []
+    kept: list[int] = []
     for place, expression in enumerate(node.expressions):
         column = expression.index if isinstance(expression, InputColumn) else None
         if column is not None and column in below.bounds:
