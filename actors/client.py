@@ -23,7 +23,7 @@ from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
 from penstock.actors.termination import EXIT_CODE, termination
-from penstock.engine.checkpointing.config import NoRestart
+from penstock.engine.checkpoint_config import NoRestart
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch

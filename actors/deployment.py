@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock.actors.running_task import Deployment, Restore
 from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 
 
 def places(graph: PhysicalGraph) -> list[Place]:
@@ -43,3 +44,16 @@ def deployments(
     for place in chosen:
         targets = [[(actors[receiver], number) for receiver, number in output] for output in channels[place]]
         yield place, Deployment(*place, attempt, targets, restore)
+
+
+def as_checkpointed(program: JobProgram, latest: CompletedCheckpoint | None) -> JobProgram:
+    """The program at the parallelism that its newest checkpoint was taken at, where it had been rescaled."""
+    if latest is None:
+        return program
+    taken = {subtask.task: subtask.parallelism for subtask in latest.subtasks}
+    candidates = [program, *(program.rescaled(parallelism) for parallelism in sorted(set(taken.values())))]
+    for candidate in candidates:
+        graph = candidate.physical(latest.split_parallelism)
+        if {task.id: task.parallelism for task in graph.tasks} == taken:
+            return candidate
+    return program

@@ -23,11 +23,12 @@ from penstock.actors.import_path import Imported
 from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
+from penstock.actors.stacks import Stack
 from penstock.actors.standbys import Standbys
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
-from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
+from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.alignment import alignment_groups
@@ -390,6 +391,17 @@ class Execution:
         if asking:
             await asyncio.wait(asking, timeout=_METRICS_SECONDS)
         return self.last_metrics
+
+    async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where the threads of a subtask are.
+
+        Raises:
+            JobError: there is no such subtask, or it has no process now.
+        """
+        if place not in self.actors:
+            raise JobError(f"the job has no process for subtask {place[1]} of task {place[0]} now")
+        stacks: Sequence[tuple[Stack, int]] = await self.actors[place].stacks.remote(seconds)
+        return stacks
 
     @property
     def last_metrics(self) -> Sequence[SubtaskMetrics]:

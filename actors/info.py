@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from penstock.actors.checkpoints import Checkpoints
@@ -24,6 +26,7 @@ from penstock.engine.job.info import (
 )
 from penstock.engine.job.restarts import RestartLog
 from penstock.engine.job.status import JobStatus
+from penstock.savepoints.storage import redact
 
 
 def job_info(
@@ -90,7 +93,19 @@ def job_info(
         restarts=restarts.failures,
         restart_history=tuple(map(_restart, restarts.to_dicts())),
         checkpoints=None if checkpoints is None or not checkpoints.claimed else _checkpoints(checkpoints),
+        settings=tuple(_settings(graph.config)) if graph is not None else (),
     )
+
+
+def _settings(config: object, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The settings of a configuration and of those within it, by name; texts without what may be a secret."""
+    for member in fields(config):  # type: ignore[arg-type]
+        value = getattr(config, member.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from _settings(value, f"{prefix}{member.name}.")
+        else:
+            text = value.value if isinstance(value, enum.Enum) else value
+            yield f"{prefix}{member.name}", redact(str(text))
 
 
 def task_infos(graph: PhysicalGraph | None) -> Sequence[TaskInfo]:

@@ -22,12 +22,12 @@ from ray.exceptions import RayActorError
 
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
-from penstock.actors.deployment import places
+from penstock.actors.deployment import as_checkpointed, places
 from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
 from penstock.actors.running_task import SubtaskEvent
+from penstock.actors.stacks import Stack
 from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.elements import SnapshotKind
@@ -186,7 +186,7 @@ class JobManager:
             if claim.ended is not None:
                 return JobStatus(claim.ended)
             self._attempt = claim.epoch * ATTEMPTS
-            self._program = _as_checkpointed(self._program, self._checkpoints.latest)
+            self._program = as_checkpointed(self._program, self._checkpoints.latest)
         self._graph = self._planned(self._program)
         return None
 
@@ -457,6 +457,10 @@ class JobManager:
             return await self._execution.metrics()
         return self._execution.last_metrics
 
+    async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where a subtask's threads are; see `SubtaskActor.stacks`."""
+        return await self._execution.stacks(place, seconds)
+
     async def info(self) -> JobInfo:
         """The job as it is now."""
         report = self._report.result() if self._report.done() else None
@@ -585,16 +589,3 @@ def _refuse(waiting: asyncio.Future[Any], error: PenstockError) -> None:
     if not waiting.done():
         waiting.set_exception(error)
         waiting.exception()
-
-
-def _as_checkpointed(program: JobProgram, latest: CompletedCheckpoint | None) -> JobProgram:
-    """The program at the parallelism that its newest checkpoint was taken at, where it had been rescaled."""
-    if latest is None:
-        return program
-    taken = {subtask.task: subtask.parallelism for subtask in latest.subtasks}
-    candidates = [program, *(program.rescaled(parallelism) for parallelism in sorted(set(taken.values())))]
-    for candidate in candidates:
-        graph = candidate.physical(latest.split_parallelism)
-        if {task.id: task.parallelism for task in graph.tasks} == taken:
-            return candidate
-    return program

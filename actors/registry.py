@@ -15,8 +15,10 @@ import ray
 from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from penstock.actors.job_manager import JobManager
+from penstock.actors.stacks import Stack
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError, nearest
 from penstock.engine.job.info import JobInfo
+from penstock.engine.metrics import SubtaskMetrics
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
@@ -102,6 +104,24 @@ class JobControl:
         """The job: status, tasks, restarts, checkpoints."""
         info: JobInfo = self._ask("info", _ASK_SECONDS)
         return info
+
+    def metrics(self) -> Sequence[SubtaskMetrics]:
+        """The latest counters of all subtasks that have given any."""
+        metrics: Sequence[SubtaskMetrics] = self._ask("metrics", _ASK_SECONDS)
+        return metrics
+
+    def end(self) -> Any:
+        """A call that comes back with the job's `JobReport` when it has ended."""
+        return self._manager.wait_for_end.remote()
+
+    def stacks(self, task: int, subtask: int, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where the threads of a subtask are: each stack with how often it was seen within `seconds`; 0: once.
+
+        Raises:
+            JobError: there is no such subtask, or it has no process now.
+        """
+        stacks: Sequence[tuple[Stack, int]] = self._ask("stacks", seconds + _ASK_SECONDS, (task, subtask), seconds)
+        return stacks
 
     def checkpoint(self) -> str:
         """Take a checkpoint now; its URL.

@@ -34,6 +34,8 @@ from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 _REMEMBERED: Final = 100
 """Nobody asks for an answer any more where its checkpoint is older than the newest by this much."""
 _GATHER_SECONDS: Final = 0.02
+TASK_THREAD: Final = "task-loop"
+"""Name of the thread that steps a task."""
 _LONGEST_WAIT_SECONDS: Final = 86_400.0
 """A thread cannot wait for centuries (`threading.TIMEOUT_MAX`), and a timer may be as far away."""
 
@@ -156,7 +158,7 @@ class RunningTask:
     async def start(self) -> bool:
         """Begin: returns when the task has been restored and opened; False: it has failed at it, which is reported."""
         self._started = True
-        self._thread = threading.Thread(target=self._run, name="task-loop", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=TASK_THREAD, daemon=True)
         self._thread.start()
         await asyncio.shield(self._opened)
         return self._is_open

@@ -20,7 +20,8 @@ from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, unpacked
 from penstock.actors.process_end import Process
 from penstock.actors.results import Fetched
-from penstock.actors.running_task import Deployment, Report, RunningTask
+from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask
+from penstock.actors.stacks import Stack, sampled_stacks
 from penstock.engine.elements import Barrier
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import PhysicalGraph
@@ -152,6 +153,10 @@ class SubtaskActor:
         """The counters as of now."""
         running = self._of(attempt)
         return None if running is None else running.task.read_metrics()
+
+    async def stacks(self, seconds: float) -> Sequence[tuple[Stack, int]]:
+        """Where the threads of this process are: each stack with how often it was seen within `seconds`."""
+        return await asyncio.to_thread(sampled_stacks, seconds, (TASK_THREAD,) if seconds else None)
 
     async def stop(self) -> SubtaskMetrics | None:
         """Stop stepping, close the task, and return the last counters."""

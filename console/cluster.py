@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.job_folders import DEFAULT_FOLDER
 from penstock.savepoints.storage import check_writable, normalise_url, open_blobs

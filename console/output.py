@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
@@ -26,6 +28,8 @@ WIDE: Final = 160
 """Columns of a table that goes into a file or a pipe."""
 _LONGEST_LINE: Final = 500
 _TRACEBACK: Final = "Traceback (most recent call last)"
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""All but tabs and ends of lines; and what turns the direction of text."""
 _OPTIONS: Final = {"allow_non_restored_state": "-n"}
 """How the command line spells what messages call by the name of an argument."""
 
@@ -54,9 +58,9 @@ class Output:
         if self.as_json:
             print(json.dumps(document, indent=2, default=str), file=self.stream)
             return
-        console = Console(file=self.stream)
+        console = _PlainConsole(file=self.stream)
         if not console.is_terminal:
-            console = Console(file=self.stream, width=WIDE)
+            console = _PlainConsole(file=self.stream, width=WIDE)
         console.print(Text(shown) if isinstance(shown, str) else shown, soft_wrap=isinstance(shown, str), crop=False)
 
     @contextlib.contextmanager
@@ -71,7 +75,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """Tell people something that is no result."""
-        Console(stderr=True).print(Text(text), soft_wrap=True)
+        _PlainConsole(stderr=True).print(Text(text), soft_wrap=True)
 
     def show_help(self, text: str) -> None:
         """Show how a command is called that was given nothing to do; that is a mistake where JSON is wanted."""
@@ -87,6 +91,18 @@ class Output:
         if self.as_json:
             print(json.dumps(error_document(error, self.tracebacks), indent=2), file=self.stream)
         self.say(f"error: {message_of(error, self.tracebacks)}{hint}")
+
+
+class _PlainConsole(Console):
+    """Shows control characters of names and values as text: a terminal would obey them, whoever wrote them."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(_CONTROL.sub(_escaped, segment.text), segment.style)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def error_document(error: BaseException, tracebacks: bool = False) -> dict[str, Any]:

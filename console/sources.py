@@ -19,9 +19,21 @@ from penstock.configuration_keys import KEYS, VARIABLES
 FILE_VARIABLE: Final = "PENSTOCK_CONF"
 DEFINED: Final = "-D"
 DEFAULT_FILE: Final = "penstock.yaml"
-_OTHER_VARIABLES: Final = (FILE_VARIABLE, "PENSTOCK_PARALLELISM")
+_OTHER_VARIABLES: Final = (FILE_VARIABLE, "PENSTOCK_PARALLELISM", "PENSTOCK_ERROR_VALUES")
 _SO_NEAR: Final = 0.85
 """Other programs set variables that begin like ours: only one that nearly is one of ours is a mistake."""
+
+
+class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
+    """Makes plain values, and follows no aliases: a few nested ones would make more than any memory holds."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(
+                None, None, f"aliases (*{event.anchor}) are not taken; write the value again", event.start_mark
+            )
+        return super().compose_node(parent, index)
 
 
 def gather(file: str | None, variables: Mapping[str, str], definitions: Sequence[str]) -> Configuration:
@@ -42,7 +54,8 @@ def _from_file(configuration: Configuration, file: str | None, variables: Mappin
     if named is None and not path.exists():
         return configuration
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content: Any = yaml.load(text, _PlainLoader)  # noqa: S506 - it makes plain values only
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         return configuration.but(f"{path} cannot be read: {reason}")

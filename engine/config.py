@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig
+from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig
 from penstock.engine.errors import ConfigurationError, nearest
 
 LARGEST_MAX_PARALLELISM: Final = 32_768

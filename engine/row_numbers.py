@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import Groups, one_array
-
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 
 _DENSE: Final = 4
 """Integers are counted, and not hashed, where there are at most so many between the least and the largest, a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The group of each row of a table: int64 ids from 0, numbered in order of first occurrence."""
+
+    ids: _Int64s
+    count: int
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """The column in one piece (zero-copy where it has one chunk)."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def groups_of(columns: Sequence[pa.ChunkedArray], rows: int) -> Groups:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.errors import RecordError
+from penstock.engine.redaction import VARIABLE, is_hidden, quotable, quoted
 from penstock.engine.schemas import SchemaLike, parse_schema
 
 Returns: TypeAlias = "SchemaLike | None"
@@ -97,8 +98,9 @@ def batch_rows(batch: pa.RecordBatch, where: str = "rows") -> list[dict[str, Any
 
 def shown_row(batch: pa.RecordBatch, index: int) -> str:
     """Row `index` for a message: as a dict, or as Arrow prints it where Python cannot hold its values."""
-    row = batch.slice(index, 1)
-    return _shortened(next(row_texts(row)))
+    if is_hidden():
+        return f"number {index} of {batch.num_rows} (its values are hidden: {VARIABLE})"
+    return _shortened(next(row_texts(quotable(batch.slice(index, 1)))))
 
 
 def row_texts(batch: pa.RecordBatch) -> Iterator[str]:
@@ -322,7 +324,7 @@ class ColumnConverter:
 
 
 def _shown(value: object) -> str:
-    return _shortened(repr(value))
+    return _shortened(quoted(value))
 
 
 def _shortened(shown: str) -> str:

@@ -22,7 +22,7 @@ from penstock.configuration_keys import (
     shown,
     spelled,
 )
-from penstock.engine.checkpointing.config import (
+from penstock.engine.checkpoint_config import (
     CheckpointConfig,
     ExponentialDelay,
     FailoverConfig,

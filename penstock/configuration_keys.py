@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from penstock.actors.spark.options import SparkOptions, parsed_memory
-from penstock.engine.checkpointing.config import (
+from penstock.engine.checkpoint_config import (
     LONGEST_MS,
     MOST,
     CheckpointConfig,

@@ -29,7 +29,7 @@ from penstock.connectors.collection import CollectionSource, RowSchema
 from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
-from penstock.engine.checkpointing.config import CheckpointConfig, FailoverConfig, RestartStrategy
+from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, RestartStrategy
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
@@ -41,8 +41,8 @@ from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.engine.job.handle import DEFAULT_NAME, CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
+from penstock.engine.operators.timestamp_assigners import check_assigner
 from penstock.engine.schemas import SchemaLike
-from penstock.engine.windows.timestamps import check_assigner
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start
 from penstock.savepoints.restore import NonRestoredState, url_of

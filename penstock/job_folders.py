@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.errors import ConfigurationError, RestoreError
 from penstock.engine.graph.checkpointable import check_checkpointable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from penstock.engine.checkpointing.config import (
+from penstock.engine.checkpoint_config import (
     CheckpointConfig,
     ExponentialDelay,
     FailureRate,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from penstock.actors.job_manager import COLLECTOR
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.coordinator import (
     CheckpointCoordinator,
     Delete,

@@ -22,7 +22,7 @@ from penstock import max as max_of
 from penstock import min as min_of
 from penstock import sum as sum_of
 from penstock.actors.client import RayJob
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.config import DEFAULTS
 from penstock.engine.errors import JobError
 from penstock.engine.job.info import CheckpointInfo, JobInfo

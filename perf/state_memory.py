@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 BACKENDS: Final = ("heap", "rocksdb")
 _LIMITED: Final = "rocksdb"
@@ -97,7 +99,7 @@ def measure(backend: str, keys: int) -> Reading:
             state.set_current_key(number * _FACTOR % _NUMBERS)
             total.update(total.value() + number % _AMOUNTS)
     updated, update_peak_mb = time.perf_counter(), _peak_mb()
-    table = state.snapshot()["total"].data
+    table = state.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables["total"].rows()
     snapshot = time.perf_counter()
     expected = _PASSES * sum(number % _AMOUNTS for number in range(keys))
     is_right = table.num_rows == keys and pc.sum(table.column("value")).as_py() == expected

@@ -21,10 +21,10 @@ from penstock import max as max_of
 from penstock import min as min_of
 from penstock import sum as sum_of
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells.free_memory import free_memory
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.operators.cells.free_memory import free_memory
 from penstock.engine.operators.windows.window_aggregate import WindowAggregate, WindowAggregateSpec
 from penstock.engine.windows.assigners import tumbling
 

@@ -24,6 +24,9 @@ _ALIGNED: Final = 4096
 """Past the page cache, whole units are written of this length (bytes), which that of a disk's own divides."""
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Only Linux has it."""
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
+"""State is as secret as the rows that it is made of; folders that are there keep the mode that they were given."""
 _KEPT_BLOCKS: Final = 8
 _FREE_BLOCKS: Final[list[memoryview]] = []
 """Blocks of earlier files, for the next one: to touch fresh memory costs as much as to write from it."""
@@ -69,7 +72,7 @@ def _make_folder(folder: str) -> None:
     parent = os.path.dirname(folder)
     _make_folder(parent)
     try:
-        os.mkdir(folder)
+        os.mkdir(folder, _FOLDER_MODE)
     except FileExistsError:
         if not os.path.isdir(folder):
             raise NotADirectoryError(errno.ENOTDIR, "a file is in the way", folder) from None
@@ -77,7 +80,7 @@ def _make_folder(folder: str) -> None:
 
 
 def _write_new(file: str, data: Data) -> None:
-    with open(file, "xb", buffering=0) as out:
+    with open(file, "xb", buffering=0, opener=_open_private) as out:
         parts = parts_of(data)
         if not (_DIRECT and sum(part.nbytes for part in parts) >= _LARGE and _write_blocks(out, parts)):
             for part in parts:
@@ -86,6 +89,10 @@ def _write_new(file: str, data: Data) -> None:
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _open_private(file: str, flags: int) -> int:
+    return os.open(file, flags, _FILE_MODE)
 
 
 def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> bool:

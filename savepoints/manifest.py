@@ -24,6 +24,7 @@ import enum
 import hashlib
 import importlib.metadata
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -47,6 +48,10 @@ from penstock.savepoints.paths import check_path
 FORMAT: Final = 1
 LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a manifest: 10,000 subtasks with 80 files each."""
+
+_MOST_ROWS_A_BYTE: Final = 1_000
+_SHOWN: Final = 100
+"""Characters of a name in a message."""
 
 E = TypeVar("E", bound=enum.Enum)
 T = TypeVar("T")
@@ -133,7 +138,7 @@ def unseal(data: bytes, where: str) -> Json:
             "from a backup, or start from another checkpoint or savepoint"
         )
     try:
-        content = json.loads(data)
+        content = json.loads(data, object_pairs_hook=_members)
     except (ValueError, RecursionError) as error:
         raise CheckpointCorruptError(f"{where} is no JSON: {error}") from None
     if not isinstance(content, dict):
@@ -147,6 +152,19 @@ def unseal(data: bytes, where: str) -> Json:
     if type(written) is not int or written < 1:
         raise CheckpointCorruptError(f"{where} has no format number")
     return content
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object: of two with one name, readers would take one or the other.
+
+    Raises:
+        ValueError: there are such.
+    """
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"member {twice[:_SHOWN]!r} occurs twice")
+    return members
 
 
 def _last_line(head: bytes) -> str:
@@ -238,6 +256,7 @@ def _checkpoint(content: Json) -> CompletedCheckpoint:
         epoch=whole.number("epoch", least=0),
         story=_read_story(whole.member("story"), "the story") if "story" in content else None,
     )
+    _check_once("subtask", [(subtask.task, subtask.subtask) for subtask in checkpoint.subtasks])
     files = {file.path: file.length for file in checkpoint.files()}
     if (whole.number("files"), whole.number("bytes")) != (len(files), sum(files.values())):
         raise _UnfitError("its number of files or bytes is not that of the files it lists")
@@ -255,9 +274,15 @@ def _read_story(value: object, where: str) -> JobStory:
     )
 
 
+def _check_once(what: str, names: Sequence[object]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise _UnfitError(f"{what} {str(twice[0])[:_SHOWN]} occurs twice")
+
+
 def _read_subtask(value: object, where: str) -> SubtaskHandle:
     found = _Object(value, where, {"task", "subtask", "parallelism", "finished", "operators", "in_flight"})
-    return SubtaskHandle(
+    subtask = SubtaskHandle(
         task=found.number("task", least=0),
         subtask=found.number("subtask", least=0),
         parallelism=found.number("parallelism", least=1),
@@ -265,6 +290,10 @@ def _read_subtask(value: object, where: str) -> SubtaskHandle:
         in_flight=tuple(found.each("in_flight", _read_in_flight)),
         finished=found.flag("finished"),
     )
+    if subtask.subtask >= subtask.parallelism:
+        raise _UnfitError(f"{where}.subtask is {subtask.subtask}, of a parallelism of {subtask.parallelism}")
+    _check_once(f"{where}: operator", [operator.uid for operator in subtask.operators])
+    return subtask
 
 
 def _read_operator(value: object, where: str) -> OperatorHandle:
@@ -280,19 +309,24 @@ def _read_operator(value: object, where: str) -> OperatorHandle:
 
 def _read_table(value: object, where: str) -> TableHandle:
     found = _Object(value, where, {"redistribution", "identity", "expiry", "segments"})
+    segments = tuple(found.each("segments", _read_segment))
+    _check_once(f"{where}: file", [segment.file.path for segment in segments])
     return TableHandle(
         redistribution=found.choice("redistribution", Redistribution),
         identity=tuple(found.each("identity", _text)),
-        segments=tuple(found.each("segments", _read_segment)),
+        segments=segments,
         expiry=found.optional("expiry", _read_expiry),
     )
 
 
 def _read_segment(value: object, where: str) -> SegmentHandle:
     found = _Object(value, where, {"file", "rows", "first_group", "last_group"})
+    file, rows = _read_file(found.member("file"), f"{where}.file"), found.number("rows", least=0)
+    if rows > _MOST_ROWS_A_BYTE * file.length:
+        raise _UnfitError(f"{where}.rows is {rows}, which a file of {file.length} bytes cannot hold")
     return SegmentHandle(
-        file=_read_file(found.member("file"), f"{where}.file"),
-        rows=found.number("rows", least=0),
+        file=file,
+        rows=rows,
         first_group=found.number("first_group", least=-1),
         last_group=found.number("last_group", least=-1),
     )

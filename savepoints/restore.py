@@ -39,7 +39,7 @@ from penstock.engine.state.snapshot import (
 )
 from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
 from penstock.savepoints.routing import routed
-from penstock.savepoints.segments import decode_batches, decode_table, read_file
+from penstock.savepoints.segments import decode_batches, decode_segment, read_file
 from penstock.savepoints.storage import BlobStore, OpenBlobs
 from penstock.savepoints.writer import uids_of
 
@@ -298,7 +298,7 @@ def _load_table(to: _Share, table: TableHandle, groups: range) -> pa.Table | Non
         first, last = segment.first_group, segment.last_group
         if is_keyed and first >= 0 and (last < groups.start or first >= groups.stop):
             continue
-        rows = decode_table(read_file(to.blobs, segment.file), segment.file, to.blobs.url)
+        rows = decode_segment(read_file(to.blobs, segment.file), segment, to.blobs.url)
         parts.append(rows_of_groups(rows, groups) if is_keyed else rows)
     if not parts or (is_keyed and not groups):
         return None

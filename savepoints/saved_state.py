@@ -21,7 +21,7 @@ from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
 from penstock.engine.state.state_tables import TOUCHED
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
-from penstock.savepoints.segments import decode_table, read_file
+from penstock.savepoints.segments import decode_segment, read_file
 from penstock.savepoints.spark_frames import frame_of_parts
 from penstock.savepoints.storage import BlobStore
 
@@ -320,7 +320,7 @@ class SavedState:
         return self._conformed(merge_rows(shares, part.table.identity, part.table.expiry))
 
     def _read(self, segment: SegmentHandle) -> pa.Table:
-        return decode_table(read_file(self._blobs, segment.file), segment.file, self._blobs.url)
+        return decode_segment(read_file(self._blobs, segment.file), segment, self._blobs.url)
 
     def _empty(self) -> pa.Table:
         group = [pa.field(KEY_GROUP, pa.int32())] if self.redistribution is Redistribution.KEYED else []

@@ -11,13 +11,17 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from penstock.engine.checkpointing.handles import FileHandle
+from penstock.engine.checkpointing.handles import FileHandle, SegmentHandle
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointCorruptError
+from penstock.savepoints.arrow_sizes import bytes_of_stream, rows_and_bytes
 from penstock.savepoints.content import Data, Pieces, length_of, sha256_of, whole
 from penstock.savepoints.paths import check_path, join_url
 from penstock.savepoints.storage import BlobStore
 
+_FREE_BYTES: Final = 16 * 1024 * 1024
+_MOST_TIMES: Final = 100
+"""How much more memory than bytes a file may take. Ours are not compressed; those that others have made may be."""
 _BESIDE: Final = b"penstock.beside"
 _TIMESTAMPS: Final = "timestamps"
 _KINDS: Final = "kinds"
@@ -108,11 +112,37 @@ def decode_table(data: Data, file: FileHandle, where: str) -> pa.Table:
     Raises:
         CheckpointCorruptError: it is no such file.
     """
+    content = pa.py_buffer(whole(data))
     try:
-        with pa.ipc.open_file(pa.py_buffer(whole(data))) as reader:
+        rows, size = rows_and_bytes(content)
+        _check_size(rows, size, content.size)
+        with pa.ipc.open_file(content) as reader:
             return reader.read_all()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _no_arrow(file, where, error) from error
+
+
+def decode_segment(data: Data, segment: SegmentHandle, where: str) -> pa.Table:
+    """The rows of a segment; arguments and errors as `decode_table`."""
+    table = decode_table(data, segment.file, where)
+    if table.num_rows != segment.rows:
+        raise CheckpointCorruptError(
+            f"{join_url(where, segment.file.path)} has {table.num_rows} rows, and its manifest says {segment.rows}: "
+            "one of them was changed; restore them from a backup, or start from another checkpoint or savepoint"
+        )
+    return table
+
+
+def _check_size(rows: int, size: int, length: int) -> None:
+    """Refuse a file before memory is taken for what it would become.
+
+    Raises:
+        ValueError: it would become far larger than any that was written, or has more rows than could be in it.
+    """
+    if size > _FREE_BYTES + _MOST_TIMES * length:
+        raise ValueError(f"with {length} bytes, it would take {size} of memory")
+    if not 0 <= rows <= 8 * size + 1:
+        raise ValueError(f"it says that it has {rows} rows, and holds {size} bytes of them")
 
 
 def encode_batches(batches: Sequence[Batch]) -> pa.Buffer:
@@ -130,13 +160,15 @@ def encode_batches(batches: Sequence[Batch]) -> pa.Buffer:
 
 def decode_batches(data: Data, file: FileHandle, where: str) -> list[Batch]:
     """The batches that `encode_batches` was given; arguments and errors as `decode_table`."""
-    source = pa.BufferReader(pa.py_buffer(whole(data)))
+    content = pa.py_buffer(whole(data))
+    source = pa.BufferReader(content)
     batches: list[Batch] = []
     try:
+        _check_size(0, bytes_of_stream(content), content.size)
         while source.tell() < source.size():
             with pa.ipc.open_stream(source) as reader:
                 batches.extend(_split(batch) for batch in reader)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _no_arrow(file, where, error) from error
     return batches
 

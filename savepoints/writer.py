@@ -41,7 +41,7 @@ from penstock.savepoints.content import Data, length_of, sha256_of
 from penstock.savepoints.history import TableHistory
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.routing import route_of, routed
-from penstock.savepoints.segments import decode_table, encode_batches, encode_table, read_file, write_file
+from penstock.savepoints.segments import decode_segment, encode_batches, encode_table, read_file, write_file
 from penstock.savepoints.storage import BlobStore, OpenBlobs
 
 UPLOADS: Final = 4
@@ -276,7 +276,7 @@ class CheckpointWriter:
         return merge(parts, table.identity, table.expiry)
 
     def _read(self, segment: SegmentHandle) -> pa.Table:
-        rows = decode_table(read_file(self._blobs, segment.file), segment.file, self._blobs.url)
+        rows = decode_segment(read_file(self._blobs, segment.file), segment, self._blobs.url)
         return rows_of_groups(rows, self._owned) if KEY_GROUP in rows.column_names else rows
 
     def _write_savepoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:

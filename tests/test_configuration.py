@@ -12,7 +12,7 @@ import pytest
 from penstock import StreamEnvironment
 from penstock.configuration import Configuration, configured
 from penstock.configuration_keys import KEYS, variable_of
-from penstock.engine.checkpointing.config import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from penstock.engine.checkpoint_config import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.durations import parse_duration
 from penstock.engine.elements import CheckpointMode

@@ -1,6 +1,6 @@
 """A folder of a bucket as the target of the file sink: whole objects under hidden names, shown by a copy in the bucket.
 
-`folders.open_folder` makes it for URLs. An object appears whole or not at all; the copy is made by the storage itself,
+`open_folder` makes it for URLs. An object appears whole or not at all; the copy is made by the storage itself,
 and repeating it changes nothing, since nobody else writes an object of that name.
 """
 

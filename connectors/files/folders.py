@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol
 
-from penstock.connectors.files.object_store import is_url
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError
 
 UNFINISHED: Final = ".inprogress"
@@ -110,15 +109,6 @@ class Folder(Protocol):
             OSError: one cannot be shown now.
         """
         ...
-
-
-def open_folder(path: str) -> Folder:
-    """The folder at an absolute path or a URL; nothing is read or written yet."""
-    if is_url(path):
-        from penstock.connectors.files.bucket_folder import BucketFolder
-
-        return BucketFolder(path)
-    return LocalFolder(path)
 
 
 def damaged(path: str, finding: str, length: int, where: str) -> CheckpointCorruptError:

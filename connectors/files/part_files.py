@@ -21,7 +21,8 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.connectors.files.encoders import ENCODERS, Encoding
-from penstock.connectors.files.folders import PREPARED, UNFINISHED, Folder, ShownFile, open_folder, writing
+from penstock.connectors.files.folders import PREPARED, UNFINISHED, Folder, ShownFile, writing
+from penstock.connectors.files.open_folder import open_folder
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.errors import CheckpointCorruptError
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from penstock.connectors.files.buckets import BucketAssigner, BucketFunction, ColumnBuckets, assigner_of, split
 from penstock.connectors.files.encoders import Encoding, check_types
-from penstock.connectors.files.folders import Folder, open_folder
+from penstock.connectors.files.folders import Folder
 from penstock.connectors.files.formats import parse_format
 from penstock.connectors.files.object_store import is_url, normalise_url
+from penstock.connectors.files.open_folder import open_folder
 from penstock.connectors.files.part_files import FILES, Naming, PartFile, PartFiles, is_hidden_of, show
 from penstock.connectors.files.rolling import Rolling
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter

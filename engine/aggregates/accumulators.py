@@ -10,14 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.aggregates import scalar_forms
+from penstock.engine.aggregates.scalar_forms import Combine
 from penstock.engine.errors import RecordError
+from penstock.engine.row_numbers import Groups, one_array
 
 Fold: TypeAlias = Literal["sum", "min", "max"]
 _Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -29,14 +32,6 @@ _DECIMAL_DIGITS: Final = {128: 38, 256: 76}
 """The digits that a decimal type of that many bits holds."""
 _HALF: Final = 32
 _LOW_HALF: Final = 2**32 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """The group of each row of a table: int64 ids from 0, numbered in order of first occurrence."""
-
-    ids: _Int64s
-    count: int
 
 
 class FoldAccumulator(ABC):
@@ -62,6 +57,20 @@ class FoldAccumulator(ABC):
     def lift(self, values: pa.Array) -> pa.Array:
         """The accumulator of each row; `values` are plain (see `plain`)."""
 
+    @property
+    def nothing(self) -> Any:
+        """The accumulator of no rows."""
+        return None
+
+    @abstractmethod
+    def scalar(self, kind: pa.DataType, where: str) -> Combine:
+        """The same combination row by row.
+
+        Args:
+            kind: the type of the accumulator.
+            where: operator and subtask, for messages.
+        """
+
     def check(self, table: pa.Table, by: Sequence[str]) -> None:  # noqa: B027 - few can overflow
         """Make sure that the accumulator of every group will fit its type.
 
@@ -77,6 +86,16 @@ class GroupAccumulator(ABC):
     column: str
 
     @property
+    def weights(self) -> str | None:
+        """The name of the count that `combine` weighs rows by, where it does."""
+        return None
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether it may be combined in any order, and is no larger for many rows than for one."""
+        return False
+
+    @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """The accumulator's own columns."""
@@ -88,6 +107,10 @@ class GroupAccumulator(ABC):
     @abstractmethod
     def combine(self, table: pa.Table, groups: Groups) -> list[pa.Array]:
         """The accumulators of each group, from rows of `table` in arrival order."""
+
+    @abstractmethod
+    def scalar(self) -> Combine:
+        """The same combination row by row."""
 
 
 Accumulator: TypeAlias = FoldAccumulator | GroupAccumulator
@@ -111,6 +134,13 @@ class CountAccumulator(FoldAccumulator):
         if self.column is None or values.null_count == 0:
             return pa.array(np.ones(len(values), np.int64))
         return values.is_valid().cast(pa.int64())
+
+    @property
+    def nothing(self) -> int:
+        return 0
+
+    def scalar(self, kind: pa.DataType, where: str) -> Combine:
+        return scalar_forms.counts(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +167,9 @@ class SumAccumulator(FoldAccumulator):
     def lift(self, values: pa.Array) -> pa.Array:
         kind = sum_type(values.type) if self.exact else pa.float64()
         return values if values.type == kind else values.cast(kind, safe=False)
+
+    def scalar(self, kind: pa.DataType, where: str) -> Combine:
+        return scalar_forms.sums(self.name, self.column, kind, where)
 
     def check(self, table: pa.Table, by: Sequence[str]) -> None:
         values = table.column(self.name)
@@ -180,6 +213,9 @@ class ExtremeAccumulator(FoldAccumulator):
                 return pc.if_else(nan, pa.scalar(None, values.type), values)
         return values
 
+    def scalar(self, kind: pa.DataType, where: str) -> Combine:
+        return scalar_forms.extremes(self.name, self.extreme == "min")
+
 
 @dataclass(frozen=True, slots=True)
 class MomentsAccumulator(GroupAccumulator):
@@ -193,8 +229,16 @@ class MomentsAccumulator(GroupAccumulator):
     column: str
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, str]:
         return f"__mean({self.column})", f"__m2({self.column})"
+
+    @property
+    def weights(self) -> str:
+        return CountAccumulator(self.column).name
+
+    @property
+    def is_mergeable(self) -> bool:
+        return True
 
     def lift(self, values: pa.Array, timestamps: pa.Int64Array | None) -> list[pa.Array]:
         return [values.cast(pa.float64(), safe=False), pa.array(np.zeros(len(values)))]
@@ -204,7 +248,7 @@ class MomentsAccumulator(GroupAccumulator):
             return np.bincount(groups.ids, weights, minlength=groups.count).astype(np.float64, copy=False)
 
         mean_name, m2_name = self.names
-        count = _floats(table.column(CountAccumulator(self.column).name))
+        count = _floats(table.column(self.weights))
         mean, m2 = _floats(table.column(mean_name)), _floats(table.column(m2_name))
         # Groups of nothing divide by zero, and infinite values have no deviation: both end as NaN.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -217,6 +261,9 @@ class MomentsAccumulator(GroupAccumulator):
         empty = total == 0
         return [pa.array(exact, mask=empty), pa.array(np.maximum(spread, 0), mask=empty)]
 
+    def scalar(self) -> Combine:
+        return scalar_forms.moments(*self.names, self.weights)
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeAccumulator(GroupAccumulator):
@@ -226,7 +273,7 @@ class EdgeAccumulator(GroupAccumulator):
     edge: Literal["first", "last"]
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, str]:
         return f"__{self.edge}({self.column})", f"__{self.edge}_at({self.column})"
 
     def lift(self, values: pa.Array, timestamps: pa.Int64Array | None) -> list[pa.Array]:
@@ -245,6 +292,9 @@ class EdgeAccumulator(GroupAccumulator):
         chosen[groups.ids[rows]] = rows
         indices = pa.array(chosen, mask=chosen < 0)
         return [values.take(indices), timestamps.take(indices)]
+
+    def scalar(self) -> Combine:
+        return scalar_forms.edges(*self.names, self.edge == "first")
 
     def _at_edge(self, times: _Int64s, ids: _Int64s, count: int) -> npt.NDArray[np.bool_]:
         """Which rows have the earliest (latest) time of their group."""
@@ -288,6 +338,9 @@ class ValuesAccumulator(GroupAccumulator):
         if (ids[1:] < ids[:-1]).any():
             values = values.take(pa.array(stable_order(ids)))
         return [lists_of(values, np.bincount(ids, minlength=groups.count))]
+
+    def scalar(self) -> Combine:
+        return (scalar_forms.distinct_values if self.distinct else scalar_forms.all_values)(self.names[0])
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -374,11 +427,6 @@ def _decimal_overflows(table: pa.Table, name: str, by: Sequence[str]) -> pa.Tabl
     # Not abs(), which rounds to the digits of Python's decimal context.
     large = [value is not None and value.copy_abs() >= limit for value in sums.column(f"{name}_sum").to_pylist()]
     return sums.filter(pa.array(large, pa.bool_()))
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece (zero-copy where it has one chunk)."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def stable_order(ids: _Int64s) -> _Int64s:

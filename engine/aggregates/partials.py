@@ -18,7 +18,6 @@ from penstock.engine.aggregates.accumulators import (
     CountAccumulator,
     FoldAccumulator,
     GroupAccumulator,
-    MomentsAccumulator,
 )
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch, table_to_record_batch
@@ -111,7 +110,7 @@ def partial_layout(aggregation: GroupedAggregation, slices: Slices | None = None
 
     They can if accumulators may be merged in any order, and are no larger for many rows than for one.
     """
-    mergeable = all(isinstance(accumulator, MomentsAccumulator) for accumulator in aggregation.grouped)
+    mergeable = all(accumulator.is_mergeable for accumulator in aggregation.grouped)
     return PartialLayout(aggregation, slices) if mergeable else None
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.attempt import Attempt, Drain, Request
-from penstock.engine.checkpointing.config import CheckpointConfig
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, JobStory, SubtaskHandle
 from penstock.engine.checkpointing.history import CheckpointHistory
 from penstock.engine.checkpointing.instructions import (

@@ -18,14 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import one_array
 from penstock.engine.aggregates.partials import PartialLayout, rows_column
+from penstock.engine.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.cells.counted_keys import beside
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.exchange.partitioners import Hash, KeyColumns, Partitioner, Splitter, SplitterContext
-from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
-from penstock.engine.operators.cells.counted_keys import beside
-from penstock.engine.row_numbers import groups_of
+from penstock.engine.row_numbers import groups_of, one_array
 
 _Int64s = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from penstock.engine.checkpointing.config import (
+from penstock.engine.checkpoint_config import (
     ExponentialDelay,
     FailureRate,
     FixedDelay,

@@ -180,6 +180,7 @@ class JobInfo:
         restarts: how many failures it had to get over.
         restart_history: the newest restarts, the oldest first.
         checkpoints: None where there is no storage for them.
+        settings: the job's configuration by name, `checkpoints.interval_ms`, without secrets.
     """
 
     id: str
@@ -198,6 +199,7 @@ class JobInfo:
     restarts: int = 0
     restart_history: tuple[RestartInfo, ...] = ()
     checkpoints: CheckpointsInfo | None = None
+    settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def completed_checkpoints(self) -> int:

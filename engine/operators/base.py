@@ -20,9 +20,10 @@ from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
 from penstock.engine.errors import PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_capture
+from penstock.engine.redaction import quoted
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.keys.groups import key_group_range
-from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot
+from penstock.engine.state.snapshot import OperatorSnapshot
 
 _SHOWN_CHARACTERS = 500
 _ENGINE: Final = str(Path(__file__).parents[1])
@@ -101,7 +102,7 @@ class OperatorContext:
 
         A `PenstockError` stays of its class, and is told where it arose: operator, row, and the user's line.
         """
-        shown = repr(given)
+        shown = quoted(given)
         if len(shown) > _SHOWN_CHARACTERS:
             shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
         if isinstance(error, UserCodeError):
@@ -118,7 +119,7 @@ class Operator(ABC):
     """One operator in one subtask. Only `process_batch` must be implemented.
 
     Life cycle: `open`, then `restore` where there is state to go on from, then any number of `process_batch`,
-    `on_watermark`, `on_processing_time`, `capture` and `snapshot`, then `finish` where the input ended, then `close` in
+    `on_watermark`, `on_processing_time` and `capture`, then `finish` where the input ended, then `close` in
     every case. All calls come from one thread.
     """
 
@@ -149,19 +150,15 @@ class Operator(ABC):
     def on_processing_time(self, now_ms: int, out: Collector) -> None:  # noqa: B027 - optional hook
         """The clock has reached `next_processing_time`; called between elements, never from `wait`ing code."""
 
-    def snapshot(self) -> OperatorSnapshot:
-        """The operator's state as of now, as immutable tables; what comes later does not change them."""
-        return EMPTY_SNAPSHOT
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
-        """The operator's state at a barrier, by reference: what costs time is left to another thread.
+        """The operator's state at a barrier, by reference: what costs time is left to another thread. None by default.
 
-        By default all of `snapshot()`, in this thread: operators with large state do better.
+        What comes later does not change what was captured.
 
         Args:
             request: for what, and whether what has changed since the capture before is enough.
         """
-        return complete_capture(self.snapshot())
+        return OperatorCapture()
 
     def on_checkpoint_complete(self, checkpoint: int) -> None:  # noqa: B027 - optional hook
         """Checkpoint `checkpoint`, and so each one before it, counts from now on: sinks commit what it held.

@@ -16,7 +16,7 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
 from penstock.engine.operators.relational import KeyTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.texts import aggregates_text
 
@@ -66,9 +66,6 @@ class FinalAggregate(EmitsAtEnd):
     def emit(self, out: Collector) -> None:
         for results, times in self._state.take_all(self._context.config.max_batch_rows):
             out.collect(Batch(table_to_record_batch(results), times))
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._state.capture(request)

@@ -81,16 +81,6 @@ class KeyedServices:
         call, so that one that is registered for now each time it fires does not keep the operator for ever."""
         return self.processing_timers.due_so_far(now_ms)
 
-    def snapshot(self) -> OperatorSnapshot:
-        """States, timers and watermark."""
-        if self._key_schema is None:
-            return OperatorSnapshot({}, self.watermark)
-        tables = self.backend.snapshot()
-        for name, queue in ((EVENT_TIMERS, self.event_timers), (PROCESSING_TIMERS, self.processing_timers)):
-            if len(queue):
-                tables[name] = queue.snapshot(self._key_schema, self.context.config.max_parallelism)
-        return OperatorSnapshot(tables, self.watermark)
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """States, timers and watermark at a barrier, by reference."""
         if self._key_schema is None:

@@ -13,26 +13,21 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import (
-    INTERNAL,
-    ExtremeAccumulator,
-    FoldAccumulator,
-    GroupAccumulator,
-    one_array,
-)
+from penstock.engine.aggregates.accumulators import INTERNAL, ExtremeAccumulator, FoldAccumulator, GroupAccumulator
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import accumulators_of, rows_of
-from penstock.engine.elements import Batch, join_schemas
-from penstock.engine.errors import RecordError, StateError
-from penstock.engine.operators.base import OperatorContext
-from penstock.engine.operators.cells.counted_keys import beside
-from penstock.engine.operators.cells.row_slots import slots_of_rows
-from penstock.engine.operators.cells.slot_accumulators import (
+from penstock.engine.cells.counted_keys import beside
+from penstock.engine.cells.row_slots import slots_of_rows
+from penstock.engine.cells.slot_accumulators import (
     DenseAccumulators,
     Rows,
     SlotAccumulators,
     accumulators_by_slot,
 )
+from penstock.engine.elements import Batch, join_schemas
+from penstock.engine.errors import RecordError, StateError
+from penstock.engine.operators.base import OperatorContext
+from penstock.engine.row_numbers import one_array
 from penstock.engine.state.capture import DELETED, CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
 from penstock.engine.state.keys.index import KeyIndex, Slots

@@ -17,7 +17,7 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
 from penstock.engine.operators.relational import KeyTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.texts import aggregates_text
 
@@ -58,9 +58,6 @@ class RunningAggregate(Operator):
         updates = table_to_record_batch(self._state.results(rows.touched))
         timestamps = None if batch.timestamps is None else pa.array(rows.largest(batch.timestamps.to_numpy()))
         out.collect(Batch(updates, timestamps))
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._state.capture(request)

@@ -27,7 +27,6 @@ from penstock.engine.state.capture import (
     CaptureScope,
     OperatorCapture,
     TableCapture,
-    captured_snapshot,
 )
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 
@@ -102,9 +101,6 @@ class Sort(EmitsAtEnd):
         kind = self._schema.field(name).type
         parts = [part.column(name) for part in self._rows.parts]
         return pa.chunked_array([part if part.type == kind else pa.nulls(len(part), kind) for part in parts], kind)
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         if self._schema is None or not len(self._rows):

@@ -16,8 +16,8 @@ from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.relational import EventTime
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.engine.windows.generators import TimedInput
-from penstock.engine.windows.timestamps import check_assigner
+from penstock.engine.operators.timestamp_assigners import check_assigner
+from penstock.engine.operators.watermark_generators import TimedInput
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 _PARTS: Final = 4

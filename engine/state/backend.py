@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_capture
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -23,7 +23,7 @@ from penstock.engine.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
+from penstock.engine.state.snapshot import StateTable
 
 Key: TypeAlias = Any
 """The key as users see it: the value of the only key column, or a tuple of several; () where there is no key column."""
@@ -248,32 +248,27 @@ class KeyedStateBackend(ABC):
         """All keys and namespaces at which the state `name` holds something, in no particular order."""
 
     @abstractmethod
-    def snapshot(self) -> dict[str, StateTable]:
-        """All states as keyed tables, by name: the columns KEY_GROUP, the keys, `__start` and `__end` (the namespace,
-        null where there is none), then `value`, or `map_key` and `value` (one row an entry), or `value` as a list; and
-        `__touched` (int64 ms; in list state a list of them, one a value) where the state has a time to live.
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        """All states at a barrier, by reference (its watermark means nothing), each a keyed table by its name.
+
+        Its columns are KEY_GROUP, the keys, `__start` and `__end` (the namespace, null where there is none), then
+        `value`, or `map_key` and `value` (one row an entry), or `value` as a list; and `__touched` (int64 ms; in list
+        state a list of them, one a value) where the state has a time to live.
 
         What has outlived its time is left out, and later changes do not show. A column `value` or `map_key` gets two
         underscores in front where a key column has that name (`StateTables.column_name`).
-        """
-
-    def capture(self, request: CaptureRequest) -> OperatorCapture:
-        """All states at a barrier, by reference (its watermark means nothing); what `snapshot` is when it is complete.
-
-        By default all of `snapshot()`, at once.
 
         Args:
             request: for what, and whether what has changed since the capture before is enough. What `restore` has
                 brought has not changed.
         """
-        return complete_capture(OperatorSnapshot(self.snapshot()))
 
     @abstractmethod
     def restore(self, tables: Mapping[str, StateTable]) -> None:
         """Hold what the tables hold. Called on an empty backend, once its states are declared.
 
         A table of a state that is not declared is kept aside: the state gets it when it is declared, and until then it
-        goes unchanged into each snapshot, so that no state is lost because a program does not use it for a while.
+        goes unchanged into each capture, so that no state is lost because a program does not use it for a while.
 
         Raises:
             StateError: a state was declared with another type than that in the snapshot.

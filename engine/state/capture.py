@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable, by_group
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, by_group
 
 DELETED: Final = "__deleted"
 """Boolean column of changes, and of them alone: the row with this identity is gone."""
@@ -121,24 +121,9 @@ class OperatorCapture:
     native: NativeCapture | None = None
 
 
-def complete_capture(snapshot: OperatorSnapshot) -> OperatorCapture:
-    """A capture of all that a snapshot holds."""
-    return OperatorCapture({name: complete_table(table) for name, table in snapshot.tables.items()}, snapshot.watermark)
-
-
 def complete_table(table: StateTable) -> TableCapture:
     """A capture of a table that is there already."""
     return TableCapture(table.redistribution, lambda: table.data)
-
-
-def captured_snapshot(capture: OperatorCapture) -> OperatorSnapshot:
-    """What a complete capture without native files holds, made now."""
-    return OperatorSnapshot({name: _as_table(table) for name, table in capture.tables.items()}, capture.watermark)
-
-
-def _as_table(table: TableCapture) -> StateTable:
-    rows = table.rows()
-    return StateTable(table.redistribution, by_group(rows) if KEY_GROUP in rows.column_names else rows)
 
 
 def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:

@@ -35,7 +35,6 @@ from penstock.engine.state.capture import (
     CaptureScope,
     OperatorCapture,
     TableCapture,
-    captured_snapshot,
 )
 from penstock.engine.state.changes import SLACK, ChangedSlots
 from penstock.engine.state.cursor import outside_key
@@ -327,9 +326,6 @@ class ColumnarBackend(KeyedStateBackend):
         """The slots at which a state holds something."""
         slots = self._places.index.slots()
         return slots[state.column.has(slots)]
-
-    def snapshot(self) -> dict[str, StateTable]:
-        return dict(captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE))).tables)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         heap, scope = self._heap, request.scope

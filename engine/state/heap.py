@@ -33,7 +33,6 @@ from penstock.engine.state.capture import (
     Expiry,
     OperatorCapture,
     TableCapture,
-    captured_snapshot,
 )
 from penstock.engine.state.changes import SLACK, CapturedRows, ChangedItems, UntrackedCaptures, are_most
 from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
@@ -443,9 +442,6 @@ class HeapBackend(KeyedStateBackend):
         zoned = self.tables.zoned
         places = [key_and_namespace(place) for place in self.declared.kept(name).places()]
         return ((zoned(key), namespace) for key, namespace in places)
-
-    def snapshot(self) -> dict[str, StateTable]:
-        return dict(captured_snapshot(self.capture(_ALL)).tables)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         if self.tables.schema is None:

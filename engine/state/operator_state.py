@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.errors import RestoreError, StateError
 from penstock.engine.state.backend import ListState, MapState
-from penstock.engine.state.capture import CaptureScope, OperatorCapture, TableCapture, captured_snapshot, complete_table
+from penstock.engine.state.capture import CaptureScope, TableCapture, complete_table
 from penstock.engine.state.changes import CapturedRows
 from penstock.engine.state.cursor import Cursor
 from penstock.engine.state.declared import Declared, Kept
@@ -112,12 +112,11 @@ class OperatorState:
     def _key_codec(self, descriptor: MapStateDescriptor) -> ValueCodec:
         return ValueCodec(descriptor.name, descriptor.map_key_type, None, self._where)
 
-    def snapshot(self) -> dict[str, StateTable]:
-        """All states by name: a column `value`, one row a value; maps have a column `map_key` too."""
-        return dict(captured_snapshot(OperatorCapture(self.capture())).tables)
-
     def capture(self) -> dict[str, TableCapture]:
-        """As `snapshot`, at a barrier, by reference: always all, since a restore deals it out anew."""
+        """All states by name, at a barrier, by reference: always all, since a restore deals it out anew.
+
+        They have a column `value`, one row a value; maps have a column `map_key` too.
+        """
         tables = {
             name: complete_table(table)
             for name, table in self._declared.undeclared.items()

@@ -368,7 +368,7 @@ class StateTables:
     def write(
         self, descriptor: KeyedDescriptor, rows: StateRows, more: Mapping[str, pa.Array] = MappingProxyType({})
     ) -> StateTable:
-        """A keyed table of the entries of a state, as `KeyedStateBackend.snapshot` describes it, and `more` columns."""
+        """A keyed table of the entries of a state, as `KeyedStateBackend.capture` describes it, and `more` columns."""
         codec = self.codec(descriptor)
         columns = {}
         if isinstance(descriptor, MapStateDescriptor):

@@ -101,18 +101,10 @@ class TimerQueue:
         time, number, held, namespace, _ = entry
         return self._registered.get((time, held, namespace)) == number
 
-    def snapshot(self, keys: pa.Schema, max_parallelism: int) -> StateTable:
-        """All timers, as a keyed table of the key columns, `__start`, `__end`, `__time` and `__number`.
-
-        Args:
-            keys: the key columns' fields.
-            max_parallelism: number of key groups.
-        """
-        captured = self.capture(CaptureScope.COMPLETE, keys, max_parallelism)
-        return StateTable(captured.redistribution, captured.rows())
-
     def capture(self, scope: CaptureScope, keys: pa.Schema, max_parallelism: int) -> TableCapture:
-        """As `snapshot`, at a barrier, by reference: all timers, or those registered, fired and deleted since.
+        """Timers at a barrier, by reference: all of them, or those registered, fired and deleted since.
+
+        A keyed table of the key columns, `__start`, `__end`, `__time` and `__number`.
 
         Args:
             scope: how much.

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Control, Watermark, WatermarkStatus
 from penstock.engine.operators.base import Collector, OperatorContext
+from penstock.engine.operators.watermark_generators import MonotonousClock, TimedInput
 from penstock.engine.task.alignment import AlignmentMember, group_minimum
-from penstock.engine.windows.generators import MonotonousClock, TimedInput
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
 
 

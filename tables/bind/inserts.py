@@ -83,7 +83,7 @@ def _check_conflict(insert: Insert, table: CatalogTable, takes_updates: bool, co
         return
     source = context.source
     if not takes_updates or not primary_key(table):
-        reason = "it only accepts append-only (inserts) records" if not takes_updates else "it has no primary key"
+        reason = "it only accepts INSERT (append-only) changes." if not takes_updates else "it has no primary key"
         raise source.invalid(
             insert.at,
             "ON CONFLICT clause is only allowed for upsert sinks. The sink "

@@ -15,6 +15,9 @@ from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec, JoinInput
 from penstock.engine.operators.changelog.join import JoinKind as EngineJoinKind
+from penstock.engine.operators.changelog.ranks import Nulls, Order
+from penstock.engine.operators.changelog.set_operation import SetOperation, SetOperationSpec
+from penstock.engine.operators.changelog.top_n import Rank, TopNSpec
 from penstock.tables.bind.expression_binder import call
 from penstock.tables.expressions import Expression, InputColumn, columns_in, conjuncts, on_columns
 from penstock.tables.functions.signatures import SessionValues
@@ -174,3 +177,38 @@ def _side(lowering: Lowering, node: p.PlanNode, keys: list[Expression], prefix: 
         *(p.Column(f"{prefix}k{place}", key.type) for place, key in enumerate(keys)),
     )
     return lowering.projected(lowering.stream(node), (*own, *keys), columns)
+
+
+def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
+    """The first rows of partitions, which change with each row."""
+    from penstock.tables.lower.lowering import schema_of
+
+    names = [column.name for column in node.columns]
+    order = tuple(
+        Order(names[key.column], key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST) for key in node.order
+    )
+    spec = TopNSpec(
+        schema_of(node.input.columns),
+        tuple(names[key] for key in node.partition),
+        order,
+        node.last,
+        node.first,
+        Rank[node.function],
+        names[-1],
+        takes=_takes(node.input),
+    )
+    return add_changelog(spec, spec.schema, lowering.stream(node.input))
+
+
+def lower_set_operation(lowering: Lowering, node: p.SetOperation) -> DataStream:
+    """INTERSECT and EXCEPT, which change with each row of either side."""
+    from penstock.tables.lower.lowering import schema_of
+
+    left, right = lowering.stream(node.left), lowering.stream(node.right)
+    modes = {_takes(node.left), _takes(node.right)}
+    takes = ChangelogMode.APPEND if modes == {ChangelogMode.APPEND} else ChangelogMode.RETRACT
+    operation = SetOperation[f"{node.operator}_ALL" if node.keep_all else node.operator]
+    spec = SetOperationSpec(schema_of(node.left.columns), schema_of(node.right.columns), operation, takes)
+    made = add_changelog(spec, spec.schema, left, right)
+    own = tuple(InputColumn(column.type, place) for place, column in enumerate(node.columns))
+    return lowering.projected(made, own, node.columns)

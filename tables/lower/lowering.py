@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
+from penstock.engine.changelog import ChangelogMode
 from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
+from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
@@ -94,6 +96,9 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
         place = len(node.columns)
         mode = engine_mode(node.mode)
         stream = stream._add(FromChangelogSpec(place, _OPERATIONS, mode, schema), schema, name=f"kinds({node.table})")
+        if mode is ChangelogMode.UPSERT:
+            keys = tuple(node.columns[key].name for key in node.primary_key)
+            stream = add_changelog(NormalizeSpec(schema, keys), schema, stream)
     return stream
 
 
@@ -177,7 +182,7 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
 
 
 def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
-    from penstock.tables.lower.changing import lower_aggregate, lower_join
+    from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
     from penstock.tables.lower.joins import lower_interval_join
     from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 
@@ -191,6 +196,8 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.WindowAggregate: lower_window_aggregate,
         p.Aggregate: lower_aggregate,
         p.Join: lower_join,
+        p.TopN: lower_top_n,
+        p.SetOperation: lower_set_operation,
         p.IntervalJoin: lower_interval_join,
         p.Union: _union,
         p.Unnest: _unnest,

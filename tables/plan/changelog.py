@@ -32,7 +32,12 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
         )
     match node:
         case p.Scan():
-            return node.mode
+            if engine_mode(node.mode) is not EngineMode.UPSERT:
+                return node.mode
+            if not node.primary_key:
+                raise GraphError(f"table {node.table!r} gives updates by key and has no PRIMARY KEY; declare it")
+            # Normalized where it is read.
+            return RETRACT
         case p.Values() | p.ToChangelog():
             return INSERT_ONLY
         case p.FromChangelog():
@@ -101,6 +106,14 @@ def state_bound(node: PlanNode) -> str | None:
             return "all rows, until the input ends"
         case p.Aggregate():
             return "none: one row a group, for ever"
+        case p.TopN():
+            whole = changelog_mode(node.input) == INSERT_ONLY
+            return f"{node.last} rows a partition, for ever" if whole else "none: all rows of each partition, for ever"
+        case p.SetOperation():
+            return "none: all different rows of both sides, for ever"
+        case p.Scan():
+            normalized = engine_mode(node.mode) is EngineMode.UPSERT
+            return "one row a primary key, for ever" if normalized else None
         case p.Join():
             return "none: all rows of both sides, for ever"
     return None

@@ -26,6 +26,13 @@ def unique_keys(node: PlanNode) -> Keys:
         case p.WindowAggregate():
             parts = (place for place, result in enumerate(node.results) if not result.startswith("call"))
             return frozenset({frozenset(parts)})
+        case p.TopN():
+            own = unique_keys(node.input)
+            if node.function != "ROW_NUMBER":
+                return own
+            ranked = frozenset(node.partition) | {len(node.columns) - 1}
+            alone = {frozenset(node.partition)} if node.first == node.last else set()
+            return own | frozenset({ranked, *alone})
         case p.Join():
             return _joined(node)
     return _NONE

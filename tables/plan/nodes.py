@@ -354,7 +354,7 @@ class OverAggregate:
 
 @dataclass(frozen=True, slots=True)
 class TopN:
-    """The first rows of each partition, by an order; `rank` says whether their number stands behind their columns.
+    """The first rows of each partition, by an order, with their number behind their columns.
 
     Args:
         function: ROW_NUMBER, RANK or DENSE_RANK.
@@ -367,7 +367,6 @@ class TopN:
     order: tuple[SortKey, ...]
     first: int
     last: int
-    rank: bool
     columns: Columns
 
 

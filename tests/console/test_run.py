@@ -15,7 +15,7 @@ from penstock import DataGenSource, RandomInt, StreamEnvironment, count
 from penstock.actors.cluster import ClustersHere
 from penstock.console import cluster
 from penstock.console.cluster import is_local, storage_problems
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from tests.console.conftest import Done, Penstock
 
 WORDS = """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.console.sources import gather
 from tests.console.conftest import Penstock
 
 INTERVAL = "execution.checkpointing.interval"
@@ -107,3 +108,12 @@ def test_what_is_wrong_in_any_place_is_reported_together(
         f"{INTERVAL} (-D): '1x' is no duration",
     ):
         assert part in said, part
+
+
+def test_a_file_with_aliases_is_refused_at_once(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    (tmp_path / "nested.yaml").write_text("\n".join(lines))
+    settings, problems = gather(str(tmp_path / "nested.yaml"), {}, []).checked()
+    assert settings is None or problems
+    assert "aliases (*a0) are not taken" in problems[0]

@@ -22,6 +22,7 @@ CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "p
         "docs/guide.md",
         "docs/sources-and-sinks.md",
         "docs/patterns.md",
+        "docs/console.md",
         *(f"docs/concepts/{name}.md" for name in CONCEPTS),
     ],
 )

@@ -22,6 +22,7 @@ from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, share
 from tests.engine.helpers import RecordingCollector, Row, local_environment
 from tests.engine.operators.capture_log import restorable
+from tests.engine.state.saved import snapshot_of
 
 SCHEMA = pa.schema({"k": "string", "at": "int64", "v": "int64"})
 """Key, event time, value."""
@@ -116,7 +117,7 @@ class OperatorDriver:
 
     def snapshot(self) -> OperatorSnapshot:
         """The operator's state."""
-        return self.operator.snapshot()
+        return snapshot_of(self.operator)
 
     def restore(self) -> None:
         """Go on in a new operator, from a capture that was shared out to two subtasks and back."""

@@ -13,8 +13,10 @@ import penstock as ps
 from penstock import KeyedProcessFunction, StreamEnvironment, ValueStateDescriptor, WatermarkStrategy, sliding, tumbling
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, Source, SourceReader, Split, Wait
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.snapshot import OperatorSnapshot
 from tests.engine.helpers import RunningOperator, timed
+from tests.engine.state.saved import snapshot_of
 
 Runtime = Literal["local", "ray"]
 
@@ -139,13 +141,13 @@ def _summed(rows: Sequence[tuple[str, int]], restored: OperatorSnapshot | None =
     env = StreamEnvironment(runtime="local")
     stream = env.from_collection([], schema={"k": "string", "n": "int64"}).key_by("k").process(RunningSum)
     role = stream._program.graph[stream._own_node("test")].role
-    assert callable(role)
-    running = RunningOperator(role())
+    assert isinstance(role, OperatorSpec)
+    running = RunningOperator(role.create())
     if restored is not None:
         running.operator.restore(restored)
     running.process(timed([{"k": k, "n": n, "at": 0} for k, n in rows], {"k": pa.string(), "n": pa.int64()}))
     emitted = [(row["k"], row["sum"]) for row in running.take_rows()]
-    snapshot = running.operator.snapshot()
+    snapshot = snapshot_of(running.operator)
     running.operator.close()
     return emitted, snapshot
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import RestorePlan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.checkpointing.config import FailoverConfig
+from penstock.engine.checkpoint_config import FailoverConfig
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.elements import Barrier

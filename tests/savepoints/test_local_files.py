@@ -7,6 +7,7 @@ import fcntl
 import io
 import multiprocessing
 import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,7 +69,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bool], list[Faili
         return 0
 
     def make(error: int, always: bool) -> list[Failing]:
-        def open_failing(path: str, mode: str, buffering: int) -> Failing:
+        def open_failing(path: str, mode: str, buffering: int, opener: object) -> Failing:
             opened.append(Failing(path, mode, error, always))
             return opened[-1]
 
@@ -148,3 +149,10 @@ def test_processes_that_are_forked_do_not_share_a_block(tmp_path: Path, direct: 
 def _write_many(folder: str, letter: str) -> None:
     for number in range(20):
         write_synced(f"{folder}/{letter}{number}", Pieces((letter.encode() * (1 << 20),)))
+
+
+def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "made" / "here" / "a"
+    write_synced(str(file), b"state")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parent.parent)]
+    assert modes == [0o600, 0o700, 0o700]

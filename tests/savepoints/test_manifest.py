@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from typing import Any
 
@@ -147,6 +148,15 @@ def test_a_value_of_another_type_is_refused_with_its_place(path: tuple[Any, ...]
         (("subtasks", 0, "in_flight", 0, "file", "path"), "../../etc/passwd", "is no path"),
         (("subtasks", 0, "in_flight", 0, "file", "path"), "/etc/passwd", "is no path"),
         (("subtasks", 0, "in_flight", 0, "file", "sha256"), "AB" * 32, "is no SHA-256"),
+        (("subtasks", 1), _CONTENT["subtasks"][0], r"subtask \(1, 0\) occurs twice"),
+        (("subtasks", 0, "subtask"), 2, r"subtasks\[0\].subtask is 2, of a parallelism of 2"),
+        (("subtasks", 0, "operators", 1), _CONTENT["subtasks"][0]["operators"][0], "operator totals occurs twice"),
+        (
+            ("subtasks", 0, "operators", 0, "tables", "sums", "segments", 1),
+            _CONTENT["subtasks"][0]["operators"][0]["tables"]["sums"]["segments"][0],
+            "sums: file .* occurs twice",
+        ),
+        (("subtasks", 0, "operators", 0, "tables", "sums", "segments", 0, "rows"), 2**62, "cannot hold"),
         (("subtasks", 0, "more"), 1, r"subtasks\[0\] must have the members finished, in_flight"),
     ],
 )
@@ -158,6 +168,14 @@ def test_a_value_that_cannot_be_is_refused(path: tuple[Any, ...], value: object,
     holder[path[-1]] = value
     with pytest.raises(CheckpointCorruptError, match=message):
         decode_manifest(seal(content), _WHERE)
+
+
+def test_a_member_that_occurs_twice_is_refused() -> None:
+    head = _DATA[: _DATA.rindex(b' "sha256"')].replace(b"{\n", b'{\n "attempt": 9,\n', 1)
+    digest = hashlib.sha256(head).hexdigest()
+    resealed = head + f' "sha256": "{digest}"\n}}\n'.encode()
+    with pytest.raises(CheckpointCorruptError, match="member 'attempt' occurs twice"):
+        decode_manifest(resealed, _WHERE)
 
 
 def test_a_file_that_is_far_too_large_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:

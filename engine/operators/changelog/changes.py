@@ -117,7 +117,7 @@ def changelog_of(delta: Delta, key: Sequence[str] | None, emits: ChangelogMode) 
     if key is None or not len(goes) or not len(comes):
         kinds = np.repeat(np.array([RowKind.DELETE, RowKind.INSERT], np.int8), [len(goes), len(comes)])
         return _chosen(delta.rows, np.concatenate([goes, comes]), kinds)
-    codes = row_codes(delta.rows.select(list(key)))
+    codes = row_codes(delta.rows.select(list(key))) if key else np.zeros(len(delta), np.int64)
     partner = np.full(len(codes), -1)
     partner[codes[comes]] = comes
     new_row = partner[codes[goes]]

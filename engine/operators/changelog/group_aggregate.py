@@ -36,7 +36,7 @@ from penstock.engine.operators.changelog.sums import Accumulator, Sums
 from penstock.engine.operators.changelog.value_counts import Extremes, Multisets, ValueCounts, counts_layout
 from penstock.engine.operators.changelog.value_logs import Ends, LoggedValues, ValueLog, log_layout
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 Int64s = npt.NDArray[np.int64]
@@ -227,9 +227,6 @@ class GroupAggregate(Operator):
         places = pa.array(np.cumsum(there) - 1, mask=~there)
         columns = [*keys, *(result.take(places) for result in results)]
         return pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)

@@ -29,7 +29,7 @@ from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
 from penstock.engine.operators.joins.row_log import positions
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.keys.identity import coded_type
 from penstock.engine.state.snapshot import OperatorSnapshot
 
@@ -359,9 +359,6 @@ class ChangelogJoin(Operator):
             own.write(slots, _COUNT, counts[stay])
             if self._spec.kind.counts_matches(side):
                 own.write(slots, _MATCHES, matches[stay])
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)

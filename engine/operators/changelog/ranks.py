@@ -34,9 +34,8 @@ class Order:
     descending: bool = False
     nulls: Nulls = Nulls.FIRST
 
-    def codes(self, rows: pa.RecordBatch) -> Int64s:
-        """A number for each row, ascending as rows are ordered."""
-        column = rows.column(self.column)
+    def codes(self, column: pa.Array) -> Int64s:
+        """A number for each of the column's values, ascending as they are ordered."""
         codes = rank_codes(column)
         missing = codes == 0
         codes = -codes if self.descending else codes
@@ -59,6 +58,22 @@ def rank_codes(column: pa.Array) -> Int64s:
     codes = np.zeros(len(column), np.int64)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     values = column.filter(pa.array(valid)) if column.null_count else column
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
     if len(values):
         codes[valid] = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy()
     return codes
+
+
+def within_runs(numbers: Int64s) -> Int64s:
+    """The place of each number in the run of equal numbers that it belongs to, from 0.
+
+    Example:
+        >>> within_runs(np.array([7, 7, 3, 7])).tolist()
+        [0, 1, 0, 0]
+    """
+    places = np.arange(len(numbers))
+    begins = np.ones(len(numbers), np.bool_)
+    begins[1:] = numbers[1:] != numbers[:-1]
+    within: Int64s = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return within

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.number_types import numpy_type
 from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.row_states import RowState
@@ -188,5 +189,5 @@ def _numbers(column: pa.Array, kind: pa.DataType) -> npt.NDArray[Any]:
 
 
 def _as_type(numbers: npt.NDArray[Any], nulls: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    plain = numbers if pa.types.is_decimal(kind) else numbers.astype(kind.to_pandas_dtype(), copy=False)
+    plain = numbers if pa.types.is_decimal(kind) else numbers.astype(numpy_type(kind), copy=False)
     return pa.array(plain, mask=nulls if nulls.any() else None).cast(kind)

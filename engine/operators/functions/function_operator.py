@@ -255,14 +255,6 @@ class FunctionOperator(Operator):
 
     # State
 
-    def snapshot(self) -> OperatorSnapshot:
-        self._save_function()
-        tables = dict(self._operator_state.snapshot())
-        if self._services is None:
-            return OperatorSnapshot(tables, self._watermark)
-        keyed = self._services.snapshot()
-        return OperatorSnapshot({**keyed.tables, **tables}, keyed.watermark)
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         self._save_function()
         tables = self._operator_state.capture()

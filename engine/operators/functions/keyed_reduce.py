@@ -117,10 +117,6 @@ class KeyedReduceOperator(Operator):
         self._watermark = watermark.timestamp
         return watermark
 
-    def snapshot(self) -> OperatorSnapshot:
-        tables = {} if self._inner is None else self._inner.snapshot().tables
-        return OperatorSnapshot(tables, self._watermark)
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         if self._inner is None:
             return OperatorCapture(watermark=self._watermark)

@@ -24,7 +24,7 @@ from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, Int64s, Jo
 from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, order_within, pairing
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.rows import RowConverter, batch_rows
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.texts import function_name
 from penstock.engine.windows.windows import TimeWindow
@@ -132,9 +132,6 @@ class CoGroup(Operator):
         rows = batch_rows(taken, self._context.where)
         first = int(begins[0])
         return (rows[begin - first : end - first] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference."""

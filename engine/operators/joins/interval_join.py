@@ -41,7 +41,7 @@ from penstock.engine.operators.joins.join_columns import (
     timed_rows,
 )
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 
@@ -137,9 +137,6 @@ class IntervalJoin(Operator):
         for side, kept in enumerate(self._kept):
             kept.raise_floor(max(watermark.timestamp - max(self._reach[side][1], 0), MIN_TIMESTAMP))
         return watermark
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference to their segments."""

@@ -16,9 +16,9 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.cells.counted_keys import CountedKeys
+from penstock.engine.cells.session_cells import Placed, SessionCells
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record_batches
-from penstock.engine.operators.cells.counted_keys import CountedKeys
-from penstock.engine.operators.cells.session_cells import Placed, SessionCells
 from penstock.engine.operators.joins.join_buffers import TimeSegments, TimeSlice
 from penstock.engine.operators.joins.join_columns import (
     FIRED_UNTIL,

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.cells.cell_pool import CellPool
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.operators.cells.cell_pool import CellPool
 from penstock.engine.operators.joins.join_columns import Int64s
 from penstock.engine.operators.joins.row_log import RowLog, positions
 from penstock.engine.state.keys.codec import grown

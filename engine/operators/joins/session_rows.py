@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.operators.cells.cell_pool import CellPool
+from penstock.engine.cells.cell_pool import CellPool
 from penstock.engine.operators.joins.join_columns import Int64s
 from penstock.engine.operators.joins.row_log import RowLog, positions
 from penstock.engine.state.keys.codec import grown

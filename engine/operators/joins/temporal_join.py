@@ -42,7 +42,7 @@ from penstock.engine.operators.joins.join_columns import (
     timed_rows,
 )
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 
@@ -153,9 +153,6 @@ class TemporalJoin(Operator):
             further = ~equal & (places > firsts)
             rows, places, firsts = rows[further], places[further] - 1, firsts[further]
         return _joined(found_rows), _joined(found_places)
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference to their segments."""

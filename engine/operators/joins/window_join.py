@@ -23,7 +23,7 @@ from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindow
 from penstock.engine.operators.relational import WindowPairs
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 BOUNDS: Final = (
@@ -116,9 +116,6 @@ class WindowJoin(Operator):
                 bounds = complete.bounds(own.groups[share[part]])
                 alone = self._rows.alone(side, own.rows, rows[part], _columns(*bounds))
                 yield Batch(alone, pa.array(bounds[1] - 1))
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference."""

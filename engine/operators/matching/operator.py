@@ -35,7 +35,7 @@ from penstock.engine.patterns.partial import Event, KeyMatches
 from penstock.engine.state.backend import Key
 from penstock.engine.state.backends import create_backend
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
-from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
+from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.state_tables import instant
 
 DROPPED: Final = "droppedPartialMatches"
@@ -282,12 +282,6 @@ class MatchOperator(Operator):
             self._found.add_timed_out(place, key, one.match, one.time)
 
     # State
-
-    def snapshot(self) -> OperatorSnapshot:
-        snapshot = self._keyed.snapshot()
-        waiting = self._waiting.capture(self._context.config.max_parallelism)
-        tables = {name: StateTable(table.redistribution, table.rows()) for name, table in waiting.items()}
-        return OperatorSnapshot({**snapshot.tables, **tables}, snapshot.watermark)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         capture = self._keyed.capture(request)

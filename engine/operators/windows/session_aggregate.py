@@ -22,13 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells.accumulator_cells import AccumulatorCells
+from penstock.engine.cells.captured_sessions import CapturedSessions
+from penstock.engine.cells.counted_keys import CountedKeys, beside
+from penstock.engine.cells.session_cells import Placed, SessionCells
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.cells.accumulator_cells import AccumulatorCells
-from penstock.engine.operators.cells.captured_sessions import CapturedSessions
-from penstock.engine.operators.cells.counted_keys import CountedKeys, beside
-from penstock.engine.operators.cells.session_cells import Placed, SessionCells
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,
@@ -39,7 +39,7 @@ from penstock.engine.operators.windows.aggregate_state import (
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.operators.windows.window_aggregate import window_batch
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture
 from penstock.engine.state.segments import concat_tables
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.texts import aggregates_text
@@ -208,9 +208,6 @@ class SessionAggregate(Operator):
 
     def _keys_of(self, sessions: _Int64s) -> pa.Table:
         return self._keys.table(self._sessions.slots[sessions])
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a session that is given, and nothing a session that is not."""

@@ -472,11 +472,6 @@ class WindowOperator(Operator):
 
     # State
 
-    def snapshot(self) -> OperatorSnapshot:
-        self._complete_state()
-        snapshot = self._keyed.snapshot()
-        return OperatorSnapshot({**snapshot.tables, **self._beside()}, snapshot.watermark)
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         self._complete_state()
         capture = self._keyed.capture(request)

@@ -23,15 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import Groups
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import Slices, accumulators_of, partial_layout, rows_of
+from penstock.engine.cells.counted_keys import beside
+from penstock.engine.cells.slice_cells import SliceCells
+from penstock.engine.cells.slice_tree import SliceTree
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, table_to_record_batch
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.cells.counted_keys import beside
-from penstock.engine.operators.cells.slice_cells import SliceCells
-from penstock.engine.operators.cells.slice_tree import SliceTree
 from penstock.engine.operators.relational import WindowTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.aggregate_state import (
@@ -42,7 +41,8 @@ from penstock.engine.operators.windows.aggregate_state import (
     restored_parts,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture, captured_snapshot
+from penstock.engine.row_numbers import Groups
+from penstock.engine.state.capture import CaptureRequest, Expiry, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.assigners import SlicedWindows
@@ -300,9 +300,6 @@ class WindowAggregate(Operator):
         if table is not None:
             self._load(parts_of(table))
         free_memory()
-
-    def snapshot(self) -> OperatorSnapshot:
-        return captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a cell that is given, and nothing a cell that is not."""

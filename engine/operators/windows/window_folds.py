@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.aggregates.scalar import Accumulators, ScalarAggregation
+from penstock.engine.aggregates.scalar import ScalarAggregation
+from penstock.engine.aggregates.scalar_forms import Accumulators
 from penstock.engine.elements import Batch, join_schemas
 from penstock.engine.errors import RecordError
 from penstock.engine.functions import Row

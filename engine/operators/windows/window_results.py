@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
-from penstock.engine.aggregates.scalar import Accumulators
+from penstock.engine.aggregates.scalar_forms import Accumulators
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.functions import ProcessWindowFunction
 from penstock.engine.operators.base import Collector, SchemaOrUnknown

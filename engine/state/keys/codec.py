@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.number_types import numpy_type
+
 Words: TypeAlias = "npt.NDArray[np.uint64]"
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
@@ -61,7 +63,7 @@ def words_of(column: pa.Array) -> Words:
         column = column.cast(pa.uint8())
     elif not pa.types.is_integer(kind):
         column = column.view(_integer(kind))
-    values = np.frombuffer(column.buffers()[1], column.type.to_pandas_dtype())
+    values = np.frombuffer(column.buffers()[1], numpy_type(column.type))
     return values[column.offset : column.offset + len(column)].astype(np.int64, copy=False).view(np.uint64)
 
 
@@ -71,7 +73,7 @@ def from_words(words: Words, valid: npt.NDArray[np.bool_] | None, kind: pa.DataT
     if pa.types.is_boolean(kind):
         return pa.array(words != 0, mask=mask)
     width = kind if pa.types.is_integer(kind) else _integer(kind)
-    integers = pa.array(words.view(np.int64).astype(width.to_pandas_dtype(), copy=False), width, mask=mask)
+    integers = pa.array(words.view(np.int64).astype(numpy_type(width), copy=False), width, mask=mask)
     return integers if width == kind else integers.view(kind)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from penstock.engine.errors import ColumnTypeError, GraphError, missing_column
+from penstock.engine.number_types import numpy_type
 from penstock.engine.state.keys.codec import pooled_empty
 
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -243,7 +244,7 @@ def _words(column: pa.Array) -> npt.NDArray[np.int64]:
 
 def _values(column: pa.Array) -> npt.NDArray[np.signedinteger]:
     """A view of an integer column's buffer (`to_numpy` would turn it into floats where there are nulls)."""
-    values = np.frombuffer(column.buffers()[1], dtype=column.type.to_pandas_dtype())
+    values = np.frombuffer(column.buffers()[1], dtype=numpy_type(column.type))
     view: npt.NDArray[np.signedinteger] = values[column.offset : column.offset + len(column)]
     return view
 

@@ -31,7 +31,6 @@ from penstock.engine.state.capture import (
     CaptureScope,
     OperatorCapture,
     TableCapture,
-    captured_snapshot,
 )
 from penstock.engine.state.declared import Declared
 from penstock.engine.state.derived import AggregatingOverValue, ReducingOverValue
@@ -142,9 +141,6 @@ class RocksDbBackend(KeyedStateBackend):
 
     def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:
         return self._declared.kept(name).held()
-
-    def snapshot(self) -> dict[str, StateTable]:
-        return dict(captured_snapshot(self.capture(CaptureRequest(0, CaptureScope.COMPLETE))).tables)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `KeyedStateBackend.capture`: the database's own files, or (complete) tables that are read from them later.

@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.engine.checkpointing.config import FixedDelay
+from penstock.engine.checkpoint_config import FixedDelay
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, WorkerLostError

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.connectors.files import encoders
-from penstock.connectors.files.folders import open_folder
+from penstock.connectors.files.open_folder import open_folder
 from penstock.connectors.files.part_files import PartFile
 from penstock.connectors.files.sink import FileSink
 from penstock.connectors.files.source import FileSource

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import collect_list, count, count_distinct, first, last, mean, stddev
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.aggregates.scalar import Accumulators, ScalarAggregation
+from penstock.engine.aggregates.scalar import ScalarAggregation
+from penstock.engine.aggregates.scalar_forms import Accumulators
 from penstock.engine.errors import RecordError
 
 _NUMBERS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.coordinator import (
     Acknowledgement,
     CheckpointCoordinator,

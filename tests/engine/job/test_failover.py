@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.checkpointing.config import (
+from penstock.engine.checkpoint_config import (
     CheckpointConfig,
     ExponentialDelay,
     FailoverConfig,

@@ -17,10 +17,10 @@ from penstock.engine.state.capture import (
     CaptureScope,
     OperatorCapture,
     TableCapture,
-    captured_snapshot,
     merge_rows,
 )
 from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
+from tests.engine.state.saved import captured_snapshot, snapshot_of
 
 
 class CaptureLog:
@@ -36,7 +36,7 @@ class CaptureLog:
 
     def take(self, operator: Operator, scope: CaptureScope) -> None:
         """Capture what the operator holds; `check` is to come when it holds something else."""
-        expected = operator.snapshot()
+        expected = snapshot_of(operator)
         capture = operator.capture(CaptureRequest(1, scope))
         if scope is CaptureScope.COMPLETE:
             assert not any(table.is_changes for table in capture.tables.values())

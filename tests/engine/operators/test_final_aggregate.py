@@ -19,7 +19,7 @@ from penstock.engine.operators.final_aggregate import FinalAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import share
 from tests.engine.helpers import RunningOperator, timed
-from tests.engine.state.saved import Saved, contents
+from tests.engine.state.saved import Saved, contents, snapshot_of
 
 TYPES = {"at": pa.int64(), "key": pa.string(), "n": pa.int64()}
 AGGREGATION = GroupedAggregation(["key"], {"rows": count(), "total": agg.sum("n"), "all": collect_list("n")})
@@ -94,7 +94,7 @@ def test_state_of_rows_with_event_time_is_not_restored_without() -> None:
     final = Final(is_timed=True)
     final.process(timed([{"at": 5, "key": "a", "n": 1}], TYPES))
     with pytest.raises(StateError, match=r"'tested', .* was saved with the accumulators .*__latest time"):
-        Final().operator.restore(final.operator.snapshot())
+        Final().operator.restore(snapshot_of(final.operator))
 
 
 @given(
@@ -110,7 +110,7 @@ def test_each_key_has_its_value_however_rows_are_cut_and_restored(
         if rows[begin:end]:
             final.rows(*rows[begin:end])
         saved.take(final.operator.capture(CaptureRequest(1, CaptureScope.CHANGES)))
-    assert contents(saved.snapshot()) == contents(final.operator.snapshot())
+    assert contents(saved.snapshot()) == contents(snapshot_of(final.operator))
     got: list[dict[str, Any]] = []
     for subtask in range(parallelism):
         restored = Final()

@@ -19,7 +19,7 @@ from penstock.engine.operators.running_aggregate import RunningAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RunningOperator, timed
-from tests.engine.state.saved import Saved, contents
+from tests.engine.state.saved import Saved, contents, snapshot_of
 
 TYPES = {"key": pa.string(), "n": pa.int64()}
 KeyAndValue = tuple[str, "int | None"]
@@ -103,7 +103,7 @@ def test_a_restored_operator_goes_on_where_the_other_stopped(
     aggregates = {"rows": count(), "total": agg.sum("n"), "average": mean("n"), "all": collect_list("n")}
     running = Running(**aggregates)
     running.rows(("a", 1), ("b", None), ("c", 5))
-    snapshot = running.operator.snapshot()
+    snapshot = snapshot_of(running.operator)
     running.rows(("a", 100))
     for parallelism in (1, 3):
         updates = []
@@ -125,13 +125,13 @@ def test_sums_of_many_keys_are_restored_in_parts(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("penstock.engine.state.snapshot._PART_ROWS", 2)
     running, restored = Running(), Running()
     running.rows(*((key, number) for number, key in enumerate("abcdefg")))
-    restored.operator.restore(running.operator.snapshot())
+    restored.operator.restore(snapshot_of(running.operator))
     assert restored.rows(*((key, 10) for key in "gadx")) == [("g", 2, 16), ("a", 2, 10), ("d", 2, 13), ("x", 1, 10)]
 
 
 def test_before_the_first_row_there_is_nothing_to_save() -> None:
     running = Running()
-    assert running.operator.snapshot().tables == {}
+    assert snapshot_of(running.operator).tables == {}
     running.operator.restore(OperatorSnapshot())
     assert running.rows(("a", 1)) == [("a", 1, 1)]
 
@@ -141,14 +141,14 @@ def test_state_of_other_keys_is_not_restored() -> None:
     running.rows(("a", 1))
     other = RunningOperator(RunningAggregateSpec(GroupedAggregation(["name"], {"rows": count()})).create())
     with pytest.raises(StateError, match=r"operator 'tested', subtask 0: .* saved by the keys \(key\), .*\(name\) now"):
-        other.operator.restore(running.operator.snapshot())
+        other.operator.restore(snapshot_of(running.operator))
 
 
 def test_state_of_other_aggregates_is_not_restored() -> None:
     running = Running(rows=count())
     running.rows(("a", 1))
     with pytest.raises(StateError, match=r"'tested', .* with the accumulators .* need .* aggregate as before"):
-        Running(rows=count(), total=agg.sum("n")).operator.restore(running.operator.snapshot())
+        Running(rows=count(), total=agg.sum("n")).operator.restore(snapshot_of(running.operator))
 
 
 @pytest.mark.parametrize("keys", [["key"], ["n", "key"]])
@@ -159,13 +159,13 @@ def test_state_of_more_keys_or_in_another_order_is_not_restored(keys: list[str])
     running = by(["key", "n"])
     running.process(Batch(pa.record_batch({"key": ["a"], "n": [1]})))
     with pytest.raises(StateError, match=rf"saved by the keys \(key, n\), .*keys \({', '.join(keys)}\) now"):
-        by(keys).operator.restore(running.operator.snapshot())
+        by(keys).operator.restore(snapshot_of(running.operator))
 
 
 def test_rows_of_another_type_than_the_saved_state_are_refused() -> None:
     running, again = Running(total=agg.max("n")), Running(total=agg.max("n"))
     running.rows(("a", 1))
-    again.operator.restore(running.operator.snapshot())
+    again.operator.restore(snapshot_of(running.operator))
     with pytest.raises(StateError, match=r"'tested', subtask 0: the state was saved as \(.*int64.*make \(.*double"):
         again.process(Batch(pa.record_batch({"key": ["a"], "n": [1.5]})))
 
@@ -173,7 +173,7 @@ def test_rows_of_another_type_than_the_saved_state_are_refused() -> None:
 def test_rows_of_another_type_are_refused_behind_nulls_without_one() -> None:
     running, again = Running(total=agg.max("n")), Running(total=agg.max("n"))
     running.rows(("a", 1))
-    again.operator.restore(running.operator.snapshot())
+    again.operator.restore(snapshot_of(running.operator))
     again.process(Batch(pa.record_batch({"key": ["a"], "n": pa.nulls(1)})))
     with pytest.raises(StateError, match=r"the state was saved as \(.*int64.*make \(.*double"):
         again.process(Batch(pa.record_batch({"key": ["a"], "n": [7.0]})))
@@ -214,7 +214,7 @@ def test_captures_add_up_to_the_snapshot(batches: list[list[KeyAndValue]], from_
         capture = running.operator.capture(CaptureRequest(2, CaptureScope.CHANGES))
         assert capture.tables["accumulators"].is_changes
         saved.take(capture)
-        snapshot = running.operator.snapshot()
+        snapshot = snapshot_of(running.operator)
         running.rows(("later", 1))
         assert contents(saved.snapshot()) == contents(snapshot)
         if from_savepoint:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from penstock.engine.checkpointing.config import CheckpointConfig
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.clock import ManualClock
 from penstock.engine.config import JobConfig
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter

@@ -17,7 +17,7 @@ from penstock.engine.ordering import SortKey
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RunningOperator, timed
-from tests.engine.state.saved import Saved, contents
+from tests.engine.state.saved import Saved, contents, snapshot_of
 
 TYPES = {"at": pa.int64(), "k": pa.int64(), "text": pa.string()}
 Row = tuple["int | None", str]
@@ -77,8 +77,8 @@ def test_a_capture_holds_only_the_rows_that_have_come_since_the_one_before() -> 
         assert capture.tables["rows"].is_changes is (number > 0)
         saved.take(capture)
     assert sorting.operator.capture(CaptureRequest(4, CaptureScope.CHANGES)).tables["rows"].rows().num_rows == 0
-    assert sorting.operator.snapshot().tables["rows"].data.num_rows == 6
-    assert contents(saved.snapshot()) == contents(sorting.operator.snapshot())
+    assert snapshot_of(sorting.operator).tables["rows"].data.num_rows == 6
+    assert contents(saved.snapshot()) == contents(snapshot_of(sorting.operator))
 
 
 def test_columns_of_nulls_take_their_type_when_the_first_value_comes() -> None:
@@ -124,7 +124,7 @@ def test_the_order_is_that_of_plain_python_however_rows_are_cut_and_restored(
             sorting.operator.capture(CaptureRequest(1, CaptureScope.COMPLETE))
         elif event != "nothing":
             saved.take(sorting.operator.capture(CaptureRequest(1, CaptureScope.CHANGES)))
-            assert contents(saved.snapshot()) == contents(sorting.operator.snapshot())
+            assert contents(saved.snapshot()) == contents(snapshot_of(sorting.operator))
         if event == "restore":
             # At another parallelism all rows are in the first subtask again.
             shares = [share([saved.snapshot(), OperatorSnapshot()], subtask, 3, 128) for subtask in range(3)]

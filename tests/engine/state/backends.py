@@ -143,9 +143,6 @@ class Subtask:
         self.brief_list = made.list_state(ListStateDescriptor("brief_list", "int64", ttl=LONG))
         self.brief_map = made.map_state(MapStateDescriptor("brief_map", "int64", key_type="int64", ttl=LONG))
 
-    def snapshot(self) -> OperatorSnapshot:
-        return OperatorSnapshot({**self.backend.snapshot(), EVENT_TIMERS: self.timers.snapshot(self.schema, GROUPS)})
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         tables = dict(self.backend.capture(request).tables)
         return OperatorCapture({**tables, EVENT_TIMERS: self.timers.capture(request.scope, self.schema, GROUPS)})

@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.engine.elements import MIN_TIMESTAMP
-from penstock.engine.state.capture import DELETED, OperatorCapture, TableCapture, merge_rows
-from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
+from penstock.engine.state.capture import (
+    DELETED,
+    CaptureRequest,
+    CaptureScope,
+    OperatorCapture,
+    TableCapture,
+    merge_rows,
+)
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable, by_group
 from penstock.engine.state.state_tables import TOUCHED
+from penstock.engine.state.timers import TimerQueue
+
+
+class Captured(Protocol):
+    """An operator, or a backend of keyed state."""
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture: ...
+
+
+def captured_snapshot(capture: OperatorCapture) -> OperatorSnapshot:
+    """What a complete capture without native files holds, made now."""
+    return OperatorSnapshot({name: _as_table(table) for name, table in capture.tables.items()}, capture.watermark)
+
+
+def _as_table(table: TableCapture) -> StateTable:
+    rows = table.rows()
+    return StateTable(table.redistribution, by_group(rows) if KEY_GROUP in rows.column_names else rows)
+
+
+def snapshot_of(captured: Captured) -> OperatorSnapshot:
+    """All its state, as a savepoint would have it."""
+    return captured_snapshot(captured.capture(CaptureRequest(0, CaptureScope.COMPLETE)))
+
+
+def timers_of(queue: TimerQueue, keys: pa.Schema, groups: int) -> StateTable:
+    """All timers of a queue, as a savepoint would have them."""
+    captured = queue.capture(CaptureScope.COMPLETE, keys, groups)
+    return StateTable(captured.redistribution, captured.rows())
 
 
 class Saved:

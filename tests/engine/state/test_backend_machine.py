@@ -28,6 +28,7 @@ from tests.engine.state.backends import (
     told_apart,
     written,
 )
+from tests.engine.state.saved import snapshot_of
 
 WHERE = {"key": st.integers(0, 4), "space": st.sampled_from([0, 0, 1, 2])}
 
@@ -218,7 +219,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(subtasks=st.integers(1, 3))
     def rescale(self, subtasks: int) -> None:
-        snapshots = [subtask.snapshot() for subtask in self.subtasks]
+        snapshots = [snapshot_of(subtask) for subtask in self.subtasks]
         for subtask in self.subtasks:
             subtask.backend.close()
         self.subtasks = [Subtask(self.kind, self.schema, self.clock) for _ in range(subtasks)]

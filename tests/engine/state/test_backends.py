@@ -26,6 +26,7 @@ from penstock.engine.state.descriptors import (
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.timers import TimerQueue
 from tests.engine.state.backends import GROUPS, KEYS, LONG, Subtask, add, in_berlin, make_backend, written
+from tests.engine.state.saved import snapshot_of, timers_of
 
 
 def test_state_without_a_current_key_is_an_error(backend: KeyedStateBackend) -> None:
@@ -121,7 +122,7 @@ def test_values_that_do_not_fit_are_refused_by_the_snapshot_at_the_latest(
 
     def keep() -> None:
         value.update(wrong)
-        backend.snapshot()
+        snapshot_of(backend)
 
     with pytest.raises(RecordError, match=r"operator 'tested'.*state 'v'"):
         keep()
@@ -136,7 +137,7 @@ def test_a_snapshot_does_not_change_any_more(backend: KeyedStateBackend) -> None
     value.update(mutable)
     numbers.update(1)
     names.put("a", 1)
-    snapshot = backend.snapshot()
+    snapshot = snapshot_of(backend).tables
     mutable.append(2)
     numbers.update(2)
     names.put("b", 2)
@@ -162,7 +163,7 @@ def test_a_snapshot_of_one_backend_is_restored_by_another(kind: str) -> None:
             source.value.update(7)
             source.list.add_all([1, 2])
             source.map.put("x", 3)
-        target.restore(source.snapshot())
+        target.restore(snapshot_of(source))
         target.backend.set_current_key((1, "a"), (0, 5))
         assert (target.value.value(), target.list.get(), target.map.items()) == (7, [1, 2], [("x", 3)])
         source.restore(OperatorSnapshot())
@@ -185,7 +186,7 @@ def test_state_of_another_type_is_not_restored(kind: str, declare: Callable[[Key
     value.update(1)
     declare(target)
     with pytest.raises(StateError, match=r"state 'v' was saved as \(value: int64\) and is declared now with"):
-        target.restore(source.snapshot())
+        target.restore(snapshot_of(source).tables)
     target.close()
 
 
@@ -196,7 +197,7 @@ def test_keys_of_another_type_than_before_are_an_error(kind: str) -> None:
     source.set_current_key(1)
     value.update(1)
     with pytest.raises(StateError, match="key column 'k' is int64, but the state so far has keys of string"):
-        target.restore(source.snapshot())
+        target.restore(snapshot_of(source).tables)
     target.close()
 
 
@@ -206,7 +207,7 @@ def test_states_that_are_no_longer_declared_do_no_harm(backend: KeyedStateBacken
     source.set_current_key(1)
     value.update(1)
     new = backend.value_state(ValueStateDescriptor("new", "int64"))
-    backend.restore(source.snapshot())
+    backend.restore(snapshot_of(source).tables)
     backend.set_current_key(1)
     assert new.value() is None
 
@@ -217,7 +218,7 @@ def test_time_to_live_may_be_declared_for_state_that_had_none(backend: KeyedStat
     source.set_current_key(1)
     value.update(1)
     mortal = backend.value_state(ValueStateDescriptor("v", "int64", ttl=LONG))
-    backend.restore(source.snapshot())
+    backend.restore(snapshot_of(source).tables)
     backend.set_current_key(1)
     assert mortal.value() == 1
 
@@ -322,7 +323,7 @@ def test_keys_keep_their_time_zone(backend: KeyedStateBackend, kind: str) -> Non
     expected = [written(in_berlin(minute)) for minute in (30, 90)]
     assert sorted(written(key) for key, _ in berlin.entries("v")) == sorted(expected)
     again = TimerQueue()
-    again.restore(timers.snapshot(KEYS[4][0], GROUPS), KEYS[4][0])
+    again.restore(timers_of(timers, KEYS[4][0], GROUPS), KEYS[4][0])
     for queue in (timers, again):
         assert sorted(written(key) for _, key, _ in queue.due(5)) == sorted(expected)
     berlin.close()
@@ -341,7 +342,7 @@ def test_dumps_must_return_bytes(backend: KeyedStateBackend) -> None:
 
     def keep() -> None:
         value.update(1)
-        backend.snapshot()
+        snapshot_of(backend)
 
     with pytest.raises(RecordError, match="state 'v': dumps of Texts made str of 1; it must return bytes"):
         keep()
@@ -361,7 +362,7 @@ def test_a_value_that_the_serializer_cannot_take_is_named(backend: KeyedStateBac
 
     def keep() -> None:
         value.update(lambda: None)
-        backend.snapshot()
+        snapshot_of(backend)
 
     with pytest.raises(RecordError, match="state 'v': PickleSerializer cannot turn"):
         keep()
@@ -379,7 +380,7 @@ def test_before_the_first_key_there_is_nothing_to_save(kind: str) -> None:
     context = BackendContext("operator 'tested', subtask 0", ("k",), GROUPS, ManualClock())
     unbound = create_columnar_backend(context) if kind == "columnar" else create_backend(kind, context)
     unbound.value_state(ValueStateDescriptor("v", "int64"))
-    assert {name: table.data.num_rows for name, table in unbound.snapshot().items()} in ({}, {"v": 0})
+    assert {name: table.data.num_rows for name, table in snapshot_of(unbound).tables.items()} in ({}, {"v": 0})
     unbound.close()
 
 
@@ -395,6 +396,6 @@ def test_without_key_columns_the_columnar_backend_is_the_heap() -> None:
     value.update(1)
     again = make_backend("columnar", (), schema=pa.schema([]))
     restored = again.value_state(ValueStateDescriptor("v", "int64"))
-    again.restore(backend.snapshot())
+    again.restore(snapshot_of(backend).tables)
     again.set_current_key((), (0, 5))
     assert restored.value() == 1

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from penstock.engine.state import changes, heap, timers
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import share
 from tests.engine.state.backends import GROUPS, KEYS, TTL_MS, Subtask
-from tests.engine.state.saved import Saved, contents
+from tests.engine.state.saved import Saved, captured_snapshot, contents, snapshot_of
 from tests.engine.state.test_backend_machine import Machine
 
 SCOPES = [CaptureScope.CHANGES] * 3 + [CaptureScope.BASE, CaptureScope.COMPLETE]
@@ -33,7 +33,7 @@ class CapturingMachine(Machine):
         now = self.clock.now_ms()
         for index, subtask in enumerate(self.subtasks):
             capture = subtask.capture(CaptureRequest(1, scope))
-            held = contents(subtask.snapshot())
+            held = contents(snapshot_of(subtask))
             if scope is CaptureScope.COMPLETE:
                 assert contents(captured_snapshot(capture)) == held
             else:

@@ -25,9 +25,8 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
     ttl,
 )
-from penstock.engine.state.snapshot import OperatorSnapshot
 from tests.engine.state.backends import make_backend
-from tests.engine.state.saved import Saved, contents
+from tests.engine.state.saved import Saved, contents, snapshot_of
 
 CHANGES, BASE, COMPLETE = (CaptureRequest(1, scope) for scope in CaptureScope)
 IN_MEMORY = pytest.mark.parametrize("kind", ["heap", "columnar"])
@@ -129,7 +128,7 @@ def test_rows_made_late_are_those_of_the_barrier(kind: str, request_: CaptureReq
     entries.put(3, 3)
     any_value.update(kept)
     capture = backend.capture(request_)
-    before = {name: table.data for name, table in backend.snapshot().items()}
+    before = {name: table.data for name, table in snapshot_of(backend).tables.items()}
     value.update([3])
     numbers.add(4)
     entries.put(3, 4)
@@ -153,7 +152,7 @@ def test_what_was_restored_has_not_changed(kind: str) -> None:
     for key in range(20):
         put(key, key)
     put = setter(target, VALUE)
-    target.restore(source.snapshot())
+    target.restore(snapshot_of(source).tables)
     put(5, 7)
     capture = captured(target)
     assert (capture.is_changes, capture.rows().select(["k", "value"]).to_pylist()) == (True, [{"k": 5, "value": 7}])
@@ -213,15 +212,15 @@ def test_restored_state_that_is_not_declared_goes_on_until_it_is(backend: KeyedS
     for key in range(3):
         put(key, key)
     backend.value_state(ValueStateDescriptor("new", "int64"))
-    backend.restore(source.snapshot())
-    assert backend.snapshot()["v"].data.num_rows == captured(backend, COMPLETE).rows().num_rows == 3
+    backend.restore(snapshot_of(source).tables)
+    assert snapshot_of(backend).tables["v"].data.num_rows == captured(backend, COMPLETE).rows().num_rows == 3
     again = make_backend(kind)
-    again.restore(backend.snapshot())
+    again.restore(snapshot_of(backend).tables)
     late = again.value_state(VALUE)
     again.set_current_key(2)
     assert late.value() == 2
     late.update(5)
-    assert sorted(again.snapshot()["v"].data.column("value").to_pylist()) == [0, 1, 5]
+    assert sorted(snapshot_of(again).tables["v"].data.column("value").to_pylist()) == [0, 1, 5]
     again.close()
 
 
@@ -229,7 +228,7 @@ def test_restored_state_that_is_not_declared_goes_on_until_it_is(backend: KeyedS
 def test_state_that_nobody_declares_is_written_once(kind: str) -> None:
     source, target = make_backend(kind), make_backend(kind)
     setter(source, VALUE)(1, 1)
-    target.restore(source.snapshot())
+    target.restore(snapshot_of(source).tables)
     none, base = captured(target), captured(target, BASE)
     assert (none.is_changes, none.rows().num_rows) == (True, 0)
     assert (base.is_changes, base.rows().num_rows) == (False, 1)
@@ -249,11 +248,11 @@ def test_state_of_a_narrower_type_is_restored_and_given_whole(kind: str, old: An
     put, set_again = setter(source, old), setter(target, new)
     for key in range(20):
         put(key, 7)
-    target.restore(source.snapshot())
+    target.restore(snapshot_of(source).tables)
     set_again(1, 7)
     if kind != "rocksdb":
         assert not captured(target).is_changes, "rows of two types do not go together"
-    assert target.snapshot()["v"].data.column("value").to_pylist() == [kept] * 20
+    assert snapshot_of(target).tables["v"].data.column("value").to_pylist() == [kept] * 20
     target.close()
 
 
@@ -265,7 +264,7 @@ def test_fields_may_be_added_to_a_struct_and_take_the_default(kind: str) -> None
     default = {"n": 0, "note": "-"}
     kind_now = pa.struct([("n", pa.int64()), ("note", pa.string())])
     new = target.value_state(ValueStateDescriptor("v", kind_now, default=default))
-    target.restore(source.snapshot())
+    target.restore(snapshot_of(source).tables)
     target.set_current_key(1)
     assert new.value() == {"n": 1, "note": "-"}
     target.close()
@@ -321,7 +320,7 @@ class Few:
                 self.backend.clear_current_key()
             case "capture" | "base":
                 self.saved.take(self.backend.capture(BASE if step == "base" else CHANGES))
-                self.expected = contents(OperatorSnapshot(self.backend.snapshot()))
+                self.expected = contents(snapshot_of(self.backend))
             case "savepoint":
                 self.backend.capture(COMPLETE)
             case "check" if self.expected is not None:
@@ -385,7 +384,7 @@ def test_a_key_that_comes_back_for_one_state_is_gone_from_the_other(kind: str) -
     capture = backend.capture(CHANGES)
     assert all(table.is_changes for table in capture.tables.values())
     saved.take(capture)
-    assert contents(saved.snapshot()) == contents(OperatorSnapshot(backend.snapshot()))
+    assert contents(saved.snapshot()) == contents(snapshot_of(backend))
 
 
 @pytest.mark.parametrize(("changed", "changes"), [(100, 40), (10, 400), (60, 66)])

@@ -14,6 +14,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.state.backend import BackendContext
 from penstock.engine.state.columnar import ColumnarBackend
 from penstock.engine.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from tests.engine.state.saved import snapshot_of
 
 VALUES = [
     ("int64", -(2**63), 5),
@@ -132,7 +133,7 @@ def test_null_keys_are_keys() -> None:
     assert value.value() == 2
     again = make(pa.string())
     restored = again.value_state(ValueStateDescriptor("v", "int64"))
-    again.restore(backend.snapshot())
+    again.restore(snapshot_of(backend).tables)
     again.set_current_keys(keys(None, "a", kind=pa.string()))
     assert restored.values().to_pylist() == [2, 1]
 

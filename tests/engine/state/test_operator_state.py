@@ -10,13 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.errors import RecordError, StateError
+from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, PickleSerializer, ttl
 from penstock.engine.state.operator_state import OperatorState, ReadOnlyMapState
 from penstock.engine.state.snapshot import OperatorSnapshot, StateTable, share
+from tests.engine.state.saved import captured_snapshot
 
 DEALT = ListStateDescriptor("dealt", "int64")
 UNION = ListStateDescriptor("union", "string")
 RULES = MapStateDescriptor("rules", "list<int64>", key_type="int64")
+
+
+def tables_of(state: OperatorState) -> dict[str, StateTable]:
+    """All its states by name."""
+    return dict(captured_snapshot(OperatorCapture(state.capture())).tables)
 
 
 class Subtask:
@@ -35,7 +42,7 @@ def test_state_is_shared_out_as_its_kind_says(values: list[list[int]], paralleli
         subtask.dealt.add_all(own)
         subtask.union.update(map(str, own))
         subtask.rules.put_all({7: [1, 2], 8: []})
-        snapshots.append(OperatorSnapshot(subtask.state.snapshot()))
+        snapshots.append(OperatorSnapshot(tables_of(subtask.state)))
     dealt = []
     for index in range(parallelism):
         subtask = Subtask(share(snapshots, index, parallelism, 128).tables)
@@ -49,7 +56,7 @@ def test_state_is_shared_out_as_its_kind_says(values: list[list[int]], paralleli
 def test_a_snapshot_does_not_change_any_more() -> None:
     subtask = Subtask()
     subtask.dealt.add(1)
-    tables = subtask.state.snapshot()
+    tables = tables_of(subtask.state)
     subtask.dealt.add(2)
     assert tables["dealt"].data["value"].to_pylist() == [1]
 
@@ -58,14 +65,14 @@ def test_values_behind_a_serializer_come_back() -> None:
     descriptor = ListStateDescriptor("any", serializer=PickleSerializer())
     state = OperatorState("here")
     state.list_state(descriptor).add({1, 2})
-    again = OperatorState("here", state.snapshot())
+    again = OperatorState("here", tables_of(state))
     assert again.list_state(descriptor).get() == [{1, 2}]
 
 
 def test_restored_values_are_there_where_the_state_is_declared_and_are_loaded_once() -> None:
     subtask = Subtask()
     subtask.dealt.add(1)
-    again = Subtask(subtask.state.snapshot())
+    again = Subtask(tables_of(subtask.state))
     again.dealt.add(2)
     assert again.state.list_state(DEALT).get() == [1, 2]
 
@@ -85,7 +92,7 @@ def test_a_name_is_declared_in_one_way() -> None:
 def test_state_of_another_type_or_kind_is_not_restored() -> None:
     subtask = Subtask()
     subtask.dealt.add(1)
-    tables = subtask.state.snapshot()
+    tables = tables_of(subtask.state)
     for declare in (
         lambda state: state.list_state(ListStateDescriptor("dealt", "string")),
         lambda state: state.union_list_state(DEALT),
@@ -131,7 +138,7 @@ def test_rows_made_late_are_those_of_the_barrier() -> None:
     subtask.dealt.add_all([1, 2])
     subtask.rules.put(7, [1])
     captured = subtask.state.capture()
-    expected = subtask.state.snapshot()
+    expected = tables_of(subtask.state)
     subtask.dealt.add(3)
     subtask.rules.put(7, [2])
     subtask.rules.put(8, [2])
@@ -142,10 +149,10 @@ def test_what_nobody_declares_goes_on_once() -> None:
     subtask = Subtask()
     subtask.dealt.add(1)
     subtask.union.add("a")
-    tables = subtask.state.snapshot()
+    tables = tables_of(subtask.state)
     for index, union in ((0, ["a"]), (1, None)):
         state = OperatorState("operator 'tested', subtask 0", tables, index)
-        kept = state.snapshot()
+        kept = tables_of(state)
         assert kept["dealt"].data.column("value").to_pylist() == [1]
         held = kept["union"].data.column("value").to_pylist() if "union" in kept else None
         assert held == union, "every subtask has it: if all kept it, it would grow with each restore"
@@ -156,5 +163,5 @@ def test_what_nobody_declares_goes_on_once() -> None:
 def test_values_of_a_narrower_type_become_the_declared_one() -> None:
     state = OperatorState("here")
     state.list_state(ListStateDescriptor("n", "int32")).add(1)
-    again = OperatorState("here", state.snapshot())
+    again = OperatorState("here", tables_of(state))
     assert again.list_state(ListStateDescriptor("n", "int64")).get() == [1]

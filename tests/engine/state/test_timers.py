@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.engine.state.capture import CaptureScope, merge_rows
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from penstock.engine.state.timers import TimerQueue
+from tests.engine.state.saved import timers_of
 
 KEYS = pa.schema([("k", pa.string())])
 
@@ -101,7 +102,9 @@ def test_timers_are_the_same_after_a_rescale(timers: set[Any], before: int, afte
     for timer in timers:
         whole.register(*timer)
     # One snapshot of everything, cut as subtasks would have had it.
-    snapshots = [share([OperatorSnapshot({"t": whole.snapshot(KEYS, 8)})], index, before, 8) for index in range(before)]
+    snapshots = [
+        share([OperatorSnapshot({"t": timers_of(whole, KEYS, 8)})], index, before, 8) for index in range(before)
+    ]
     back = []
     for index in range(after):
         queue, tables = TimerQueue(), share(snapshots, index, after, 8).tables
@@ -120,7 +123,7 @@ def test_restored_keys_equal_those_that_rows_carry(unit: str) -> None:
     key = (datetime(2026, 1, 1, tzinfo=timezone.utc), 1)
     queue, again = TimerQueue(), TimerQueue()
     queue.register(0, key)
-    again.restore(queue.snapshot(keys, 128), keys)
+    again.restore(timers_of(queue, keys, 128), keys)
     (timer,) = fired(again, 0)
     assert timer == (0, key, None)
     assert type(timer[1][0]) is datetime
@@ -176,7 +179,7 @@ def test_timers_of_several_subtasks_come_together_and_are_saved_anew() -> None:
     for name in "abc":
         one.register(5, name)
         other.register(5, name.upper())
-    tables = [queue.snapshot(KEYS, 1).data for queue in (one, other)]
+    tables = [timers_of(queue, KEYS, 1).data for queue in (one, other)]
     both.restore(StateTable(Redistribution.KEYED, pa.concat_tables(tables)), KEYS)
     assert not both.capture(CaptureScope.CHANGES, KEYS, 8).is_changes
     assert [key for _, key, _ in fired(both, 5)] == list("aAbBcC")

@@ -19,6 +19,7 @@ from penstock.engine.state.descriptors import (
     ttl,
 )
 from tests.engine.state.backends import add, make_backend
+from tests.engine.state.saved import snapshot_of
 
 PLAIN = ttl("100ms")
 READ = ttl("100ms", TtlUpdate.ON_READ_AND_WRITE)
@@ -176,7 +177,7 @@ def test_snapshots_leave_out_what_has_expired_and_free_it() -> None:
     world.backend.set_current_key(2)
     world.write()
     world.wait(60)
-    tables = world.backend.snapshot()
+    tables = snapshot_of(world.backend).tables
     assert {name: table.data["k"].to_pylist() for name, table in tables.items()} == {name: [2] for name in "vlmr"}
     assert tables["v"].data["__touched"].to_pylist() == [60]
     assert tables["l"].data["__touched"].to_pylist() == [[60]]
@@ -190,7 +191,7 @@ def test_times_go_on_after_a_restore() -> None:
     world.wait(60)
     world.list.add(2)
     later = World(start_ms=110)
-    later.backend.restore(world.backend.snapshot())
+    later.backend.restore(snapshot_of(world.backend).tables)
     assert later.read() == (-1, [2], [], None)
     later.wait(50)
     assert later.read() == NOTHING

@@ -26,7 +26,7 @@ from penstock.engine.exchange.partitioners import Hash, Partitioner
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec
-from penstock.engine.state.capture import OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_table
 from penstock.engine.state.snapshot import OperatorSnapshot, StateTable, keyed_table, share
 from penstock.engine.task.build import build_task
 from penstock.engine.task.input_gate import InputGate
@@ -118,10 +118,10 @@ class Remembering(Operator):
     def finish(self, out: Collector) -> None:
         self.finished += 1
 
-    def snapshot(self) -> OperatorSnapshot:
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
         rows = [{"key": key, "split": s, "n": n} for key, seen in self.seen.items() for s, n in seen]
         table = pa.Table.from_pylist(rows, SCHEMA)
-        return OperatorSnapshot({"seen": keyed_table(table, ["key"], self._max_parallelism)})
+        return OperatorCapture({"seen": complete_table(keyed_table(table, ["key"], self._max_parallelism))})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         for row in snapshot.tables["seen"].data.to_pylist() if "seen" in snapshot.tables else ():

@@ -21,11 +21,12 @@ from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.spec import OperatorSpec
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot, merge_rows
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, merge_rows
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.keys.identity import coded_columns
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RecordingCollector
+from tests.engine.state.saved import captured_snapshot
 
 MAX_PARALLELISM = 128
 KINDS = {"+I": RowKind.INSERT, "-U": RowKind.UPDATE_BEFORE, "+U": RowKind.UPDATE_AFTER, "-D": RowKind.DELETE}

@@ -23,6 +23,7 @@ from penstock.engine.operators.functions.broadcast_process import BroadcastProce
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.engine.state.heap import HeapBackend
 from tests.engine.operators.functions.functions import Running, at, owner, plain, rescaled
+from tests.engine.state.saved import snapshot_of
 
 LIMITS = MapStateDescriptor("limits", "int64")
 COUNT = ValueStateDescriptor("count", "int64", default=0)
@@ -92,7 +93,7 @@ def test_every_subtask_has_the_rules_after_a_rescale(after: int) -> None:
     old = [Running(ALERT, subtask=subtask, parallelism=3) for subtask in range(3)]
     for job in old:
         job.process(rules(("heat", 4), ("rain", 1)), 1)
-    new = rescaled(ALERT, [job.operator.snapshot() for job in old], after)
+    new = rescaled(ALERT, [snapshot_of(job.operator) for job in old], after)
     for job in new:
         assert job.process(readings(("heat", 5), ("rain", 1))) == [{"kind": "heat", "n": 5}]
 
@@ -115,7 +116,7 @@ def test_keyed_and_broadcast_state_are_saved_together() -> None:
         old[owner(pa.array([key]), 2)].process(plain([{"key": key}]))
     for job in old:
         job.process(plain([{"reset": 7}]), 1)
-    [job] = rescaled(COUNTED, [job.operator.snapshot() for job in old], 1)
+    [job] = rescaled(COUNTED, [snapshot_of(job.operator) for job in old], 1)
     assert job.process(plain({"key": key} for key in "abcd")) == [{"key": key, "n": 8} for key in "abcd"]
     assert sorted(row["key"] for row in job.advance(100)) == list("abcd")
 
@@ -244,9 +245,9 @@ def test_keys_are_asked_for_one_by_one_where_state_is_applied_to(monkeypatch: py
 def test_rules_are_there_in_open_behind_a_restore_and_replaced_not_joined() -> None:
     job = Running(ALERT)
     job.process(rules(("heat", 4), ("rain", 1)), 1)
-    again = Running(ALERT, restored=job.operator.snapshot())
+    again = Running(ALERT, restored=snapshot_of(job.operator))
     again.process(rules(("heat", None)), 1)
-    third = Running(ALERT, restored=again.operator.snapshot())
+    third = Running(ALERT, restored=snapshot_of(again.operator))
     assert third.process(readings(("heat", 5), ("rain", 5))) == [{"kind": "rain", "n": 5}]
 
 

@@ -13,7 +13,7 @@ from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from tests.engine.operators.functions.functions import Running, RunningSum, at
-from tests.engine.state.saved import Saved, contents
+from tests.engine.state.saved import Saved, contents, snapshot_of
 
 CHANGES, BASE, _ = (CaptureRequest(1, scope) for scope in CaptureScope)
 
@@ -58,7 +58,7 @@ def test_changes_add_up_to_what_a_snapshot_holds(spec: OperatorSpec) -> None:
         keyed = [table for table in capture.tables.values() if table.identity]
         assert keyed
         assert all(table.is_changes and table.rows().num_rows < 10 for table in keyed)
-        expected = {name: rows for name, rows in contents(job.operator.snapshot()).items() if name != "saved"}
+        expected = {name: rows for name, rows in contents(snapshot_of(job.operator)).items() if name != "saved"}
         job.process(at([{"key": "later", "at": 100}]))
         held = saved.snapshot()
         assert {name: rows for name, rows in contents(held).items() if name != "saved"} == expected
@@ -88,7 +88,7 @@ def test_timers_of_a_restored_function_fire_in_the_order_of_registration() -> No
 def test_state_of_a_function_that_declares_less_is_kept_for_one_that_declares_it_again() -> None:
     job = Running(REMEMBER)
     job.process(at([{"key": "a", "at": 0}]))
-    fewer = Running(KeyedProcessSpec(RunningSum(), ("key",), timed=True), restored=job.operator.snapshot())
+    fewer = Running(KeyedProcessSpec(RunningSum(), ("key",), timed=True), restored=snapshot_of(job.operator))
     fewer.process(at([{"key": "b", "at": 0, "n": 1}]))
     saved = Saved()
     saved.take(fewer.operator.capture(BASE))
@@ -107,11 +107,11 @@ def test_state_of_keys_is_refused_where_there_are_none() -> None:
     job = Running(REMEMBER)
     fill(job)
     with pytest.raises(StateError, match=r"count belongs to keys, .* none now; call key_by as before, .* another uid"):
-        Running(ProcessSpec(Pass(), timed=True), restored=job.operator.snapshot())
+        Running(ProcessSpec(Pass(), timed=True), restored=snapshot_of(job.operator))
 
 
 def test_state_of_another_operator_is_refused_by_reduce() -> None:
     job = Running(REMEMBER)
     fill(job)
     with pytest.raises(StateError, match=r"holds __event_timers, count, saved, which reduce does not keep"):
-        Running(REDUCE, restored=job.operator.snapshot())
+        Running(REDUCE, restored=snapshot_of(job.operator))

@@ -20,6 +20,7 @@ from penstock.engine.functions import (
 from penstock.engine.operators.functions.co_process import CoProcessSpec
 from penstock.engine.state.descriptors import ValueStateDescriptor
 from tests.engine.operators.functions.functions import Running, at, owner, plain, rescaled
+from tests.engine.state.saved import snapshot_of
 
 
 class Match(KeyedCoProcessFunction):
@@ -69,7 +70,7 @@ def test_state_of_both_inputs_survives_a_rescale(after: int) -> None:
     old = [Running(FACTORY, subtask=subtask, parallelism=2) for subtask in range(2)]
     for n, key in enumerate("abcdef"):
         old[owner(pa.array([key]), 2)].process(orders((key, n, n)))
-    new = rescaled(FACTORY, [job.operator.snapshot() for job in old], after)
+    new = rescaled(FACTORY, [snapshot_of(job.operator) for job in old], after)
     for n, key in enumerate("abcdef"):
         [row] = new[owner(pa.array([key]), after)].process(payments((key, 9, 9)), 1)
         assert row == {"id": key, "due": n, "paid": 9}

@@ -30,6 +30,7 @@ from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from penstock.engine.state.backend import ValueState
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tests.engine.operators.functions.functions import Running, RunningSum, at, owner, plain, rescaled
+from tests.engine.state.saved import snapshot_of
 
 SUM = KeyedProcessSpec(RunningSum, ("key",))
 TOTAL = ValueStateDescriptor("total", "int64", default=0)
@@ -73,7 +74,7 @@ def running(process: Callable[..., Any], on_timer: Callable[..., Any] | None = N
 def test_the_records_behind_a_barrier_are_worked_on_again_with_the_state_as_of_the_barrier(backend: str) -> None:
     job = Running(SUM, backend=backend)
     assert pairs(job.process(rows(("b", 2), ("b", 3), ("c", 1)))) == [("b", 2), ("b", 5), ("c", 1)]
-    barrier = job.operator.snapshot()
+    barrier = snapshot_of(job.operator)
     behind = rows(("a", 2), ("a", 2), ("c", 2))
     assert pairs(job.process(behind)) == [("a", 2), ("a", 4), ("c", 3)]
     again = Running(SUM, restored=barrier, backend=backend)
@@ -96,7 +97,7 @@ def test_after_a_rescale_every_key_goes_on_where_it_was(
     for key, n in given_rows:
         old[owner(pa.array([key]), before)].process(rows((key, n)))
         totals[key] = totals.get(key, 0) + n
-    new = rescaled(SUM, [job.operator.snapshot() for job in old], after)
+    new = rescaled(SUM, [snapshot_of(job.operator) for job in old], after)
     for key, total in totals.items():
         assert pairs(new[owner(pa.array([key]), after)].process(rows((key, 1)))) == [(key, total + 1)]
 
@@ -112,7 +113,7 @@ def test_keys_of_several_columns_are_tuples_of_the_values_in_the_row() -> None:
     batch = plain([{"user": "u", "when": when, "n": 2}], types)
     job = Running(spec)
     assert job.process(batch) == [{"same": True, "total": 2}]
-    assert Running(spec, restored=job.operator.snapshot()).process(batch) == [{"same": True, "total": 4}]
+    assert Running(spec, restored=snapshot_of(job.operator)).process(batch) == [{"same": True, "total": 4}]
 
 
 def test_each_subtask_has_a_copy_of_the_object() -> None:
@@ -279,7 +280,7 @@ def test_timers_survive_a_restore_and_go_where_their_keys_go(after: int) -> None
     keys = "abcdefgh"
     for n, key in enumerate(keys):
         old[owner(pa.array([key]), 2)].process(rows((key, 10 + n)))
-    new = rescaled(spec, [job.operator.snapshot() for job in old], after)
+    new = rescaled(spec, [snapshot_of(job.operator) for job in old], after)
     fired = [row for job in new for row in job.advance(100)]
     assert sorted((row["key"], row["at"]) for row in fired) == [(key, 10 + n) for n, key in enumerate(keys)]
     fired = [row for job in new for row in job.tick(100)]
@@ -291,7 +292,7 @@ def test_timers_of_times_survive_a_restore() -> None:
     batch = plain([{"key": when, "n": 5}], {"key": pa.timestamp("us", "Europe/Berlin"), "n": pa.int64()})
     job = running(timer_at, told)
     job.process(batch)
-    again = Running(KeyedProcessSpec(keyed(timer_at, told), ("key",)), restored=job.operator.snapshot())
+    again = Running(KeyedProcessSpec(keyed(timer_at, told), ("key",)), restored=snapshot_of(job.operator))
     again.process(batch)
     assert [row["key"] for row in again.advance(10)] == [when]
 
@@ -304,7 +305,7 @@ def test_state_of_other_keys_is_not_restored(keys: tuple[str, ...]) -> None:
     job = Running(spec(("user", "name")))
     job.process(plain([{"user": "a", "name": "b", "n": 1}]))
     with pytest.raises(StateError, match=rf"'tested'.*keys \(user, name\), .*keys \({', '.join(keys)}\) now"):
-        Running(spec(keys), restored=job.operator.snapshot())
+        Running(spec(keys), restored=snapshot_of(job.operator))
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
@@ -319,7 +320,7 @@ def test_there_is_no_current_key_when_a_snapshot_is_taken_and_at_the_end(backend
 
     job = Running(KeyedProcessSpec(Leaving, ("key",)), backend=backend)
     job.process(rows(("a", 1)))
-    job.operator.snapshot()
+    snapshot_of(job.operator)
     job.process(rows(("a", 1)))
     with pytest.raises(StateError, match="outside a keyed context"):
         job.operator.close()
@@ -331,7 +332,7 @@ def test_event_time_goes_on_where_it_was() -> None:
 
     job = running(ask)
     job.advance(77)
-    again = Running(KeyedProcessSpec(keyed(ask), ("key",)), restored=job.operator.snapshot())
+    again = Running(KeyedProcessSpec(keyed(ask), ("key",)), restored=snapshot_of(job.operator))
     assert again.process(rows(("a", 1))) == [{"watermark": 77}]
 
 
@@ -383,7 +384,7 @@ class BatchSum(KeyedProcessFunction):
 def test_a_batch_function_works_with_state_on_disk() -> None:
     job = Running(KeyedProcessSpec(BatchSum, ("key",)), backend="rocksdb")
     assert pairs(job.process(rows(("b", 2), ("a", 1), ("b", 3)))) == [("b", 2), ("a", 1), ("b", 5)]
-    again = Running(KeyedProcessSpec(BatchSum, ("key",)), restored=job.operator.snapshot())
+    again = Running(KeyedProcessSpec(BatchSum, ("key",)), restored=snapshot_of(job.operator))
     assert pairs(again.process(rows(("b", 1)))) == [("b", 6)]
     job.operator.close()
 
@@ -394,7 +395,7 @@ def test_batch_by_batch_equals_row_by_row_for_every_cut(given_rows: list[tuple[s
     expected = by_rows.process(rows(*given_rows)) if given_rows else []
     parts = [given_rows[i : i + size] for i in range(0, len(given_rows), size)]
     assert [row for part in parts for row in by_batches.process(rows(*part))] == expected
-    again = Running(KeyedProcessSpec(BatchSum, ("key",)), restored=by_batches.operator.snapshot())
+    again = Running(KeyedProcessSpec(BatchSum, ("key",)), restored=snapshot_of(by_batches.operator))
     batch = rows(("a", 1), ("z", 1))
     assert again.process(batch) == by_rows.process(batch)
 
@@ -562,7 +563,7 @@ def test_the_function_is_closed_also_if_closing_fails() -> None:
 def test_a_second_batch_with_other_key_types_is_refused_after_a_restore() -> None:
     job = Running(SUM)
     job.process(rows(("a", 1)))
-    again = Running(SUM, restored=job.operator.snapshot())
+    again = Running(SUM, restored=snapshot_of(job.operator))
     with pytest.raises(StateError, match="key column 'key' is int64, but the state so far has keys of string"):
         again.process(plain([{"key": 5, "n": 1}]))
 

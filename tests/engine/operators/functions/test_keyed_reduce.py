@@ -14,6 +14,7 @@ from penstock.engine.errors import GraphError, RecordError, UserCodeError
 from penstock.engine.functions import Row
 from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec
 from tests.engine.operators.functions.functions import Running, at, owner, plain, rescaled
+from tests.engine.state.saved import snapshot_of
 
 SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int64())])
 
@@ -46,7 +47,7 @@ def test_what_was_reduced_survives_a_rescale(schema: Any, after: int) -> None:
     old = [Running(spec, subtask=subtask, parallelism=2) for subtask in range(2)]
     for n, key in enumerate("abcdef"):
         old[owner(pa.array([key]), 2)].process(rows((key, n)))
-    new = rescaled(spec, [job.operator.snapshot() for job in old], after)
+    new = rescaled(spec, [snapshot_of(job.operator) for job in old], after)
     for n, key in enumerate("abcdef"):
         assert new[owner(pa.array([key]), after)].process(rows((key, 10))) == [{"key": key, "n": n + 10}]
 
@@ -55,14 +56,14 @@ def test_the_key_may_be_called_as_the_column_of_the_state_is() -> None:
     spec = KeyedReduceSpec(lambda a, b: {"value": a["value"], "n": a["n"] + b["n"]}, ("value",))
     job = Running(spec)
     job.process(plain([{"value": "x", "n": 1}]))
-    again = Running(spec, restored=job.operator.snapshot())
+    again = Running(spec, restored=snapshot_of(job.operator))
     assert again.process(plain([{"value": "x", "n": 1}])) == [{"value": "x", "n": 2}]
 
 
 def test_a_subtask_without_rows_keeps_its_event_time() -> None:
     job = Running(KeyedReduceSpec(add, ("key",)))
     job.advance(5)
-    assert job.operator.snapshot().watermark == 5
+    assert snapshot_of(job.operator).watermark == 5
     job.operator.close()
 
 

@@ -25,6 +25,7 @@ from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from tests.engine.helpers import RecordingCollector
 from tests.engine.operators.functions.functions import Running, RunningSum, at, plain, rescaled
+from tests.engine.state.saved import snapshot_of
 
 EVEN = OutputTag("even")
 SEEN = ListStateDescriptor("seen", "int64")
@@ -101,7 +102,7 @@ def test_the_time_is_known() -> None:
     job.advance(44)
     job.tick(7000)
     assert job.process(plain([{"n": 1}])) == [{"watermark": 44, "now": 7000}]
-    again = Running(ProcessSpec(unkeyed(ask)), restored=job.operator.snapshot())
+    again = Running(ProcessSpec(unkeyed(ask)), restored=snapshot_of(job.operator))
     assert again.process(plain([{"n": 1}])) == [{"watermark": 44, "now": 0}]
 
 
@@ -124,7 +125,7 @@ def test_state_of_the_subtask_is_dealt_out_and_union_state_goes_to_all(after: in
     old = [Running(ProcessSpec(Remembers), subtask=subtask, parallelism=2) for subtask in range(2)]
     for subtask, numbers in enumerate(([1, 2], [3])):
         old[subtask].process(plain({"n": n} for n in numbers))
-    new = rescaled(ProcessSpec(Remembers), [job.operator.snapshot() for job in old], after)
+    new = rescaled(ProcessSpec(Remembers), [snapshot_of(job.operator) for job in old], after)
     results = [job.process(plain([{"n": 0}]))[0] for job in new]
     assert sorted(n for row in results for n in row["seen"]) == [1, 2, 3]
     assert max(len(row["seen"]) for row in results) == -(-3 // after)
@@ -148,7 +149,7 @@ def test_state_of_the_subtask_is_there_in_open_and_not_doubled_by_restarts() -> 
     job = Running(ProcessSpec(Starts))
     assert job.process(plain([{"n": 0}])) == [{"found": [], "restored": False, "now": [7]}]
     for _ in range(3):
-        job = Running(ProcessSpec(Starts), restored=job.operator.snapshot())
+        job = Running(ProcessSpec(Starts), restored=snapshot_of(job.operator))
         assert job.process(plain([{"n": 0}])) == [{"found": [7], "restored": True, "now": [7]}]
 
 
@@ -174,7 +175,7 @@ def test_union_state_that_is_written_anew_for_each_snapshot_does_not_multiply() 
     for subtask, job in enumerate(jobs):
         job.process(plain([{"n": subtask}]))
     for _ in range(3):
-        jobs = rescaled(ProcessSpec(Union), [job.operator.snapshot() for job in jobs], 3)
+        jobs = rescaled(ProcessSpec(Union), [snapshot_of(job.operator) for job in jobs], 3)
     assert jobs[0].process(plain([{"n": 3}])) == [{"all": [0, 1, 2]}]
 
 
@@ -184,7 +185,7 @@ def test_an_error_in_the_hook_of_snapshots_is_the_users() -> None:
             raise OSError("disk full")
 
     with pytest.raises(UserCodeError, match=r"'tested', subtask 0: .*OSError: disk full"):
-        Running(ProcessSpec(Failing)).operator.snapshot()
+        snapshot_of(Running(ProcessSpec(Failing)).operator)
 
 
 def test_results_leave_in_batches_of_the_greatest_size_while_the_function_goes_on() -> None:

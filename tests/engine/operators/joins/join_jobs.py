@@ -19,11 +19,12 @@ from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext
 from penstock.engine.operators.joins import join_buffers
 from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinSide
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share
 from penstock.engine.task.chain import ChainLink
 from tests.engine.helpers import RecordingCollector
+from tests.engine.state.saved import captured_snapshot
 
 MAX_PARALLELISM = 128
 _FAR = 10**9

@@ -27,6 +27,7 @@ from tests.engine.operators.joins.join_jobs import (
     scripts,
     text_rows,
 )
+from tests.engine.state.saved import snapshot_of
 
 
 def job(lower: int, upper: int, parallelism: int = 1, **settings: Any) -> JoinJob:
@@ -170,7 +171,7 @@ def test_snapshots_hold_keys_first_and_rows_in_key_groups() -> None:
     join = job(-5, 5)
     join.left((1, 1, 10), (2, 2, None), (3, 3, 30))
     join.right((1, 1, 5))
-    snapshot = join.links[0].operator.snapshot()
+    snapshot = snapshot_of(join.links[0].operator)
     assert sorted(snapshot.tables) == ["left", "right"]
     assert snapshot.tables["left"].data.column_names == ["__key_group", "k", "n", "__timestamp"]
     assert snapshot.tables["right"].data.column_names == ["__key_group", "id", "n", "__timestamp"]

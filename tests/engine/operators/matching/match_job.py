@@ -23,6 +23,7 @@ from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RecordingCollector, timed
+from tests.engine.state.saved import snapshot_of
 
 TYPES = {"at": pa.int64(), "key": pa.string(), "name": pa.string(), "value": pa.int64(), "number": pa.int64()}
 LATE = OutputTag("late")
@@ -82,7 +83,7 @@ class MatchJob:
 
     def restart(self, parallelism: int) -> None:
         """Go on from a snapshot, with other subtasks."""
-        snapshots = [operator.snapshot() for operator in self.operators]
+        snapshots = [snapshot_of(operator) for operator in self.operators]
         self.close()
         self._start(snapshots, parallelism)
 

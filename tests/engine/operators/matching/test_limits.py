@@ -12,6 +12,7 @@ from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.operators.matching.operator import DROPPED
 from penstock.engine.patterns.limits import MatchLimits, Overflow, limits_of
 from tests.engine.operators.matching.match_job import MatchJob, row
+from tests.engine.state.saved import snapshot_of
 
 A_THEN_B = Pattern.begin("a").where(col("name") == "A").followed_by("b").where(col("name") == "B")
 
@@ -51,10 +52,10 @@ def test_an_idle_partial_match_goes_though_its_key_gets_no_row(is_by_row: bool) 
     if is_by_row:
         job.advance(8)
     job.advance(14)
-    assert job.operators[0].snapshot().tables["partial-matches"].data.num_rows == 2
+    assert snapshot_of(job.operators[0]).tables["partial-matches"].data.num_rows == 2
     job.restart(2)
     job.advance(15)
-    rows = [operator.snapshot().tables.get("partial-matches") for operator in job.operators]
+    rows = [snapshot_of(operator).tables.get("partial-matches") for operator in job.operators]
     assert sum(table.data.num_rows for table in rows if table is not None) == 1
     job.rows([row(2, "k", "B", 0, 16), row(3, "j", "B", 0, 17)])
     job.advance()

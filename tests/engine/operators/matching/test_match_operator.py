@@ -10,6 +10,7 @@ from penstock import AfterMatchSkipStrategy, Pattern, col
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.state.snapshot import OperatorSnapshot
 from tests.engine.operators.matching.match_job import MatchJob, row
+from tests.engine.state.saved import snapshot_of
 
 A_THEN_B = Pattern.begin("a").where(col("name") == "A").followed_by("b").where(col("name") == "B")
 
@@ -39,7 +40,7 @@ def test_the_state_is_readable() -> None:
     job = MatchJob(A_THEN_B.within("1s"))
     job.rows([row(0, "k", "A", 7, 10), row(1, "k", "A", 8, 20), row(2, "j", "X", 9, 20), row(3, "j", "A", 1, 90)])
     job.advance(50)
-    tables = {name: table.data.to_pylist() for name, table in job.operators[0].snapshot().tables.items()}
+    tables = {name: table.data.to_pylist() for name, table in snapshot_of(job.operators[0]).tables.items()}
     (matches,) = tables["partial-matches"]
     assert matches["key"] == "k"
     assert sorted((one["state"], one["start_time"]) for one in matches["value"]) == [("a", -1), ("b", 10), ("b", 20)]
@@ -51,10 +52,10 @@ def test_a_key_without_partial_matches_keeps_nothing() -> None:
     job = MatchJob(A_THEN_B.within("10ms"))
     job.rows([row(n, f"k{n}", "A", 0, n + 1) for n in range(20)])
     job.advance(5)
-    assert job.operators[0].snapshot().tables
+    assert snapshot_of(job.operators[0]).tables
     job.advance(100)
     assert len(job.timed_out()) == 20
-    assert not any(table.data.num_rows for table in job.operators[0].snapshot().tables.values())
+    assert not any(table.data.num_rows for table in snapshot_of(job.operators[0]).tables.values())
 
 
 def test_state_of_another_pattern_is_refused() -> None:
@@ -62,7 +63,7 @@ def test_state_of_another_pattern_is_refused() -> None:
     job.rows([row(0, "k", "A", 0, 1)])
     job.advance(5)
     other = MatchJob(Pattern.begin("c").next("d"))
-    other.operators[0].restore(OperatorSnapshot(job.operators[0].snapshot().tables, 5))
+    other.operators[0].restore(OperatorSnapshot(snapshot_of(job.operators[0]).tables, 5))
     other.rows([row(1, "k", "A", 0, 9)])
     with pytest.raises(StateError, match="saved for another pattern"):
         other.advance(10)

@@ -20,6 +20,7 @@ from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.operators.capture_log import CaptureLog
+from tests.engine.state.saved import snapshot_of
 
 TYPES = {"key": pa.string(), "n": pa.int64(), "word": pa.string()}
 LENGTH = 40
@@ -118,7 +119,7 @@ def test_only_keys_with_new_rows_are_captured_again(spec: OperatorSpec) -> None:
 def test_what_was_restored_is_not_captured_again(spec: OperatorSpec) -> None:
     running, restored = RunningOperator(spec.create()), RunningOperator(spec.create())
     running.process(_batch([(at, key, 1) for at, key in enumerate("abcde")]))
-    restored.operator.restore(running.operator.snapshot())
+    restored.operator.restore(snapshot_of(running.operator))
     restored.process(_batch([(4, "e", 2)]))
     assert [row["key"] for row in _rows(restored)] == ["e"]
 
@@ -139,7 +140,7 @@ def test_nothing_is_captured_of_windows_that_are_over(spec: OperatorSpec) -> Non
 
 
 def test_sessions_that_merge_leave_no_row_behind() -> None:
-    running, log = RunningOperator(SPECS[1]()), CaptureLog()
+    running, log = RunningOperator(SPECS[1].create()), CaptureLog()
     running.process(_batch([(at, key, 1) for at in (0, 15, 30) for key in "abcde"]))
     log.take(running.operator, CaptureScope.CHANGES)
     running.process(_batch([(8, "a", 1), (24, "a", 1), (28, "b", 1)]))
@@ -152,7 +153,7 @@ def test_sessions_that_merge_leave_no_row_behind() -> None:
 
 
 def test_a_key_that_is_forgotten_behind_a_merge_leaves_no_trace() -> None:
-    running, log = RunningOperator(SPECS[1]()), CaptureLog()
+    running, log = RunningOperator(SPECS[1].create()), CaptureLog()
     many = [f"k{number}" for number in range(3000)]
     running.process(_batch([(at, key, 1) for at in (0, 15, 30) for key in many] + [(200, "late", 1)]))
     log.take(running.operator, CaptureScope.CHANGES)

@@ -21,11 +21,12 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from tests.engine.helpers import RunningOperator, timed
+from tests.engine.state.saved import captured_snapshot
 
 TYPES = {"key": pa.string(), "n": pa.int64()}
 GROUPS = 128

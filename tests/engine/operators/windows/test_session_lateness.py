@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import collect_list, count
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells import session_cells
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.operators.cells import session_cells
 from penstock.engine.operators.windows import session_aggregate
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
 from penstock.engine.windows.assigners import SessionWindows

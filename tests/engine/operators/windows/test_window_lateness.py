@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import collect_list, count
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells import cell_index, slice_cells, slice_tree
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.operators.cells import cell_index, slice_cells, slice_tree
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SlicedWindows
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, WindowJob, assert_agreement, scripts
+from tests.engine.state.saved import snapshot_of
 
 
 def job(windows: SlicedWindows, lateness: int = 0, parallelism: int = 1, **aggregates: Any) -> WindowJob:
@@ -119,7 +120,7 @@ def test_without_keys_all_rows_are_one_group() -> None:
     aggregation = GroupedAggregation([], {"rows": count(), "all": collect_list("n")})
     operator = RunningOperator(WindowAggregateSpec(AlignedWindows(10, 5), aggregation).create())
     operator.process(timed([{"at": 1, "n": 1}, {"at": 7, "n": 2}], {"n": pa.int64()}))
-    snapshot = operator.operator.snapshot()
+    snapshot = snapshot_of(operator.operator)
     restored = RunningOperator(WindowAggregateSpec(AlignedWindows(10, 5), aggregation).create())
     restored.operator.restore(snapshot)
     restored.advance(MAX_TIMESTAMP)
@@ -141,7 +142,7 @@ def test_a_snapshot_remembers_which_windows_were_emitted() -> None:
 def test_the_snapshot_of_an_operator_without_rows_holds_its_watermark() -> None:
     windows = job(TUMBLING)
     windows.advance(15)
-    snapshot = windows.operators[0].snapshot()
+    snapshot = snapshot_of(windows.operators[0])
     assert (snapshot.watermark, dict(snapshot.tables)) == (15, {})
     windows.rescale(2)
     windows.rows_at((9, "a", 1))

@@ -17,10 +17,11 @@ from penstock.engine.elements import MAX_TIMESTAMP, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, captured_snapshot
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from tests.engine.helpers import RecordingCollector, timed
+from tests.engine.state.saved import captured_snapshot
 
 Row = tuple[int, str, int]
 TYPES = {"at": pa.int64(), "key": pa.string(), "n": pa.int64()}

@@ -30,6 +30,7 @@ from penstock.engine.state.rocksdb import native as rocksdb_native
 from penstock.engine.state.rocksdb.backend import RocksDbBackend
 from penstock.engine.state.rocksdb.store import RocksDbStore
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable, share
+from tests.engine.state.saved import snapshot_of
 
 KEYS = pa.schema([("k", pa.string())])
 WHERE = "operator 'count', subtask 0"
@@ -168,7 +169,7 @@ def filled(backend: KeyedStateBackend) -> dict[str, StateTable]:
         count.update(number)
         seen.add_all(range(number % 7))
         days.put(number, number / 2)
-    return backend.snapshot()
+    return snapshot_of(backend).tables
 
 
 def as_rows(tables: dict[str, StateTable]) -> dict[str, list[str]]:
@@ -191,7 +192,7 @@ def test_a_snapshot_in_chunks_equals_that_of_the_heap(
     for descriptor in (restored.value_state(COUNT), restored.list_state(SEEN), restored.map_state(BY_DAY)):
         assert descriptor
     restored.restore(expected)
-    assert as_rows(restored.snapshot()) == as_rows(expected)
+    assert as_rows(snapshot_of(restored).tables) == as_rows(expected)
     for backend in (heap, disk, restored):
         backend.close()
 
@@ -204,9 +205,9 @@ def test_two_subtasks_restore_what_one_has_saved(tmp_path: Path) -> None:
         half = make(tmp_path)
         half.value_state(COUNT)
         half.restore(share([snapshot], subtask, 2, 128).tables)
-        found += as_rows(half.snapshot())["count"]
+        found += as_rows(snapshot_of(half).tables)["count"]
         half.close()
-    assert sorted(found) == as_rows(one.snapshot())["count"]
+    assert sorted(found) == as_rows(snapshot_of(one).tables)["count"]
     one.close()
 
 
@@ -215,7 +216,7 @@ def test_a_list_goes_on_after_what_was_restored(tmp_path: Path) -> None:
     old.set_current_key("a")
     old.list_state(SEEN).add_all([3, 1])
     seen = new.list_state(SEEN)
-    new.restore(old.snapshot())
+    new.restore(snapshot_of(old).tables)
     new.set_current_key("a")
     seen.add(2)
     assert seen.get() == [3, 1, 2]
@@ -229,7 +230,7 @@ def test_state_with_a_serializer_is_saved_as_its_bytes(tmp_path: Path) -> None:
     old.set_current_key("a")
     old.value_state(descriptor).update({1, 2j})
     state = new.value_state(descriptor)
-    new.restore(old.snapshot())
+    new.restore(snapshot_of(old).tables)
     new.set_current_key("a")
     assert state.value() == {1, 2j}
     old.close()
@@ -268,9 +269,9 @@ def test_what_has_expired_is_not_saved_nor_restored(tmp_path: Path) -> None:
     seen.add(1)
     clock.advance(0.6)
     seen.add(2)
-    both = old.snapshot()
+    both = snapshot_of(old).tables
     clock.advance(0.6)
-    assert old.snapshot()["seen"].data.column("value").to_pylist() == [[2]]
+    assert snapshot_of(old).tables["seen"].data.column("value").to_pylist() == [[2]]
     new.restore(both)
     new.set_current_key("a")
     assert restored.get() == [2]
@@ -288,7 +289,7 @@ def test_what_has_expired_is_not_restored_even_where_it_would_be_shown(tmp_path:
     old, new = make(tmp_path, clock), make(tmp_path, clock)
     old.set_current_key("a")
     old.value_state(descriptor).update(1)
-    saved, state = old.snapshot(), new.value_state(descriptor)
+    saved, state = snapshot_of(old).tables, new.value_state(descriptor)
     clock.advance(2)
     new.restore(saved)
     new.set_current_key("a")

@@ -32,6 +32,7 @@ from penstock.engine.state.descriptors import (
 from penstock.engine.state.rocksdb.backend import RocksDbBackend
 from penstock.engine.state.rocksdb.native import read_native
 from penstock.engine.state.snapshot import KEY_GROUP, StateTable, rows_of_groups
+from tests.engine.state.saved import snapshot_of
 
 KEYS = pa.schema([("k", pa.string()), ("n", pa.int64())])
 ALL = range(128)
@@ -102,7 +103,7 @@ def test_files_and_tables_hold_what_was_held_at_the_barrier(batches: list[list[t
         for batch in batches:
             for key, number in batch:
                 job.write(key, number)
-            held = _rows(job.backend.snapshot())
+            held = _rows(snapshot_of(job.backend).tables)
             captures.append((held, job.capture(), job.capture(CaptureScope.COMPLETE)))
         for key in range(6):
             job.write(key, 99)
@@ -118,12 +119,12 @@ def test_what_was_read_is_restored_by_every_backend(tmp_path: Path) -> None:
     job = Job(tmp_path / "state")
     for number in range(40):
         job.write(number % 7, number)
-    held = _rows(job.backend.snapshot())
+    held = _rows(snapshot_of(job.backend).tables)
     native = job.native()
     tables = read_native(_saved(native, tmp_path / "saved"), native.metadata, ALL)
     restored = Job(tmp_path / "other")
     restored.backend.restore(tables)
-    assert _rows(restored.backend.snapshot()) == held
+    assert _rows(snapshot_of(restored.backend).tables) == held
     heap = create_backend("heap", BackendContext("operator 'f', subtask 0", ("k", "n"), 128, ManualClock()))
     count = heap.value_state(COUNT)
     heap.restore(tables)
@@ -144,7 +145,7 @@ def test_what_has_expired_is_not_restored(tmp_path: Path) -> None:
     restored = Job(tmp_path / "other")
     restored.clock.advance(0.01)
     restored.backend.restore(read_native(_saved(native, tmp_path / "saved"), native.metadata, ALL))
-    assert restored.backend.snapshot()["mortal"].data.column("value").to_pylist() == ["text 2"]
+    assert snapshot_of(restored.backend).tables["mortal"].data.column("value").to_pylist() == ["text 2"]
 
 
 def test_a_range_of_key_groups_is_read_alone(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_range_of_key_groups_is_read_alone(tmp_path: Path) -> None:
         job.write(key, key + 1)
     native = job.native()
     saved = _saved(native, tmp_path / "saved")
-    held = job.backend.snapshot()
+    held = snapshot_of(job.backend).tables
     for groups in (range(43), range(43, 86), range(86, 128), range(5, 5)):
         read = read_native(saved, native.metadata, groups)
         assert _rows(read) == {name: rows_of_groups(t.data, groups).to_pylist() for name, t in held.items()}

@@ -1,0 +1,91 @@
+"""The commands `console`, which starts the web server of a cluster and says where it is, and `why`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import webbrowser
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.console.cluster import connect_to_running
+from penstock.console.options import Address, Job, Json, Traceback, output_of
+from penstock.engine.errors import ConfigurationError
+from penstock.web.serve import DEFAULT_PORT, ServerOptions, default_folder
+
+
+def console_command(
+    context: typer.Context,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the pages in a browser.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="End the server; jobs do not notice.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Where it listens; 0: a free one.")
+    ] = DEFAULT_PORT,
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="ADDRESS", help="Where it listens; beyond this machine it asks for a token."),
+    ] = "127.0.0.1",
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="NAME", help="A further name by which browsers may call it; may be repeated."),
+    ] = None,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Start the web console of the cluster, if it does not run, and say where it is."""
+    output = output_of(context)
+    _check_installed()
+    with output.progress("connecting"):
+        connect_to_running(address)
+    from penstock.web.serve import start_server, stop_server
+
+    if stop:
+        did = stop_server()
+        output.result({"stopped": did}, "the web console has ended" if did else "no web console runs")
+        return
+    options = ServerOptions(host, port, tuple(names or ()), str(default_folder()))
+    with output.progress("starting the web console"):
+        found = start_server(options)
+    shown = f"web console: {found.url}"
+    if not _is_loopback(found.url):
+        shown += f"\ntokens for viewers and operators: {found.token_file} on {found.node}"
+    output.result(asdict(found), shown)
+    if open_it:
+        webbrowser.open(_with_token(found.url, Path(found.token_file)))
+
+
+def why_command(
+    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+) -> None:
+    """Say what holds a job up, from two readings a few seconds apart."""
+    output = output_of(context)
+    with output.progress("connecting"):
+        connect_to_running(address)
+    from penstock.web.look import look_twice
+    from penstock.web.why_slow import why_slow
+
+    with output.progress("looking at the job"):
+        reason = why_slow(look_twice(job))
+    figures = ", ".join(f"{name} {value:g}" for name, value in reason.figures)
+    output.result(asdict(reason), f"{reason.sentence}\n({figures})" if figures else reason.sentence)
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(f"the web console needs {' and '.join(missing)}: pip install 'penstock[console]'")
+
+
+def _is_loopback(url: str) -> bool:
+    return url.startswith(("http://127.0.0.1:", "http://localhost:", "http://[::1]:"))
+
+
+def _with_token(url: str, file: Path) -> str:
+    """The address that logs a browser in; behind #, where no server and no log sees it."""
+    if _is_loopback(url) or not file.exists():
+        return url
+    return f"{url}#token={json.loads(file.read_text(encoding='utf-8'))['operator']}"

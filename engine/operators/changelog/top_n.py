@@ -1,0 +1,315 @@
+"""The first rows of each partition by an order: Top-N, deduplication, and the last word on a key before a sink.
+
+Rows are ranked by ROW_NUMBER, RANK or DENSE_RANK, and those whose rank is in a range are the result, which each batch
+brings up to date. Of rows that only ever come, those beyond the range are forgotten at once, so that state is bounded.
+
+Source: Flink's documentation, "Top-N" and "Deduplication", and its `SinkUpsertMaterializer`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.changelog import ChangelogMode
+from penstock.engine.elements import Batch
+from penstock.engine.errors import GraphError, missing_column
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.changes import Delta, consolidated, difference
+from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
+from penstock.engine.operators.changelog.keyed_rows import RowsLayout
+from penstock.engine.operators.changelog.ranks import Order, within_runs
+from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.snapshot import OperatorSnapshot
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_ROWS: Final = "rows"
+_COUNT: Final = "__count"
+
+
+class Rank(enum.Enum):
+    """How rows are numbered within their partition."""
+
+    ROW_NUMBER = "row_number"
+    RANK = "rank"
+    DENSE_RANK = "dense_rank"
+
+
+class Ties(enum.Enum):
+    """Which of rows that are equal in the order comes first."""
+
+    FIRST_ARRIVED = "first arrived"
+    LAST_ARRIVED = "last arrived"
+
+
+@dataclass(frozen=True, slots=True)
+class TopNSpec(OperatorSpec):
+    """Creates the operator of a Top-N query.
+
+    Args:
+        input: the columns that come.
+        partition: the columns whose values make a partition; none: all rows are one, in one subtask.
+        order: by what rows are ordered; nothing: by arrival alone.
+        end: the last rank of the result.
+        start: its first rank, above 1 where there is an OFFSET.
+        rank: how rows are numbered.
+        rank_column: a column of the result behind the others with the rank (int64); None: there is none.
+        ties: which of equal rows comes first.
+        takes: append where no row ever goes; else retract.
+        emits: retract, or upsert where the result has a key; append where rows stay, and are ordered by arrival.
+        key: columns that tell the rows of the result apart, where neither the rank nor a range of one row does.
+        ttl_ms: how long a row is kept, in milliseconds of processing time; None: for ever.
+
+    Raises:
+        GraphError: a column that is not there, a range that is empty, or a mode that the result cannot have.
+
+    Example:
+        >>> bids = pa.schema({"auction": pa.int64(), "price": pa.int64()})
+        >>> TopNSpec(bids, ("auction",), (Order("price", descending=True),), end=3, rank_column="n").schema.names
+        ['auction', 'price', 'n']
+    """
+
+    input: pa.Schema
+    partition: tuple[str, ...]
+    order: tuple[Order, ...]
+    end: int
+    start: int = 1
+    rank: Rank = Rank.ROW_NUMBER
+    rank_column: str | None = None
+    ties: Ties = Ties.FIRST_ARRIVED
+    takes: ChangelogMode = ChangelogMode.RETRACT
+    emits: ChangelogMode = ChangelogMode.RETRACT
+    key: tuple[str, ...] | None = None
+    ttl_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (*self.partition, *(one.column for one in self.order)):
+            if name not in self.input.names:
+                raise missing_column(name, self.input.names, "top_n")
+        if not 1 <= self.start <= self.end:
+            raise GraphError(f"top_n: ranks from {self.start} to {self.end} are none; begin at 1 or above")
+        if self.rank_column in self.input.names:
+            raise GraphError(f"top_n: there is a column {self.rank_column!r} already; give the rank another name")
+        stays = self.takes is ChangelogMode.APPEND and not self.order and self.ties is Ties.FIRST_ARRIVED
+        if self.emits is ChangelogMode.APPEND and not stays:
+            raise GraphError("top_n: rows leave the result when better ones come; let it emit retract")
+        if self.emits is ChangelogMode.UPSERT and self.result_key is None:
+            raise GraphError("top_n: a result in upsert mode needs a key; give key=(...), or let it emit retract")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        plain = plain_columns(self.input)
+        return plain if self.rank_column is None else plain.append(pa.field(self.rank_column, pa.int64()))
+
+    @property
+    def result_key(self) -> tuple[str, ...] | None:
+        """Columns of the result of which no two rows have the same values at one time, if they are known."""
+        if self.rank is Rank.ROW_NUMBER and self.rank_column is not None:
+            return (*self.partition, self.rank_column)
+        if self.rank is Rank.ROW_NUMBER and self.start == self.end:
+            return self.partition
+        return self.key
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=(self.partition,), accepts=(accepted(self.takes),), emits=self.emits)
+
+    def describe(self) -> str:
+        order = ", ".join(one.describe() for one in self.order) or self.ties.value
+        return f"top_n({self.rank.value} {self.start} to {self.end}, by=[{', '.join(self.partition)}], [{order}])"
+
+    def create(self) -> TopN:
+        return TopN(self)
+
+
+def deduplication(
+    columns: pa.Schema,
+    keys: tuple[str, ...],
+    keep: Ties,
+    time: str | None = None,
+    takes: ChangelogMode = ChangelogMode.APPEND,
+    emits: ChangelogMode = ChangelogMode.RETRACT,
+    ttl_ms: int | None = None,
+) -> TopNSpec:
+    """One row of each key: the first or the last, by a column of times or by arrival.
+
+    Args:
+        columns: those that come.
+        keys: of which one row is wanted.
+        keep: the first or the last.
+        time: the column to go by; None: the order of arrival.
+        takes, emits, ttl_ms: as for `TopNSpec`.
+    """
+    order = () if time is None else (Order(time, descending=keep is Ties.LAST_ARRIVED),)
+    return TopNSpec(columns, keys, order, end=1, ties=keep, takes=takes, emits=emits, ttl_ms=ttl_ms)
+
+
+def upsert_materializer(
+    columns: pa.Schema,
+    keys: tuple[str, ...],
+    emits: ChangelogMode = ChangelogMode.UPSERT,
+    ttl_ms: int | None = None,
+) -> TopNSpec:
+    """What stands in front of a sink whose key is not that of the changelog: of each key's rows the last to come.
+
+    When that row goes, the one before it is the last again.
+
+    Args:
+        columns: those that come.
+        keys: the sink's key.
+        emits, ttl_ms: as for `TopNSpec`.
+    """
+    return TopNSpec(columns, keys, (), end=1, ties=Ties.LAST_ARRIVED, emits=emits, ttl_ms=ttl_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """Rows with their ranks; a row that is there more than once comes as often.
+
+    Args:
+        slots: of the rows.
+        ranks: their ranks.
+        times: which of rows that are alike each is, from 0.
+    """
+
+    slots: Int64s
+    ranks: Int64s
+    times: Int64s
+
+    def filter(self, mask: Mask) -> _Ranked:
+        return _Ranked(self.slots[mask], self.ranks[mask], self.times[mask])
+
+
+class TopN(Operator):
+    """Keeps the rows of each partition; of rows that stay, those alone that have a rank in the range or before it."""
+
+    def __init__(self, spec: TopNSpec) -> None:
+        self._spec = spec
+        self._input = plain_columns(spec.input)
+        self._keys = pa.schema([self._input.field(name) for name in spec.partition])
+        self._others = pa.schema([one for one in self._input if one.name not in spec.partition])
+
+    def open(self, context: OperatorContext) -> None:
+        values = pa.schema({_COUNT: pa.int64(), NUMBER: pa.int64()})
+        self._states = RowStates(context, [RowsLayout(_ROWS, self._keys, self._others, values, self._spec.ttl_ms)])
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        delta = consolidated(batch.with_data(conformed(batch.data, self._input)))
+        if not len(delta):
+            return
+        keys = [delta.rows.column(name) for name in self._keys.names]
+        _, partitions = distinct_keys(keys, len(delta))
+        state = self._states.begin(_ROWS, partitions)
+        before = self._ranked(state, partitions)
+        was = self._result(state, before)
+        gone = self._apply(state, delta, keys, state.take_numbers(batch.num_rows)[delta.last])
+        after = self._ranked(state, partitions)
+        now = self._result(state, after)
+        if self._spec.takes is ChangelogMode.APPEND:
+            held = state.rows.of_keys(partitions)[1]
+            state.remove(held[~np.isin(held, self._ranked(state, partitions, first=1).slots)])
+        self._states.end()
+        same_before, same_after = _unchanged(before, after, gone)
+        changes = difference(
+            was.filter(pa.array(~same_before)),
+            now.filter(pa.array(~same_after)),
+            self._spec.result_key,
+            self._spec.emits,
+        )
+        if changes is not None:
+            out.collect(changes if self._spec.emits is not ChangelogMode.APPEND else Batch(changes.data))
+
+    def _apply(self, state: RowState, delta: Delta, keys: list[pa.Array], numbers: Int64s) -> Int64s:
+        """Take in the changes; the slots whose rows are gone."""
+        identity = [delta.rows.column(name) for name in self._others.names]
+        found = state.rows.find(keys, identity)
+        held = found >= 0
+        before, arrived = np.zeros(len(delta), np.int64), numbers.copy()
+        before[held] = state.rows.numbers(found[held], _COUNT)
+        keeps_number = held & ((delta.weights < 0) | (self._spec.ties is Ties.FIRST_ARRIVED))
+        arrived[keeps_number] = state.rows.numbers(found[keeps_number], NUMBER)
+        after = np.maximum(before + delta.weights, 0)
+        stay, gone = after > 0, found[(after == 0) & held]
+        mask = pa.array(stay)
+        if stay.any():
+            slots, _ = state.add([key.filter(mask) for key in keys], [column.filter(mask) for column in identity])
+            state.write(slots, _COUNT, after[stay])
+            state.write(slots, NUMBER, arrived[stay])
+        state.remove(gone)
+        went: Int64s = gone
+        return went
+
+    def _ranked(self, state: RowState, partitions: list[pa.Array], first: int | None = None) -> _Ranked:
+        """The rows of some partitions whose rank is in the range; from rank `first` on, where it is given."""
+        spec = self._spec
+        of, slots = state.rows.of_keys(partitions)
+        arrived = state.rows.numbers(slots, NUMBER)
+        sorts = [one.codes(state.rows.columns(slots, [one.column])[0]) for one in spec.order]
+        by_arrival = arrived if spec.ties is Ties.FIRST_ARRIVED else -arrived
+        order = np.lexsort([by_arrival, *reversed(sorts), of])
+        counts = state.rows.numbers(slots, _COUNT)[order]
+        rows = np.repeat(order, counts)
+        times = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        ranks = _ranks(spec.rank, of[rows], [codes[rows] for codes in sorts])
+        chosen = (ranks >= (spec.start if first is None else first)) & (ranks <= spec.end)
+        return _Ranked(slots[rows], ranks, times).filter(chosen)
+
+    def _result(self, state: RowState, ranked: _Ranked) -> pa.RecordBatch:
+        rows = state.rows.rows(ranked.slots, self._input)
+        if self._spec.rank_column is None:
+            return rows
+        return pa.RecordBatch.from_arrays([*rows.columns, pa.array(ranked.ranks)], schema=self._spec.schema)
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        return self._states.capture(request)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._states.restore(snapshot)
+
+    def close(self) -> None:
+        self._states.close()
+
+
+def _ranks(rank: Rank, of: Int64s, sorts: list[Int64s]) -> Int64s:
+    """The ranks of rows that are sorted by partition and order."""
+    if rank is Rank.ROW_NUMBER:
+        return within_runs(of) + 1
+    is_new = np.ones(len(of), np.bool_)
+    is_new[1:] = of[1:] != of[:-1]
+    begins = is_new.copy()
+    for codes in sorts:
+        is_new[1:] |= codes[1:] != codes[:-1]
+    if rank is Rank.RANK:
+        numbers = within_runs(of) + 1
+        return numbers[_last_of(is_new)]
+    different: Int64s = np.cumsum(is_new)
+    ranks: Int64s = different - different[_last_of(begins)] + 1
+    return ranks
+
+
+def _last_of(begins: Mask) -> Int64s:
+    """For each place the last one, up to it, where something begins."""
+    lasts: Int64s = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+    return lasts
+
+
+def _unchanged(before: _Ranked, after: _Ranked, gone: Int64s) -> tuple[Mask, Mask]:
+    """The rows that are in both results with the same rank: of slots whose rows have not gone meanwhile."""
+    if not len(before.slots) or not len(after.slots):
+        return np.zeros(len(before.slots), np.bool_), np.zeros(len(after.slots), np.bool_)
+    columns = [np.concatenate([getattr(before, name), getattr(after, name)]) for name in ("slots", "ranks", "times")]
+    _, codes = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    codes = codes.ravel()
+    ours, theirs = codes[: len(before.slots)], codes[len(before.slots) :]
+    stands = [~np.isin(ranked.slots, gone) for ranked in (before, after)]
+    return np.isin(ours, theirs) & stands[0], np.isin(theirs, ours) & stands[1]

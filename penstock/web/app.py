@@ -1,0 +1,67 @@
+"""The application: all routes of the server, behind the guard.
+
+`serve.py` runs it in an actor, tests run it in this process with a cluster of their own. A request that cannot be
+answered gets `{"errors": [...]}`, as Flink's clients expect, and never a trace of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount
+
+from penstock.engine.errors import PenstockError
+from penstock.web.cluster import Cluster
+from penstock.web.collector import EVERY_SECONDS, Collector
+from penstock.web.flink_routes import flink_routes
+from penstock.web.observed import Observed
+from penstock.web.operations import Operations
+from penstock.web.own_routes import own_routes
+from penstock.web.pages import page_routes
+from penstock.web.security import Access, App, Guard
+
+
+def make_app(cluster: Cluster, access: Access, observed: Observed, every: float = EVERY_SECONDS) -> App:
+    """The guarded application.
+
+    Args:
+        cluster: whose jobs are shown and steered.
+        access: who is let in.
+        observed: what is known already.
+        every: seconds between readings of the cluster.
+    """
+    collector, operations = Collector(cluster, observed, every), Operations()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await collector.read()
+        reading = asyncio.ensure_future(collector.run())
+        yield
+        reading.cancel()
+
+    flink = flink_routes(collector, operations, cluster)
+    app = Starlette(
+        routes=[*page_routes(), *own_routes(collector, operations, cluster), *flink, Mount("/v1", routes=flink)],
+        exception_handlers={HTTPException: _refused, PenstockError: _impossible, Exception: _failed},
+        lifespan=lifespan,
+    )
+    return Guard(app, access)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"errors": [error.detail]}, error.status_code)
+
+
+async def _impossible(request: Request, error: Exception) -> Response:
+    return JSONResponse({"errors": [str(error)]}, 409)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"errors": ["the server failed at this request; its log says why"]}, 500)

@@ -1,0 +1,182 @@
+"""What the server asks of a cluster: the one seam between the web and Ray, so that all else is tested without.
+
+`RayCluster` answers by the job managers. All calls block and are made in threads; they raise the typed errors of jobs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.engine.errors import WorkerLostError
+from penstock.engine.job.info import JobInfo
+from penstock.engine.metrics import SubtaskMetrics
+
+if TYPE_CHECKING:
+    from penstock.actors.registry import JobControl
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster.
+
+    Args:
+        id, address: which.
+        cpus, free_cpus: slots of one CPU, as far as the cluster counts them.
+        memory: bytes.
+        alive: whether it answers.
+        head: whether the cluster's own services run there.
+    """
+
+    id: str
+    address: str
+    cpus: float = 0.0
+    free_cpus: float = 0.0
+    memory: int = 0
+    alive: bool = True
+    head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of a job."""
+
+    info: JobInfo
+    metrics: Sequence[SubtaskMetrics]
+
+
+class Cluster(Protocol):
+    """The jobs and nodes of a cluster."""
+
+    def read(self) -> Sequence[Reading]:
+        """All jobs that answer."""
+        ...
+
+    def nodes(self) -> Sequence[Node]:
+        """All machines."""
+        ...
+
+    def checkpoint(self, job_id: str) -> str:
+        """Take a checkpoint; its URL. These raise a `PenstockError` where it cannot be done."""
+        ...
+
+    def savepoint(self, job_id: str, directory: str | None) -> str:
+        """Take a savepoint; its URL."""
+        ...
+
+    def stop(self, job_id: str, directory: str | None) -> str:
+        """Take a savepoint and end the job behind it; its URL."""
+        ...
+
+    def drain(self, job_id: str, directory: str | None) -> str:
+        """End the sources, and the job with a savepoint behind everything; its URL."""
+        ...
+
+    def cancel(self, job_id: str) -> bool:
+        """End the job now; False: it had ended."""
+        ...
+
+    def rescale(self, job_id: str, parallelism: int) -> float:
+        """Change the parallelism; the seconds that the job stood still."""
+        ...
+
+    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
+        """Where the threads of a subtask are: each stack, outermost call first, with how often it was seen.
+
+        Args:
+            job_id, task, subtask: which.
+            seconds: for how long to look; 0: once.
+        """
+        ...
+
+
+class RayCluster:
+    """The cluster that this process is connected to.
+
+    With each job it keeps a call that comes back when the job ends: managers whose clients know how leave at once.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[JobInfo, Any]] = {}
+
+    def read(self) -> Sequence[Reading]:
+        from penstock.actors.registry import named_jobs
+
+        readings = []
+        for job in named_jobs().values():
+            try:
+                reading = Reading(job.info(), job.metrics())
+            except WorkerLostError:
+                # Its manager is being restarted, or has left since.
+                continue
+            readings.append(reading)
+            if reading.info.status.ended:
+                self._running.pop(reading.info.id, None)
+            else:
+                _, end = self._running.get(reading.info.id, (None, None))
+                self._running[reading.info.id] = reading.info, end if end is not None else job.end()
+        there = {reading.info.id for reading in readings}
+        return [*readings, *(ended for ended in self._ended() if ended.info.id not in there)]
+
+    def _ended(self) -> Iterator[Reading]:
+        """The jobs that have ended since they were read last."""
+        import ray
+        from ray.exceptions import RayError
+
+        for job_id, (info, end) in list(self._running.items()):
+            if not ray.wait([end], timeout=0)[0]:
+                continue
+            del self._running[job_id]
+            try:
+                report = ray.get(end)
+            except RayError:
+                # The manager died; where Ray restarts it, it is read again.
+                continue
+            error = None if report.error is None else str(report.error)
+            now_ms = time.time_ns() // 1_000_000
+            yield Reading(replace(info, status=report.status, error=error, since_ms=now_ms), report.metrics)
+
+    def nodes(self) -> Sequence[Node]:
+        import ray
+
+        free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
+        return [
+            Node(
+                str(one["NodeID"]),
+                str(one["NodeManagerAddress"]),
+                float(one["Resources"].get("CPU", 0.0)),
+                float(free.get(one["NodeID"], {}).get("CPU", 0.0)),
+                int(one["Resources"].get("memory", 0)),
+                bool(one["Alive"]),
+                "node:__internal_head__" in one["Resources"],
+            )
+            for one in ray.nodes()  # type: ignore[no-untyped-call]
+        ]
+
+    def checkpoint(self, job_id: str) -> str:
+        return self._job(job_id).checkpoint()
+
+    def savepoint(self, job_id: str, directory: str | None) -> str:
+        return self._job(job_id).savepoint(directory)
+
+    def stop(self, job_id: str, directory: str | None) -> str:
+        return self._job(job_id).stop(directory)
+
+    def drain(self, job_id: str, directory: str | None) -> str:
+        return self._job(job_id).drain(directory)
+
+    def cancel(self, job_id: str) -> bool:
+        return self._job(job_id).cancel()
+
+    def rescale(self, job_id: str, parallelism: int) -> float:
+        return self._job(job_id).rescale(parallelism)
+
+    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
+        return self._job(job_id).stacks(task, subtask, seconds)
+
+    def _job(self, job_id: str) -> JobControl:
+        from penstock.actors.registry import find_job
+
+        return find_job(job_id)

@@ -1,0 +1,82 @@
+"""Reads the cluster again and again, and tells who listens that there is something new.
+
+One for the server. A cluster that does not answer changes nothing but what is said of it: `problem`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from penstock.web.cluster import Cluster, Node
+from penstock.web.observed import Observed
+
+EVERY_SECONDS: Final = 2.0
+MOST_LISTENERS: Final = 64
+_NODES_EVERY: Final = 5
+
+
+class Collector:
+    """Keeps `observed` up to date.
+
+    Args:
+        cluster: what is read.
+        observed: what is shown it.
+        every: seconds between readings.
+    """
+
+    def __init__(self, cluster: Cluster, observed: Observed, every: float = EVERY_SECONDS) -> None:
+        self._cluster = cluster
+        self._every = every
+        self._listeners: set[asyncio.Event] = set()
+        self._readings = 0
+        self.observed = observed
+        self.nodes: Sequence[Node] = ()
+        self.problem: str | None = None
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            await asyncio.sleep(self._every)
+            await self.read()
+
+    async def read(self) -> None:
+        """Read once."""
+        try:
+            readings = await asyncio.to_thread(self._cluster.read)
+            if self._readings % _NODES_EVERY == 0:
+                self.nodes = await asyncio.to_thread(self._cluster.nodes)
+            self.problem = None
+        except Exception as error:
+            # Whatever ails the cluster, those who watch are told, and the next reading may succeed.
+            self.problem = f"{type(error).__name__}: {error}"
+            readings = []
+        now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        for reading in readings:
+            self.observed.see(reading.info, reading.metrics, now, now_ms)
+        if self.problem is None:
+            self.observed.miss(reading.info.id for reading in readings)
+        self._readings += 1
+        for listener in self._listeners:
+            listener.set()
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
+    async def news(self, longest: float) -> AsyncIterator[bool]:
+        """True behind each reading; False where none came for `longest` seconds."""
+        event = asyncio.Event()
+        self._listeners.add(event)
+        try:
+            while True:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(event.wait(), longest)
+                yield event.is_set()
+                event.clear()
+        finally:
+            self._listeners.discard(event)

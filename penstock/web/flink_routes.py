@@ -1,0 +1,274 @@
+"""The paths of Flink's REST that Penstock has, at `/` and, as in Flink, below `/v1`.
+
+Reading gives what was observed last; what changes a job is begun at once and polled by its trigger id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from penstock.web import flink, flink_metrics
+from penstock.web.cluster import Cluster
+from penstock.web.collector import Collector
+from penstock.web.flame import flame_document
+from penstock.web.observed import JobView, TaskView
+from penstock.web.operations import Operation, Operations, TooManyOperationsError, flink_answer
+from penstock.web.requests import body_of, job_in, task_in, text_in, unknown, whole
+
+LARGEST_PARALLELISM = 32_768
+_FLAME_SECONDS = 2.0
+_MOST_EXCEPTIONS = 16
+
+
+def flink_routes(collector: Collector, operations: Operations, cluster: Cluster) -> list[Route]:
+    """All of them."""
+    return [
+        *_cluster_routes(collector),
+        *_job_routes(collector),
+        *_vertex_routes(collector, cluster),
+        *_operation_routes(collector, operations, cluster),
+    ]
+
+
+def _cluster_routes(collector: Collector) -> list[Route]:
+    observed = collector.observed
+
+    async def overview(request: Request) -> Response:
+        alive = [node for node in collector.nodes if node.alive]
+        slots = int(sum(node.cpus for node in alive)), int(sum(node.free_cpus for node in alive))
+        return JSONResponse(flink.overview(observed.jobs(), slots, len(alive)))
+
+    async def config(request: Request) -> Response:
+        return JSONResponse(flink.config())
+
+    async def jobs(request: Request) -> Response:
+        return JSONResponse({"jobs": [{"id": one.info.id, "status": flink.job_state(one)} for one in observed.jobs()]})
+
+    async def jobs_overview(request: Request) -> Response:
+        return JSONResponse(flink.jobs_overview(observed.jobs()))
+
+    async def jobs_metrics(request: Request) -> Response:
+        wanted = request.query_params.get("jobs")
+        views = [one for one in observed.jobs() if wanted is None or one.info.id in wanted.split(",")]
+        return _aggregated(request, [flink_metrics.of_job(view) for view in views])
+
+    async def manager_metrics(request: Request) -> Response:
+        values = flink_metrics.of_cluster(observed.jobs())
+        return JSONResponse(flink_metrics.answer(values, request.query_params.get("get")))
+
+    async def taskmanagers(request: Request) -> Response:
+        nodes = [
+            {
+                "id": node.id,
+                "path": node.address,
+                "dataPort": -1,
+                "jmxPort": -1,
+                "timeSinceLastHeartbeat": 0,
+                "slotsNumber": int(node.cpus),
+                "freeSlots": int(node.free_cpus),
+                "hardware": {
+                    "cpuCores": int(node.cpus),
+                    "physicalMemory": node.memory,
+                    "freeMemory": 0,
+                    "managedMemory": 0,
+                },
+                "blocked": not node.alive,
+            }
+            for node in collector.nodes
+        ]
+        return JSONResponse({"taskmanagers": nodes})
+
+    async def taskmanagers_metrics(request: Request) -> Response:
+        values = [
+            {"Status.Slots.Total": node.cpus, "Status.Slots.Available": node.free_cpus} for node in collector.nodes
+        ]
+        return _aggregated(request, values)
+
+    return [
+        Route("/overview", overview),
+        Route("/config", config),
+        Route("/jobs", jobs),
+        Route("/jobs/overview", jobs_overview),
+        Route("/jobs/metrics", jobs_metrics),
+        Route("/jobmanager/metrics", manager_metrics),
+        Route("/taskmanagers", taskmanagers),
+        Route("/taskmanagers/metrics", taskmanagers_metrics),
+    ]
+
+
+def _aggregated(request: Request, values: Sequence[flink_metrics.Values]) -> Response:
+    query = request.query_params
+    return JSONResponse(flink_metrics.aggregated(values, query.get("get"), query.get("agg")))
+
+
+def _job_routes(collector: Collector) -> list[Route]:
+    def of_job(document: Callable[[JobView], Any]) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            return JSONResponse(document(job_in(request, collector)))
+
+        return endpoint
+
+    async def exceptions(request: Request) -> Response:
+        most = whole(request.query_params.get("maxExceptions", _MOST_EXCEPTIONS), "maxExceptions", 0, 1000)
+        return JSONResponse(flink.exceptions(job_in(request, collector), most))
+
+    async def metrics(request: Request) -> Response:
+        values = flink_metrics.of_job(job_in(request, collector))
+        return JSONResponse(flink_metrics.answer(values, request.query_params.get("get")))
+
+    async def checkpoint(request: Request) -> Response:
+        view, number = job_in(request, collector), request.path_params["number"]
+        history = view.info.checkpoints.history if view.info.checkpoints is not None else ()
+        found = next((one for one in history if str(one.checkpoint) == number), None)
+        if found is None:
+            raise unknown("checkpoint", number)
+        return JSONResponse(flink.checkpoint(found))
+
+    return [
+        Route("/jobs/{job}", of_job(flink.job)),
+        Route("/jobs/{job}/plan", of_job(lambda view: {"plan": flink.plan(view.info)})),
+        Route("/jobs/{job}/config", of_job(lambda view: flink.job_config(view.info))),
+        Route("/jobs/{job}/metrics", metrics),
+        Route("/jobs/{job}/exceptions", exceptions),
+        Route("/jobs/{job}/checkpoints", of_job(lambda view: flink.checkpoints(view.info))),
+        Route("/jobs/{job}/checkpoints/config", of_job(lambda view: flink.checkpoints_config(view.info))),
+        Route("/jobs/{job}/checkpoints/details/{number}", checkpoint),
+        Route("/jobs/{job}/resource-requirements", of_job(lambda view: flink.resource_requirements(view.info))),
+    ]
+
+
+def _vertex_routes(collector: Collector, cluster: Cluster) -> list[Route]:
+    def of_task(document: Callable[[JobView, TaskView], Any]) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            view = job_in(request, collector)
+            return JSONResponse(document(view, task_in(request, view)))
+
+        return endpoint
+
+    async def metrics(request: Request) -> Response:
+        task = task_in(request, job_in(request, collector))
+        return JSONResponse(flink_metrics.answer(flink_metrics.of_task(task), request.query_params.get("get")))
+
+    async def subtasks_metrics(request: Request) -> Response:
+        task = task_in(request, job_in(request, collector))
+        wanted = request.query_params.get("subtasks")
+        chosen = [one for one in task.subtasks if wanted is None or str(one.subtask) in wanted.split(",")]
+        return _aggregated(request, [flink_metrics.of_subtask(one) for one in chosen])
+
+    async def subtask_metrics(request: Request) -> Response:
+        task = task_in(request, job_in(request, collector))
+        number = request.path_params["subtask"]
+        found = next((one for one in task.subtasks if str(one.subtask) == number), None)
+        if found is None:
+            raise unknown("subtask", number)
+        return JSONResponse(flink_metrics.answer(flink_metrics.of_subtask(found), request.query_params.get("get")))
+
+    async def flamegraph(request: Request) -> Response:
+        view = job_in(request, collector)
+        task = task_in(request, view)
+        given = request.query_params.get("subtaskindex")
+        subtask = 0 if given is None else whole(given, "subtaskindex", 0, task.info.parallelism - 1)
+        stacks = await asyncio.to_thread(cluster.stacks, view.info.id, task.info.id, subtask, _FLAME_SECONDS)
+        return JSONResponse({"endTimestamp": time.time_ns() // 1_000_000, "data": flame_document(stacks)})
+
+    vertex = "/jobs/{job}/vertices/{vertex}"
+    return [
+        Route(vertex, of_task(flink.task_details)),
+        Route(f"{vertex}/backpressure", of_task(flink.backpressure)),
+        Route(f"{vertex}/watermarks", of_task(lambda view, task: flink.watermarks(task))),
+        Route(f"{vertex}/subtasktimes", of_task(flink.subtask_times)),
+        Route(f"{vertex}/flamegraph", flamegraph),
+        Route(f"{vertex}/metrics", metrics),
+        Route(f"{vertex}/subtasks/metrics", subtasks_metrics),
+        Route(f"{vertex}/subtasks/{{subtask}}/metrics", subtask_metrics),
+    ]
+
+
+def begun(operations: Operations, view: JobView, kind: str, call: Callable[[], Any]) -> Operation:
+    """An operation on a job that has not ended.
+
+    Raises:
+        HTTPException: it has, or too many operations are under way.
+    """
+    if view.info.status.ended:
+        raise HTTPException(409, f"the job has ended: it is {view.info.status.value}")
+    try:
+        return operations.begin(view.info.id, kind, call)
+    except TooManyOperationsError as error:
+        raise HTTPException(429, str(error)) from None
+
+
+def _operation_routes(collector: Collector, operations: Operations, cluster: Cluster) -> list[Route]:
+    def triggered(operation: Operation) -> Response:
+        return JSONResponse({"request-id": operation.id}, 202)
+
+    async def savepoint(request: Request) -> Response:
+        view, document = job_in(request, collector), await body_of(request)
+        folder = text_in(document, "target-directory")
+        call, kind = (cluster.stop, "stop") if document.get("cancel-job") is True else (cluster.savepoint, "savepoint")
+        return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder)))
+
+    async def checkpoint(request: Request) -> Response:
+        view = job_in(request, collector)
+        await body_of(request)
+        return triggered(begun(operations, view, "checkpoint", lambda: cluster.checkpoint(view.info.id)))
+
+    async def stop(request: Request) -> Response:
+        view, document = job_in(request, collector), await body_of(request)
+        folder = text_in(document, "targetDirectory")
+        call, kind = (cluster.drain, "drain") if document.get("drain") is True else (cluster.stop, "stop")
+        return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder)))
+
+    async def cancel(request: Request) -> Response:
+        if request.query_params.get("mode", "cancel") != "cancel":
+            raise HTTPException(400, "the mode is cancel; a job is stopped by POST .../stop")
+        view = job_in(request, collector)
+        begun(operations, view, "cancel", lambda: cluster.cancel(view.info.id))
+        return JSONResponse({}, 202)
+
+    async def rescale(request: Request) -> Response:
+        view = job_in(request, collector)
+        wanted = whole(request.query_params.get("parallelism"), "parallelism", 1, LARGEST_PARALLELISM)
+        return triggered(begun(operations, view, "rescale", lambda: cluster.rescale(view.info.id, wanted)))
+
+    async def require(request: Request) -> Response:
+        view, document = job_in(request, collector), await body_of(request)
+        wanted = max((_upper_bound(one) for one in document.values()), default=0)
+        if not wanted:
+            raise HTTPException(400, "the body names no vertex with its parallelism")
+        begun(operations, view, "rescale", lambda: cluster.rescale(view.info.id, wanted))
+        return JSONResponse({})
+
+    async def outcome(request: Request) -> Response:
+        trigger = request.path_params["trigger"]
+        operation = operations.find(job_in(request, collector).info.id, trigger)
+        if operation is None:
+            raise unknown("operation", trigger)
+        return JSONResponse(flink_answer(operation))
+
+    return [
+        Route("/jobs/{job}", cancel, methods=["PATCH"]),
+        Route("/jobs/{job}/savepoints", savepoint, methods=["POST"]),
+        Route("/jobs/{job}/savepoints/{trigger}", outcome),
+        Route("/jobs/{job}/checkpoints", checkpoint, methods=["POST"]),
+        Route("/jobs/{job}/checkpoints/{trigger}", outcome),
+        Route("/jobs/{job}/stop", stop, methods=["POST"]),
+        Route("/jobs/{job}/rescaling", rescale, methods=["PATCH"]),
+        Route("/jobs/{job}/rescaling/{trigger}", outcome),
+        Route("/jobs/{job}/resource-requirements", require, methods=["PUT"]),
+    ]
+
+
+def _upper_bound(one: object) -> int:
+    parallelism = one.get("parallelism") if isinstance(one, dict) else None
+    if not isinstance(parallelism, dict):
+        raise HTTPException(400, 'each vertex needs {"parallelism": {"lowerBound": 1, "upperBound": 4}}')
+    return whole(parallelism.get("upperBound"), "upperBound", 1, LARGEST_PARALLELISM)

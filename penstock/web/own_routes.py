@@ -1,0 +1,280 @@
+"""Penstock's own paths: events, what the pages show, reasons, stacks, charts, Prometheus, the OpenAPI document.
+
+All but `/metrics` are below `/v1`. What the pages show is one document a view, small at any parallelism: the subtasks
+of a task are asked for by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from penstock.engine.elements import MAX_TIMESTAMP
+from penstock.engine.metric_types import read_together
+from penstock.web import flink
+from penstock.web.cluster import Cluster
+from penstock.web.collector import MOST_LISTENERS, Collector
+from penstock.web.documents import finite, info_document
+from penstock.web.flame import dump_text, flame_document
+from penstock.web.observed import JobView, TaskView, status_of
+from penstock.web.openapi import openapi_document
+from penstock.web.operations import Operations
+from penstock.web.prometheus import CONTENT_TYPE, prometheus_text
+from penstock.web.requests import body_of, job_in, task_in, text_in, whole
+from penstock.web.security import COOKIE, Role
+from penstock.web.why_slow import why_slow
+
+_KEEP_ALIVE_SECONDS: Final = 15.0
+_LONGEST_PROFILE: Final = 60
+_SESSION_SECONDS: Final = 12 * 3600
+
+
+def own_routes(collector: Collector, operations: Operations, cluster: Cluster) -> list[Route]:
+    """All of them."""
+    return [
+        *_session_routes(),
+        *_cluster_routes(collector),
+        *_job_routes(collector, operations),
+        *_stack_routes(collector, cluster),
+    ]
+
+
+def _session_routes() -> list[Route]:
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def whoami(request: Request) -> Response:
+        return JSONResponse({"role": _role(request).name.lower()})
+
+    async def begin(request: Request) -> Response:
+        """The browser keeps the token that it has shown, out of the reach of scripts."""
+        document = await body_of(request)
+        token = request.headers.get("authorization", "").partition(" ")[2] or text_in(document, "token") or ""
+        answer = JSONResponse({"role": _role(request).name.lower()})
+        if token and request.headers.get("authorization"):
+            answer.set_cookie(COOKIE, token, max_age=_SESSION_SECONDS, httponly=True, samesite="strict", path="/")
+        return answer
+
+    async def end(request: Request) -> Response:
+        answer = JSONResponse({})
+        answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        return answer
+
+    return [
+        Route("/v1/health", health),
+        Route("/v1/session", whoami),
+        Route("/v1/session", begin, methods=["POST"]),
+        Route("/v1/session", end, methods=["DELETE"]),
+    ]
+
+
+def _role(request: Request) -> Role:
+    role: Role = request.scope.get("penstock.role", Role.NOBODY)
+    return role
+
+
+def _cluster_routes(collector: Collector) -> list[Route]:
+    observed = collector.observed
+
+    async def metrics(request: Request) -> Response:
+        by_subtask = request.query_params.get("subtasks") in ("1", "true")
+        return PlainTextResponse(prometheus_text(observed.jobs(), by_subtask), media_type=CONTENT_TYPE)
+
+    async def events(request: Request) -> Response:
+        if collector.listeners >= MOST_LISTENERS:
+            raise HTTPException(503, f"{MOST_LISTENERS} listen already")
+        return StreamingResponse(
+            _events(collector), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        )
+
+    async def jobs(request: Request) -> Response:
+        return JSONResponse(_jobs(collector))
+
+    async def nodes(request: Request) -> Response:
+        return JSONResponse({"nodes": [asdict(node) for node in collector.nodes]})
+
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(openapi_document(request.app.routes))
+
+    return [
+        Route("/metrics", metrics),
+        Route("/v1/events", events),
+        Route("/v1/overview-of-jobs", jobs),
+        Route("/v1/nodes", nodes),
+        Route("/v1/openapi.json", openapi),
+    ]
+
+
+async def _events(collector: Collector) -> AsyncIterator[str]:
+    yield f"event: jobs\ndata: {json.dumps(_jobs(collector))}\n\n"
+    async for is_new in collector.news(_KEEP_ALIVE_SECONDS):
+        yield f"event: jobs\ndata: {json.dumps(_jobs(collector))}\n\n" if is_new else ": nothing new\n\n"
+
+
+def _jobs(collector: Collector) -> dict[str, Any]:
+    return {
+        "problem": collector.problem,
+        "jobs": [
+            {
+                "id": view.info.id,
+                "name": view.info.name,
+                "status": status_of(view).value,
+                "answers": view.answers,
+                "began_ms": view.began_ms,
+                "since_ms": view.info.since_ms,
+                "parallelism": view.info.parallelism,
+                "restarts": view.info.restarts,
+                "checkpoints": view.info.completed_checkpoints,
+                "rows_per_second": sum(task.rate("rows_out") for task in view.tasks if not task.info.inputs),
+                "busiest": max((task.highest("busy") for task in view.tasks), default=0.0),
+                "blocked": max((task.highest("blocked") for task in view.tasks), default=0.0),
+            }
+            for view in collector.observed.jobs()
+        ],
+    }
+
+
+def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
+    async def job(request: Request) -> Response:
+        view = job_in(request, collector)
+        return JSONResponse(
+            {
+                "info": info_document(view.info),
+                "status": status_of(view).value,
+                "answers": view.answers,
+                "seen_ms": view.seen_ms,
+                "began_ms": view.began_ms,
+                "why": finite(asdict(why_slow(view))),
+                "tasks": [_task(task) for task in view.tasks],
+                "exceptions": flink.exceptions(view, 50)["exceptionHistory"]["entries"],
+                "operations": [asdict(one) for one in operations.of_job(view.info.id)],
+            }
+        )
+
+    async def why(request: Request) -> Response:
+        return JSONResponse(finite(asdict(why_slow(job_in(request, collector)))))
+
+    async def charts(request: Request) -> Response:
+        view = job_in(request, collector)
+        found = collector.observed.charts(view.info.id)
+        names = ("at_ms", "rows_in", "rows_out", "busy", "blocked", "watermark")
+        return JSONResponse(
+            {
+                str(task): {name: [getattr(point, name) for point in points] for name in names}
+                for task, points in found.items()
+            }
+        )
+
+    async def task(request: Request) -> Response:
+        found = task_in(request, job_in(request, collector))
+        groups: dict[tuple[int, str], list[Any]] = {}
+        for one in found.subtasks:
+            for number, (name, counter) in enumerate(one.metrics.operators):
+                groups.setdefault((number, name), []).append(counter.group)
+        metrics = [
+            {"operator": name, **finite(asdict(reading)), "kind": reading.kind.value}
+            for (_, name), group in groups.items()
+            for reading in read_together(group)
+        ]
+        return JSONResponse({**_task(found), "metrics": metrics, "subtasks": _subtasks(found)})
+
+    async def operation(request: Request) -> Response:
+        view = job_in(request, collector)
+        found = operations.find(view.info.id, request.path_params["trigger"])
+        if found is None:
+            raise HTTPException(404, "there is no such operation")
+        return JSONResponse(asdict(found))
+
+    return [
+        Route("/v1/jobs/{job}/view", job),
+        Route("/v1/jobs/{job}/why-slow", why),
+        Route("/v1/jobs/{job}/charts", charts),
+        Route("/v1/jobs/{job}/tasks/{vertex}", task),
+        Route("/v1/jobs/{job}/operations/{trigger}", operation),
+    ]
+
+
+def _task(task: TaskView) -> dict[str, Any]:
+    return {
+        "id": task.info.id,
+        "name": task.info.name,
+        "parallelism": task.info.parallelism,
+        "operators": [asdict(one) for one in task.info.operators],
+        "inputs": [asdict(one) for one in task.info.inputs],
+        "rows_in": task.total("rows_in"),
+        "rows_out": task.total("rows_out"),
+        "rows_in_per_second": task.rate("rows_in"),
+        "rows_out_per_second": task.rate("rows_out"),
+        "bytes_out_per_second": task.rate("bytes_out"),
+        "busy": task.mean("busy"),
+        "busiest": task.highest("busy"),
+        "blocked": task.mean("blocked"),
+        "most_blocked": task.highest("blocked"),
+        "idle": task.mean("idle"),
+        "skew": task.skew,
+        "late_rows": sum(counter.late_rows for one in task.subtasks for _, counter in one.metrics.operators),
+        "watermark": _watermark(task.watermark),
+        "alignment_ms": max((one.metrics.alignment_ms for one in task.subtasks), default=0.0),
+        "sync_ms": max((one.metrics.sync_ms for one in task.subtasks), default=0.0),
+    }
+
+
+def _watermark(watermark: int | None) -> int | str | None:
+    return "end" if watermark == MAX_TIMESTAMP else watermark
+
+
+def _subtasks(task: TaskView) -> list[dict[str, Any]]:
+    states = {one.subtask: one for one in task.info.subtasks}
+    return [
+        {
+            "subtask": one.subtask,
+            "status": states[one.subtask].status.value if one.subtask in states else "",
+            "pid": states[one.subtask].pid if one.subtask in states else None,
+            "rows_in": one.totals.rows_in,
+            "rows_out": one.totals.rows_out,
+            "rows_in_per_second": one.rates.rows_in,
+            "rows_out_per_second": one.rates.rows_out,
+            "busy": one.rates.busy,
+            "blocked": one.rates.blocked,
+            "idle": one.rates.idle,
+            "watermark": _watermark(one.watermark),
+            "queued": one.metrics.gate.messages,
+            "buffered_bytes": one.metrics.output.bytes,
+            "alignment_ms": one.metrics.alignment_ms,
+            "sync_ms": one.metrics.sync_ms,
+        }
+        for one in task.subtasks
+    ]
+
+
+def _stack_routes(collector: Collector, cluster: Cluster) -> list[Route]:
+    def place(request: Request) -> tuple[JobView, TaskView, int]:
+        if _role(request) is not Role.OPERATOR:
+            raise HTTPException(403, "stacks show the code of functions; this needs the operator's token")
+        view = job_in(request, collector)
+        task = task_in(request, view)
+        return view, task, whole(request.path_params["subtask"], "subtask", 0, task.info.parallelism - 1)
+
+    async def stack(request: Request) -> Response:
+        view, task, subtask = place(request)
+        stacks = await asyncio.to_thread(cluster.stacks, view.info.id, task.info.id, subtask, 0.0)
+        return PlainTextResponse(dump_text(stacks))
+
+    async def flame(request: Request) -> Response:
+        view, task, subtask = place(request)
+        seconds = whole(request.query_params.get("seconds", 5), "seconds", 1, _LONGEST_PROFILE)
+        stacks = await asyncio.to_thread(cluster.stacks, view.info.id, task.info.id, subtask, float(seconds))
+        return JSONResponse(flame_document(stacks))
+
+    return [
+        Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/stack", stack),
+        Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/flame", flame),
+    ]

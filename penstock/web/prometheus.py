@@ -1,0 +1,161 @@
+"""The jobs of a cluster in Prometheus' text format: one target to scrape for all of them.
+
+Served at `/metrics`. Names are `penstock_*`, in seconds and bytes; labels are job, task and operator, and the subtask
+only where it is asked for, as each label multiplies the series.
+
+Source of the format: the Prometheus documentation, "Exposition formats", text format 0.0.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from penstock.engine.elements import MAX_TIMESTAMP
+from penstock.engine.job.status import JobStatus
+from penstock.engine.metric_types import MetricKind, read_together
+from penstock.web.observed import JobView, SubtaskView, status_of
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Families:
+    """Samples by the name of their family, in the order in which the families came."""
+
+    def __init__(self) -> None:
+        self._heads: dict[str, tuple[str, str]] = {}
+        self._samples: dict[str, list[str]] = {}
+
+    def add(self, name: str, kind: str, meaning: str, value: float, suffix: str = "", **labels: str) -> None:
+        """One sample of the family `name`."""
+        self._heads.setdefault(name, (kind, meaning))
+        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        self._samples.setdefault(name, []).append(f"{name}{suffix}{{{shown}}} {_number(value)}")
+
+    def lines(self) -> Iterator[str]:
+        for name, (kind, meaning) in self._heads.items():
+            yield f"# HELP {name} {meaning}"
+            yield f"# TYPE {name} {kind}"
+            yield from self._samples[name]
+
+
+def prometheus_text(views: Sequence[JobView], by_subtask: bool = False) -> str:
+    """All metrics of the jobs.
+
+    Args:
+        views: the jobs; of those that have ended only that they have is told.
+        by_subtask: whether the counters of tasks are given for each subtask.
+    """
+    families = _Families()
+    for status in JobStatus:
+        count = sum(status_of(view) is status for view in views)
+        families.add("penstock_jobs", "gauge", "Jobs by status.", count, status=status.value)
+    for view in views:
+        if not view.info.status.ended:
+            _job(families, view)
+            for task in view.tasks:
+                groups: list[tuple[dict[str, str], Sequence[SubtaskView]]] = (
+                    [({"subtask": str(one.subtask)}, [one]) for one in task.subtasks]
+                    if by_subtask
+                    else [({}, task.subtasks)]
+                )
+                for labels, subtasks in groups:
+                    named = {"job": view.info.name, "task": f"{task.info.id}: {task.info.name}", **labels}
+                    _task(families, subtasks, named)
+                    _operators(families, subtasks, named)
+    return "\n".join([*families.lines(), ""])
+
+
+def _job(families: _Families, view: JobView) -> None:
+    info, job = view.info, view.info.name
+    families.add("penstock_job_restarts_total", "counter", "Failures that the job got over.", info.restarts, job=job)
+    rescales = sum(one.kind == "rescale" for one in info.restart_history)
+    families.add("penstock_job_recent_rescales", "gauge", "Rescales among the last restarts.", rescales, job=job)
+    families.add("penstock_job_up", "gauge", "Whether the job manager answers.", int(view.answers), job=job)
+    since = max(0, view.seen_ms - info.since_ms) / 1000
+    families.add(
+        "penstock_job_status_seconds", "gauge", "Time in its status.", since, job=job, status=info.status.value
+    )
+    if (checkpoints := info.checkpoints) is None:
+        return
+    for outcome, count in (("completed", checkpoints.completed), ("failed", checkpoints.failed)):
+        meaning = "Checkpoints and savepoints by outcome."
+        families.add("penstock_job_checkpoints_total", "counter", meaning, count, job=job, outcome=outcome)
+    families.add(
+        "penstock_job_checkpoints_in_progress", "gauge", "Without an outcome yet.", checkpoints.in_progress, job=job
+    )
+    if checkpoints.last_duration_ms is not None:
+        last = checkpoints.last_duration_ms / 1000
+        families.add("penstock_job_last_checkpoint_duration_seconds", "gauge", "Of the newest one.", last, job=job)
+        meaning = "Of the newest one: its files, and those written for it."
+        name = "penstock_job_last_checkpoint_bytes"
+        families.add(name, "gauge", meaning, checkpoints.last_bytes, job=job, part="full")
+        families.add(name, "gauge", meaning, checkpoints.last_bytes_written, job=job, part="written")
+
+
+def _task(families: _Families, subtasks: Sequence[SubtaskView], labels: dict[str, str]) -> None:
+    if not subtasks:
+        return
+    for state in ("busy", "blocked", "idle"):
+        spent = sum(float(getattr(one.totals, state)) for one in subtasks)
+        families.add(
+            "penstock_task_seconds_total", "counter", "Time of its subtasks by state.", spent, state=state, **labels
+        )
+    sent = sum(one.totals.bytes_out for one in subtasks)
+    families.add("penstock_task_sent_bytes_total", "counter", "Sent to other subtasks.", sent, **labels)
+    messages = sum(one.totals.messages_out for one in subtasks)
+    families.add("penstock_task_messages_total", "counter", "Sent to other subtasks.", messages, **labels)
+    waiting = sum(one.metrics.gate.messages for one in subtasks)
+    families.add("penstock_task_input_queue_messages", "gauge", "Come and not taken.", waiting, **labels)
+    buffered = sum(one.metrics.output.bytes for one in subtasks)
+    families.add("penstock_task_output_buffer_bytes", "gauge", "Wait to be sent.", buffered, **labels)
+    alignment = max(one.metrics.alignment_ms for one in subtasks) / 1000
+    meaning = "Of the last checkpoint: the longest wait for barriers."
+    families.add("penstock_task_checkpoint_alignment_seconds", "gauge", meaning, alignment, **labels)
+    sync = max(one.metrics.sync_ms for one in subtasks) / 1000
+    meaning = "Of the last checkpoint: the longest that data waited for the capture."
+    families.add("penstock_task_checkpoint_sync_seconds", "gauge", meaning, sync, **labels)
+
+
+def _operators(families: _Families, subtasks: Sequence[SubtaskView], labels: dict[str, str]) -> None:
+    if not subtasks:
+        return
+    for number, (name, _) in enumerate(subtasks[0].metrics.operators):
+        counters = [one.metrics.operators[number][1] for one in subtasks]
+        named = {**labels, "operator": f"{number}: {name}"}
+        rows = sum(one.rows_in for one in counters)
+        families.add("penstock_operator_rows_in_total", "counter", "Rows taken.", rows, **named)
+        rows = sum(one.rows_out for one in counters)
+        families.add("penstock_operator_rows_out_total", "counter", "Rows emitted.", rows, **named)
+        rows = sum(one.late_rows for one in counters)
+        families.add("penstock_operator_late_rows_total", "counter", "Rows that came too late.", rows, **named)
+        watermarks = [one.watermark for one in counters]
+        if min(watermarks) > 0 and max(watermarks) < MAX_TIMESTAMP:
+            meaning = "The lowest that its subtasks have passed on, since 1970."
+            families.add("penstock_operator_watermark_seconds", "gauge", meaning, min(watermarks) / 1000, **named)
+        for one in read_together(counter.group for counter in counters):
+            meaning = "Counted by the operator's own function."
+            match one.kind:
+                case MetricKind.COUNTER | MetricKind.GAUGE:
+                    # A counter may be counted down, which Prometheus would take for a restart.
+                    families.add(f"penstock_user_{one.name}", "gauge", meaning, one.value, **named)
+                case MetricKind.METER:
+                    families.add(f"penstock_user_{one.name}_total", "counter", meaning, one.value, **named)
+                case MetricKind.HISTOGRAM:
+                    family = f"penstock_user_{one.name}"
+                    for share, value in one.quantiles:
+                        families.add(family, "summary", meaning, value, **named, quantile=str(share))
+                    families.add(family, "summary", meaning, one.total, "_sum", **named)
+                    families.add(family, "summary", meaning, one.value, "_count", **named)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value)) if isinstance(value, float) else str(value)

@@ -1,0 +1,83 @@
+"""What routes take out of requests: JSON bodies, numbers, jobs and tasks; refusals say what was wrong.
+
+Used by the routes alone. Whatever a client sends, it gets an answer below 500.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from penstock.web.collector import Collector
+from penstock.web.observed import JobView, TaskView
+
+
+def unknown(what: str, name: object) -> HTTPException:
+    """What is raised where something asked for is not there."""
+    return HTTPException(404, f"there is no {what} {str(name)[:200]!r}")
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object of a request; empty where it has no body.
+
+    Raises:
+        HTTPException: it is none.
+    """
+    content = await request.body()
+    if not content:
+        return {}
+    try:
+        document = await request.json()
+    except ValueError:
+        raise HTTPException(400, "the body is no JSON") from None
+    if not isinstance(document, dict):
+        raise HTTPException(400, "the body is no JSON object")
+    return document
+
+
+def text_in(document: dict[str, Any], name: str) -> str | None:
+    """A text of a body; None where it is not there.
+
+    Raises:
+        HTTPException: it is no text.
+    """
+    value = document.get(name)
+    if value is None or (isinstance(value, str) and len(value) <= 4096):
+        return value or None
+    raise HTTPException(400, f"{name} must be a text of 4,096 characters at most")
+
+
+def whole(value: object, name: str, low: int, high: int) -> int:
+    """A whole number of a body, a path or a query.
+
+    Raises:
+        HTTPException: it is none, or out of its limits.
+    """
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
+        raise HTTPException(400, f"{name} must be a whole number from {low} to {high}")
+    return int(text)
+
+
+def job_in(request: Request, collector: Collector) -> JobView:
+    """The job that the path names.
+
+    Raises:
+        HTTPException: there is none.
+    """
+    name = request.path_params["job"]
+    view = collector.observed.job(name)
+    if view is None:
+        raise unknown("job", name)
+    return view
+
+
+def task_in(request: Request, view: JobView) -> TaskView:
+    """The task of the job that the path names."""
+    name = request.path_params["vertex"]
+    task = view.task(int(name)) if name.isascii() and name.isdigit() and len(name) < 10 else None
+    if task is None:
+        raise unknown("vertex", name)
+    return task

@@ -1,0 +1,244 @@
+"""The actor that serves the web of a cluster, and how it is found and started.
+
+`penstock console` starts it, once a cluster. It is detached and stays when jobs and drivers end; Ray restarts it when
+its process dies, at the same port, with what it had written down of jobs that had ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.engine.errors import ClusterError, ConfigurationError
+from penstock.engine.job.info import JobInfo
+from penstock.web.documents import info_from, info_text
+
+ACTOR_NAME: Final = "penstock-console"
+DEFAULT_PORT: Final = 8365
+_STARTED_SECONDS: Final = 60.0
+_MOST_CONNECTIONS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where the server listens.
+
+    Args:
+        host: address; anything but a loopback one asks for a token.
+        port: 0 takes a free one, which is kept through restarts.
+        names: further names by which requests may call it.
+        folder: for the tokens and the log of ended jobs.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    names: tuple[str, ...] = ()
+    folder: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can connect."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+    @property
+    def token_file(self) -> Path:
+        """Where the tokens are."""
+        return Path(self.folder) / "tokens.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is.
+
+    Args:
+        url: its pages.
+        token_file: on its machine; who may read it may do all.
+        pid: of its process.
+        node: address of its machine.
+    """
+
+    url: str
+    token_file: str
+    pid: int
+    node: str
+
+
+def default_folder() -> Path:
+    """Where the server keeps its own files: `$XDG_STATE_HOME/penstock/console`, readable by nobody else."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "penstock" / "console"
+
+
+class EndedJobs:
+    """The jobs that have ended, a line each; the newest hundred are read again.
+
+    Args:
+        file: where.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: set[tuple[str, str]] = set()
+
+    def read(self) -> list[JobInfo]:
+        """Those that were written down; a line that another version wrote is left out."""
+        found: dict[str, JobInfo] = {}
+        if self._file.exists():
+            for line in self._file.read_bytes().splitlines():
+                with contextlib.suppress(ValueError):
+                    info = info_from(line)
+                    found.pop(info.id, None)
+                    found[info.id] = info
+        kept = list(found.values())[-100:]
+        self._known = {(info.id, info.status.value) for info in kept}
+        return kept
+
+    def write(self, info: JobInfo) -> None:
+        """Write one down, once."""
+        if info.status.ended and (info.id, info.status.value) not in self._known:
+            self._known.add((info.id, info.status.value))
+            with self._file.open("a", encoding="utf-8") as stream:
+                stream.write(info_text(info) + "\n")
+
+
+class ConsoleActor:
+    """The server in a process of its own.
+
+    Args:
+        options: where it listens; the port is a real one.
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        self._listening = _listen(options)
+        threading.Thread(target=self._serve, name="web", daemon=True).start()
+
+    def address(self) -> Address:
+        """Where it is."""
+        import ray
+
+        host, port = self._listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        return Address(f"http://{shown}:{port}/", str(self._options.token_file), os.getpid(), node)
+
+    def _serve(self) -> None:
+        import uvicorn
+
+        from penstock.web.cluster import RayCluster
+
+        config = uvicorn.Config(
+            application(self._options, RayCluster()),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+        uvicorn.Server(config).run(sockets=[self._listening])
+        # Nothing but a new process can listen again.
+        os._exit(1)
+
+
+def application(options: ServerOptions, cluster: Any) -> Any:
+    """What is served: the application with the tokens and the ended jobs of the options' folder."""
+    from penstock.web.app import make_app
+    from penstock.web.observed import Observed
+    from penstock.web.security import LOOPBACK, Access, Role, tokens_in
+
+    folder = Path(options.folder)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    ended = EndedJobs(folder / "ended-jobs.jsonl")
+    names = (*LOOPBACK, options.host, *options.names)
+    access = Access(tokens_in(options.token_file), Role.OPERATOR if options.is_local else Role.NOBODY, names)
+    return make_app(cluster, access, Observed(ended.read(), ended.write))
+
+
+def _listen(options: ServerOptions) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((options.host, options.port))
+    listening.listen(128)
+    return listening
+
+
+def find_server() -> Address | None:
+    """The server of the cluster that this process is connected to; None: there is none."""
+    import ray
+    from ray.exceptions import RayError
+
+    from penstock.actors.registry import NAMESPACE
+
+    try:
+        actor = ray.get_actor(ACTOR_NAME, NAMESPACE)
+        address: Address = ray.get(actor.address.remote(), timeout=_STARTED_SECONDS)
+    except (ValueError, RayError):
+        return None
+    return address
+
+
+def start_server(options: ServerOptions) -> Address:
+    """The server of the cluster, started if there is none.
+
+    Raises:
+        ConfigurationError: it cannot listen there.
+        ClusterError: it did not start.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    from penstock.actors.registry import NAMESPACE
+
+    if (found := find_server()) is not None:
+        return found
+    actor_class: Any = ray.remote(ConsoleActor)
+    chosen = replace(options, port=_free_port(options))
+    actor = actor_class.options(
+        name=ACTOR_NAME,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=-1,
+        max_concurrency=4,
+        # On a worker it would keep the cluster from giving that machine back.
+        resources={"node:__internal_head__": 0.0001},
+    ).remote(chosen)
+    try:
+        address: Address = ray.get(actor.address.remote(), timeout=_STARTED_SECONDS)
+    except RayError as error:
+        ray.kill(actor)
+        raise ClusterError(f"the web server did not start: {error}") from error
+    return address
+
+
+def _free_port(options: ServerOptions) -> int:
+    """The port to listen at, checked here: what an actor's start raises is hard to read."""
+    try:
+        listening = _listen(options)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen at {options.host}:{options.port}: {error.strerror}; choose another with --port"
+        ) from None
+    port = int(listening.getsockname()[1])
+    listening.close()
+    return port
+
+
+def stop_server() -> bool:
+    """End the server of the cluster; False: there is none."""
+    import ray
+
+    from penstock.actors.registry import NAMESPACE
+
+    try:
+        ray.kill(ray.get_actor(ACTOR_NAME, NAMESPACE))
+    except ValueError:
+        return False
+    return True

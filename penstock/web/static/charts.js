@@ -1,0 +1,49 @@
+// Charts of the last minutes: rates, shares and watermarks of all tasks together.
+import { html, useEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
+import { get } from "/pages/api.js";
+import { number } from "/pages/parts.js";
+
+const COLOURS = ["#2f7ed8", "#d8622f", "#2f9e62", "#9a4fc4", "#c29a1f", "#2fa9b5", "#c2417f", "#7a7f87"];
+
+function Chart({ title, lines, times, unit }) {
+  const place = useRef(null), chart = useRef(null);
+  const key = lines.map((one) => one.name).join();
+  useEffect(() => {
+    const style = getComputedStyle(document.documentElement);
+    const dim = style.getPropertyValue("--dim").trim(), line = style.getPropertyValue("--line").trim();
+    const axis = { stroke: dim, grid: { stroke: line }, ticks: { stroke: line } };
+    const options = {
+      width: place.current.clientWidth || 400, height: 200, cursor: { drag: { x: false, y: false } },
+      series: [{}, ...lines.map((one, at) => ({ label: one.name, stroke: COLOURS[at % COLOURS.length], width: 1.6, value: (_, value) => (value == null ? "–" : unit(value)) }))],
+      axes: [axis, { ...axis, size: 68, values: (_, ticks) => ticks.map(unit) }],
+    };
+    chart.current = new window.uPlot(options, [times, ...lines.map((one) => one.values)], place.current);
+    const resize = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height: 200 }));
+    resize.observe(place.current);
+    return () => { resize.disconnect(); chart.current.destroy(); };
+  }, [key]);
+  useEffect(() => { chart.current.setData([times, ...lines.map((one) => one.values)]); });
+  const last = lines.map((one) => `${one.name}: ${one.values.length ? unit(one.values[one.values.length - 1] ?? 0) : "–"}`).join("; ");
+  return html`<figure class="card" role="img" aria-label=${`${title}; now ${last}`}><h2>${title}</h2><div ref=${place}></div></figure>`;
+}
+
+export function Charts({ job, tasks, tick }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => { let on = true; get(`/v1/jobs/${encodeURIComponent(job)}/charts`).then((all) => on && setFound(all), () => {}); return () => { on = false; }; }, [job, tick]);
+  if (!found) return html`<p class="dim">Reading…</p>`;
+  // The tasks with most to say, so that charts can be read.
+  const shown = tasks.filter((task) => found[task.id]).slice().sort((a, b) => b.busiest - a.busiest).slice(0, COLOURS.length).sort((a, b) => a.id - b.id);
+  if (!shown.length) return html`<p class="dim">There are charts of what the console has seen running.</p>`;
+  const times = found[shown[0].id].at_ms.map((ms) => ms / 1000);
+  const lines = (member, by = 1) => shown.map((task) => ({ name: task.name.slice(0, 30), values: found[task.id][member].map((value) => (value == null ? null : value * by)) }));
+  const rate = (value) => `${number(value)}/s`, percent = (value) => `${Math.round(value)} %`, lag = (value) => `${number(value)} s`;
+  const behind = shown.map((task) => ({ name: task.name.slice(0, 30), values: found[task.id].watermark.map((value, at) => (value == null ? null : (found[task.id].at_ms[at] - value) / 1000)) }));
+  return html`${tasks.length > shown.length && html`<p class="dim">The ${shown.length} busiest of ${tasks.length} tasks.</p>`}
+    <div class="charts">
+      <${Chart} title="Rows in" lines=${lines("rows_in")} times=${times} unit=${rate} />
+      <${Chart} title="Rows out" lines=${lines("rows_out")} times=${times} unit=${rate} />
+      <${Chart} title="Busy" lines=${lines("busy", 100)} times=${times} unit=${percent} />
+      <${Chart} title="Backpressured" lines=${lines("blocked", 100)} times=${times} unit=${percent} />
+      ${behind.some((one) => one.values.some((value) => value != null)) && html`<${Chart} title="Watermark behind the clock" lines=${behind} times=${times} unit=${lag} />`}
+    </div>`;
+}

@@ -1,0 +1,56 @@
+// The job graph: tasks as boxes, coloured by who is busy and who waits, laid out from left to right.
+import { html, useMemo } from "/pages/vendor/htm-preact-standalone.js";
+import { Graph as Layout, layout } from "/pages/vendor/dagre.js";
+import { number, share, watermark } from "/pages/parts.js";
+
+const WIDTH = 232, HEIGHT = 112;
+
+function placed(tasks) {
+  const graph = new Layout({ multigraph: true });
+  graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 120, marginx: 8, marginy: 8 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  for (const task of tasks) graph.setNode(String(task.id), { width: WIDTH, height: HEIGHT });
+  for (const task of tasks) task.inputs.forEach((one, place) => graph.setEdge(String(one.task), String(task.id), { text: one.partitioner }, String(place)));
+  layout(graph);
+  const size = graph.graph();
+  return {
+    width: size.width || WIDTH, height: size.height || HEIGHT,
+    nodes: Object.fromEntries(tasks.map((task) => [task.id, graph.node(String(task.id))])),
+    edges: graph.edges().map((edge) => ({ key: `${edge.v}-${edge.w}-${edge.name}`, ...graph.edge(edge) })),
+  };
+}
+
+const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+export function Graph({ tasks, selected, onSelect }) {
+  const shape = JSON.stringify(tasks.map((task) => [task.id, task.inputs]));
+  const at = useMemo(() => placed(tasks), [shape]);
+  return html`<div class="graph" tabindex="0" role="region" aria-label="Job graph">
+    <svg width=${at.width} height=${at.height} viewBox=${`0 0 ${at.width} ${at.height}`} role="group" aria-label="Tasks and their exchanges">
+      <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><polygon points="0,0 8,4 0,8" fill="currentColor" /></marker></defs>
+      ${at.edges.map((edge) => {
+        const middle = edge.points[Math.floor(edge.points.length / 2)];
+        return html`<g key=${edge.key} class="edge"><path d=${`M${edge.points.map((one) => `${one.x},${one.y}`).join("L")}`} marker-end="url(#arrow)" />
+          <text class="small" x=${middle.x} y=${middle.y - 6} text-anchor="middle">${cut(edge.text, 16)}</text></g>`;
+      })}
+      ${tasks.map((task) => {
+        const node = at.nodes[task.id], x = node.x - WIDTH / 2, y = node.y - HEIGHT / 2, inner = WIDTH - 20;
+        const state = task.blocked > 0.5 ? "held" : task.busiest > 0.8 ? "hot" : "";
+        const label = `${task.name}, parallelism ${task.parallelism}, busy ${share(task.busy)}, backpressured ${share(task.blocked)}`;
+        return html`<g key=${task.id} class=${`node ${state} ${selected === task.id ? "sel" : ""}`} transform=${`translate(${x},${y})`} tabindex="0" role="button" aria-label=${label} aria-pressed=${selected === task.id}
+            onClick=${() => onSelect(task.id)} onKeyDown=${(event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), onSelect(task.id))}>
+          <title>${task.name}</title>
+          <rect class="box" width=${WIDTH} height=${HEIGHT} rx="8" />
+          <text x="10" y="20" font-weight="600">${cut(task.name, 25)}</text>
+          <text class="small" x=${WIDTH - 10} y="38" text-anchor="end">× ${task.parallelism}</text>
+          <text class="small" x="10" y="38">${task.inputs.length ? `in ${number(task.rows_in_per_second)}/s` : "source"}</text>
+          <text class="small" x="10" y="54">out ${number(task.rows_out_per_second)}/s${task.skew > 0.5 ? `  skew +${share(task.skew)}` : ""}</text>
+          <text class="small" x="10" y="70">${task.watermark == null ? "" : `⌚ ${watermark(task.watermark)}`}</text>
+          <rect x="10" y="80" width=${inner} height="9" rx="2" fill="var(--idle)" />
+          <rect x="10" y="80" width=${inner * task.busy} height="9" rx="2" fill="var(--busy)" />
+          <rect x=${10 + inner * task.busy} y="80" width=${inner * Math.min(task.blocked, 1 - task.busy)} height="9" rx="2" fill="var(--blocked)" />
+          <text class="small" x="10" y="103">busy ${share(task.busy)}, backpressured ${share(task.blocked)}</text>
+        </g>`;
+      })}
+    </svg></div>`;
+}

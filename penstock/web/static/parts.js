@@ -1,0 +1,73 @@
+// Small parts that several pages are made of: numbers, times, bars, dialogs, long tables.
+import { html, useEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
+
+export const number = (value) => {
+  if (value == null) return "–";
+  const size = Math.abs(value);
+  for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+    if (size >= limit) { const by = value / (unit === "k" ? 1e3 : limit); return by.toFixed(Math.abs(by) < 10 ? 2 : 1) + unit; }
+  }
+  return size >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
+};
+export const bytes = (value) => {
+  for (const [limit, unit] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) if (value >= limit) return `${(value / limit).toFixed(1)} ${unit}`;
+  return `${(value || 0).toFixed(0)} B`;
+};
+export const share = (value) => `${Math.round((value || 0) * 100)} %`;
+export const time = (ms) => (ms ? new Date(ms).toISOString().slice(0, 19).replace("T", " ") : "–");
+export const span = (ms) => {
+  const s = Math.max(0, ms) / 1000;
+  if (s < 1) return `${Math.round(ms)} ms`;
+  if (s < 60) return `${s.toFixed(1)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+};
+export const watermark = (value) => (value === "end" ? "end of input" : time(value));
+
+export const State = ({ of: state }) => html`<span class=${`state ${state}`}>${state}</span>`;
+
+export const Bar = ({ busy, blocked }) => {
+  const text = `busy ${share(busy)}, backpressured ${share(blocked)}, idle ${share(Math.max(0, 1 - busy - blocked))}`;
+  return html`<span class="bar" role="img" aria-label=${text} title=${text}>
+    <i class="b" style=${{ width: `${busy * 100}%` }}></i><i class="w" style=${{ width: `${blocked * 100}%` }}></i></span>`;
+};
+
+export const Legend = () => html`<div class="legend">
+  <span><i style=${{ background: "var(--busy)" }}></i>busy</span>
+  <span><i style=${{ background: "var(--blocked)" }}></i>backpressured: waits for those behind it</span>
+  <span><i style=${{ background: "var(--idle)" }}></i>idle: waits for input</span></div>`;
+
+export const Facts = ({ of: facts }) => html`<dl class="facts">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+
+// A dialog that asks before anything is done; `fields` are asked for by name.
+export function Ask({ title, text, fields = [], confirm, danger, onDone }) {
+  const dialog = useRef(null);
+  const [values, setValues] = useState(Object.fromEntries(fields.map((one) => [one.name, one.value ?? ""])));
+  useEffect(() => { dialog.current.showModal(); }, []);
+  const end = (answer) => { dialog.current.close(); onDone(answer); };
+  return html`<dialog ref=${dialog} aria-labelledby="ask-title" onCancel=${(event) => { event.preventDefault(); end(null); }}>
+    <form method="dialog" onSubmit=${(event) => { event.preventDefault(); end(values); }}>
+      <h2 id="ask-title">${title}</h2><p>${text}</p>
+      ${fields.map((one) => html`<label key=${one.name}>${one.label}
+        <input name=${one.name} type=${one.type || "text"} min=${one.min} required=${one.required} placeholder=${one.placeholder} value=${values[one.name]}
+          onInput=${(event) => setValues({ ...values, [one.name]: event.target.value })} /></label>`)}
+      <div class="row"><button type="button" onClick=${() => end(null)}>Keep as it is</button>
+        <button class=${danger ? "danger" : "main"} type="submit">${confirm}</button></div>
+    </form></dialog>`;
+}
+
+const ROW = 33;
+
+// A table of any length: only the rows in sight are in the page.
+export function LongTable({ caption, columns, rows, rowKey }) {
+  const [top, setTop] = useState(0);
+  const first = Math.max(0, Math.floor(top / ROW) - 10), last = Math.min(rows.length, first + 50);
+  return html`<div class="virtual scroll" tabindex="0" role="region" aria-label=${caption} onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
+    <table aria-rowcount=${rows.length}><caption>${caption}</caption>
+      <thead><tr>${columns.map((one) => html`<th key=${one.name} scope="col" class=${one.n ? "n" : ""}>${one.name}</th>`)}</tr></thead>
+      <tbody>
+        ${first > 0 && html`<tr style=${{ height: `${first * ROW}px` }} aria-hidden="true"></tr>`}
+        ${rows.slice(first, last).map((row) => html`<tr key=${rowKey(row)}>${columns.map((one) => html`<td key=${one.name} class=${one.n ? "n" : ""}>${one.show(row)}</td>`)}</tr>`)}
+        ${last < rows.length && html`<tr style=${{ height: `${(rows.length - last) * ROW}px` }} aria-hidden="true"></tr>`}
+      </tbody></table></div>`;
+}

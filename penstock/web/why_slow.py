@@ -1,0 +1,158 @@
+"""Why a job is not faster: one sentence, and the figures behind it.
+
+Made of what was observed and nothing else; REST, the pages and `penstock why` show it. The reasoning is Flink's users'
+own: upstream of a bottleneck all is backpressured, the bottleneck is busy, behind it all is idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.web.observed import JobView, TaskView
+
+_BLOCKED: Final = 0.2
+"""A task that waits for so much of its time is held up by what is behind it."""
+_BUSY: Final = 0.8
+_SKEWED: Final = 1.0
+"""The fullest subtask gets twice what the others get on average."""
+_LONG_CHECKPOINT_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why the job is as fast as it is.
+
+    Args:
+        kind: `not-running`, `starting`, `skew`, `busy`, `slow-sink`, `checkpoint`, `source`, `idle` or `fine`.
+        sentence: for people.
+        task: id of the task that it is about; None: of none.
+        subtask: index of the subtask, where it is about one.
+        figures: what it was concluded from, by name.
+    """
+
+    kind: str
+    sentence: str
+    task: int | None = None
+    subtask: int | None = None
+    figures: tuple[tuple[str, float], ...] = ()
+
+
+def why_slow(view: JobView) -> Reason:
+    """What holds the job up most, if anything."""
+    status = view.info.status
+    if status.value != "running":
+        waits = f", waiting for {view.info.waiting_for}" if view.info.waiting_for else ""
+        return Reason("not-running", f"The job does not run: it is {status.value}{waits}.")
+    tasks = [task for task in view.tasks if task.subtasks]
+    if not tasks:
+        return Reason("starting", "The job has just started: there are no figures yet.")
+    slow = _bottleneck(tasks)
+    if slow is None:
+        return _unhindered(view, tasks)
+    task, held_up = slow
+    return _explained(view, task, held_up)
+
+
+def _bottleneck(tasks: Sequence[TaskView]) -> tuple[TaskView, Sequence[TaskView]] | None:
+    """The last task of which those before it wait, and they; or one whose busiest subtask has no time left."""
+    by_id = {task.info.id: task for task in tasks}
+    candidates: list[tuple[TaskView, list[TaskView]]] = []
+    for task in tasks:
+        before = [by_id[one.task] for one in task.info.inputs if one.task in by_id]
+        held_up = [one for one in before if one.highest("blocked") >= _BLOCKED]
+        is_full = bool(held_up) or task.highest("busy") >= _BUSY
+        if is_full and task.highest("blocked") < _BLOCKED:
+            candidates.append((task, held_up))
+    return max(candidates, key=lambda one: (len(one[1]), one[0].highest("busy")), default=None)
+
+
+def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Reason:
+    name = task.info.name
+    busiest = max(task.subtasks, key=lambda one: one.rates.busy)
+    figures = (
+        ("busy", round(task.mean("busy"), 3)),
+        ("busiest", round(busiest.rates.busy, 3)),
+        ("skew", round(task.skew, 3)),
+        ("rows_in_per_second", round(task.rate("rows_in"), 1)),
+        ("rows_out_per_second", round(task.rate("rows_out"), 1)),
+    )
+    waits = f"; {_names(held_up)} waits for it" if held_up else ""
+    if len(task.subtasks) > 1 and task.skew >= _SKEWED:
+        most = max(task.subtasks, key=lambda one: one.rates.rows_in or one.rates.rows_out)
+        return Reason(
+            "skew",
+            f"Subtask {most.subtask} of {name!r} gets {task.skew + 1:.1f} times as many rows as the average, and is "
+            f"busy {most.rates.busy:.0%} of its time{waits}: a few keys have most of the rows.",
+            task.info.id,
+            most.subtask,
+            figures,
+        )
+    if (share := _checkpoint_share(view)) >= _LONG_CHECKPOINT_SHARE and not held_up:
+        return Reason(
+            "checkpoint",
+            f"A checkpoint is under way {share:.0%} of the time: make its interval longer, or its state smaller.",
+            task.info.id,
+            None,
+            (*figures, ("checkpoint_share", round(share, 3))),
+        )
+    is_last = not any(one.task == task.info.id for other in view.tasks for one in other.info.inputs)
+    if held_up and is_last and busiest.rates.busy < _BUSY:
+        return Reason(
+            "slow-sink",
+            f"{name!r}, the end of the job, takes rows more slowly than they come{waits}, and is busy only "
+            f"{busiest.rates.busy:.0%} of its time: it waits for whoever takes its rows.",
+            task.info.id,
+            busiest.subtask,
+            figures,
+        )
+    kind = "slow-sink" if is_last and held_up else "source" if not task.info.inputs else "busy"
+    help_text = (
+        "it reads as fast as it can: more splits and a higher parallelism would help"
+        if kind == "source"
+        else "a higher parallelism, or less work a row, would help"
+    )
+    return Reason(
+        kind,
+        f"{name!r} is busy {busiest.rates.busy:.0%} of its time{waits}: {help_text}.",
+        task.info.id,
+        busiest.subtask,
+        figures,
+    )
+
+
+def _unhindered(view: JobView, tasks: Sequence[TaskView]) -> Reason:
+    if (share := _checkpoint_share(view)) >= _LONG_CHECKPOINT_SHARE:
+        return Reason(
+            "checkpoint",
+            f"A checkpoint is under way {share:.0%} of the time: make its interval longer, or its state smaller.",
+            figures=(("checkpoint_share", round(share, 3)),),
+        )
+    busiest = max(tasks, key=lambda task: task.highest("busy"))
+    share = busiest.highest("busy")
+    figures = (("busiest", round(share, 3)),)
+    if all(task.rate("rows_out") + task.rate("rows_in") < 1 for task in tasks):
+        return Reason("idle", "No rows come: the sources have none to give.", None, None, figures)
+    return Reason(
+        "fine",
+        f"Nothing holds it up: it keeps pace with its sources, and its busiest task, {busiest.info.name!r}, is busy "
+        f"{share:.0%} of its time.",
+        busiest.info.id,
+        None,
+        figures,
+    )
+
+
+def _checkpoint_share(view: JobView) -> float:
+    """How much of the time between the last triggers a checkpoint was under way; 0 where there are too few."""
+    history = view.info.checkpoints.history if view.info.checkpoints is not None else ()
+    recent = history[-5:]
+    if len(recent) < 3:
+        return 0.0
+    span = recent[-1].triggered_ms + recent[-1].duration_ms - recent[0].triggered_ms
+    return min(1.0, sum(one.duration_ms for one in recent) / span) if span > 0 else 0.0
+
+
+def _names(tasks: Sequence[TaskView]) -> str:
+    return " and ".join(repr(task.info.name) for task in tasks)

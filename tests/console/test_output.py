@@ -1,0 +1,38 @@
+"""Whatever names and values hold, what is printed for people gives the terminal no orders."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.table import Table
+
+from penstock.console.output import Output
+
+ORDERS = "\x1b]0;owned\x07\x1b[2Jorders\r\x9b31m\u202e"
+
+
+def test_control_characters_are_shown_as_text() -> None:
+    table = Table("name")
+    table.add_row(ORDERS)
+    for shown in (ORDERS, table):
+        stream = io.StringIO()
+        Output(stream).result({"name": ORDERS}, shown)
+        assert not {"\x1b", "\x07", "\r", "\x9b", "\u202e"} & set(stream.getvalue())
+        assert "\\x1b[2Jo" in stream.getvalue()
+
+
+def test_errors_are_shown_as_text_too(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(io.StringIO()).error(ValueError(f"job {ORDERS}\n\tdoes not run"))
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert "\\x1b[2Jorders" in err
+    assert "does not run" in err.splitlines()[-1]
+
+
+def test_json_is_whole() -> None:
+    stream = io.StringIO()
+    Output(stream, as_json=True).result({"name": ORDERS}, ORDERS)
+    assert "\x1b" not in stream.getvalue()
+    assert json.loads(stream.getvalue()) == {"name": ORDERS}

@@ -1,0 +1,139 @@
+"""A cluster with jobs that were made up: what the server shows of it is known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.elements import SnapshotKind
+from penstock.engine.errors import CheckpointError
+from penstock.engine.job.info import (
+    CheckpointInfo,
+    CheckpointsInfo,
+    InputInfo,
+    JobInfo,
+    OperatorInfo,
+    RestartInfo,
+    SubtaskInfo,
+    TaskInfo,
+)
+from penstock.engine.job.status import JobStatus
+from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
+from penstock.web.cluster import Node, Reading
+from penstock.web.observed import JobView, Observed
+
+DONE = CheckpointInfo(
+    7, SnapshotKind.CHECKPOINT, "completed", 1, 1_000, 250.0, 3, 3, 5_000, 1_000, url="file:///c/chk-7"
+)
+SAVED = replace(DONE, checkpoint=8, kind=SnapshotKind.SAVEPOINT, triggered_ms=2_000, url="file:///s/savepoint-8")
+FAILED = replace(DONE, checkpoint=9, status="aborted", reason=AbortReason.DECLINED, message="no disk", url=None)
+ORDERS = JobInfo(
+    "orders-1",
+    "orders",
+    JobStatus.RUNNING,
+    since_ms=10_000,
+    started_ms=9_000,
+    attempt=1,
+    manager_pid=100,
+    parallelism=2,
+    max_parallelism=128,
+    tasks=(
+        TaskInfo(1, "events", 1, (OperatorInfo("events", "src"),), (), (SubtaskInfo(0, 1, 11, JobStatus.RUNNING),)),
+        TaskInfo(
+            2,
+            "count -> sink",
+            2,
+            (OperatorInfo("count", "totals"), OperatorInfo("sink", "out")),
+            (InputInfo(1, "hash by user"),),
+            (SubtaskInfo(0, 1, 12, JobStatus.RUNNING), SubtaskInfo(1, 1, 13, JobStatus.RUNNING)),
+        ),
+    ),
+    restarts=1,
+    restart_history=(
+        RestartInfo("failure", "the process died\nat line 3", 5_000, attempt=1),
+        RestartInfo("rescale", "", 6_000),
+    ),
+    checkpoints=CheckpointsInfo(2, 1, 0, 7, "file:///c/chk-7", "file:///s/savepoint-8", history=(DONE, SAVED, FAILED)),
+    settings=(("checkpoints.interval_ms", "1000"), ("checkpoints.mode", "aligned"), ("state_backend", "heap")),
+)
+
+
+def metrics(
+    task: int, subtask: int, names: Sequence[str], rows: int, busy: float = 0.0, blocked: float = 0.0, idle: float = 0.0
+) -> SubtaskMetrics:
+    """A subtask that took and gave `rows` rows and spent its time so."""
+    operators = [(name, OperatorMetrics(rows, rows, 0, 1_500_000, 1_600_000)) for name in names]
+    return SubtaskMetrics(task, subtask, operators, busy, blocked, idle)
+
+
+def orders_metrics(seconds: int, busy: float = 0.9, blocked: float = 0.8, even: bool = True) -> list[SubtaskMetrics]:
+    """The subtasks of `orders` after some seconds: the source waits, and its second task is busy."""
+    first, second = (50, 50) if even else (98, 2)
+    return [
+        metrics(1, 0, ["events"], 100 * seconds, seconds * (1 - blocked), seconds * blocked),
+        metrics(2, 0, ["count", "sink"], first * seconds, seconds * busy, 0.0, seconds * (1 - busy)),
+        metrics(2, 1, ["count", "sink"], second * seconds, seconds * busy / 2, 0.0, seconds * (1 - busy / 2)),
+    ]
+
+
+def viewed(info: JobInfo = ORDERS, **how: Any) -> JobView:
+    """A job that was read at 10 s and at 20 s."""
+    observed = Observed()
+    observed.see(info, orders_metrics(10, **how), 10.0, 20_000)
+    return observed.see(info, orders_metrics(20, **how), 20.0, 30_000)
+
+
+@dataclass
+class FakeCluster:
+    """Says what it is told to, and keeps what was asked of it."""
+
+    readings: list[Reading] = field(default_factory=lambda: [Reading(ORDERS, orders_metrics(10))])
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    refuses: str = ""
+    away: bool = False
+
+    def read(self) -> Sequence[Reading]:
+        if self.away:
+            raise ConnectionError("the cluster is away")
+        return self.readings
+
+    def nodes(self) -> Sequence[Node]:
+        return [Node("n1", "10.0.0.1", 4.0, 1.0, 1 << 30, True, True)]
+
+    def _asked(self, *what: Any) -> None:
+        self.asked.append(what)
+        if self.refuses:
+            raise CheckpointError(self.refuses)
+
+    def checkpoint(self, job_id: str) -> str:
+        self._asked("checkpoint", job_id)
+        return "file:///c/chk-00000010"
+
+    def savepoint(self, job_id: str, directory: str | None) -> str:
+        self._asked("savepoint", job_id, directory)
+        return "file:///s/savepoint-10"
+
+    def stop(self, job_id: str, directory: str | None) -> str:
+        self._asked("stop", job_id, directory)
+        return "file:///s/savepoint-11"
+
+    def drain(self, job_id: str, directory: str | None) -> str:
+        self._asked("drain", job_id, directory)
+        return "file:///s/savepoint-12"
+
+    def cancel(self, job_id: str) -> bool:
+        self._asked("cancel", job_id)
+        return True
+
+    def rescale(self, job_id: str, parallelism: int) -> float:
+        self._asked("rescale", job_id, parallelism)
+        return 0.5
+
+    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
+        self._asked("stacks", job_id, task, subtask)
+        return [
+            (("task-loop", "step (task/loop.py:1)", "f (user/flow.py:7)"), 3),
+            (("task-loop", "wait (x/y.py:2)"), 1),
+        ]

@@ -1,0 +1,206 @@
+"""The pages in a real browser (Debian's chromium), on a cluster that was made up; a screenshot of each is kept."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from penstock.engine.job.info import InputInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
+from penstock.engine.job.status import JobStatus
+from penstock.web.app import make_app
+from penstock.web.cluster import Reading
+from penstock.web.observed import Observed
+from penstock.web.security import Access, Role
+from tests.web.conftest import TOKENS
+from tests.web.fakes import ORDERS, FakeCluster, metrics, orders_metrics
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: scripts/install-services gets it")
+
+
+class Server:
+    """The server in a thread, at a port that stays when it is started again."""
+
+    def __init__(self, cluster: FakeCluster, open_to: Role = Role.OPERATOR) -> None:
+        self._app = make_app(cluster, Access(TOKENS, open_to, ("127.0.0.1",)), Observed(), every=0.2)
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/"
+
+    def start(self) -> None:
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", self._port))
+        listening.listen()
+        self._port = listening.getsockname()[1]
+        config = uvicorn.Config(self._app, log_level="error", timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        chromium = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """A page that must not have said of an error when the test is over."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    page.screenshot(path=tmp_path / "last.png", full_page=True)
+    context.close()
+    assert not problems
+
+
+@pytest.fixture
+def server(cluster: FakeCluster) -> Iterator[Server]:
+    running = Server(cluster)
+    yield running
+    running.stop()
+
+
+def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, cluster: FakeCluster) -> None:
+    seconds = iter(range(11, 10_000))
+    cluster.read = lambda: [Reading(ORDERS, orders_metrics(next(seconds)))]  # type: ignore[method-assign]
+    page.goto(server.url)
+    page.get_by_role("link", name="orders").click()
+    page.get_by_text("'events' waits for it").wait_for()
+    page.get_by_role("button", name="count -> sink, parallelism 2").wait_for()
+    page.get_by_role("button", name="events, parallelism 1").press("Enter")
+    page.get_by_text("1 subtasks").wait_for()
+    page.get_by_role("button", name="Flame graph 0").click()
+    page.get_by_role("button", name="f (user/flow.py:7)").wait_for()
+    page.get_by_role("button", name="Stack 0").click()
+    page.get_by_text("thread task-loop").wait_for()
+    for tab, seen in (
+        ("Charts", "Backpressured"),
+        ("Checkpoints", "file:///s/savepoint-8"),
+        ("Exceptions", "the process died"),
+        ("Timeline", "savepoint 8"),
+        ("Configuration", "state_backend"),
+    ):
+        page.get_by_role("link", name=tab, exact=True).click()
+        page.get_by_text(seen).first.wait_for()
+    page.get_by_role("link", name="Nodes").click()
+    page.get_by_text("10.0.0.1 (head)").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("button", "confirm", "field", "asked", "told"),
+    [
+        ("Checkpoint", "Take a checkpoint", None, ("checkpoint", "orders-1"), "chk-00000010"),
+        ("Savepoint", "Take a savepoint", "s3://b/s", ("savepoint", "orders-1", "s3://b/s"), "savepoint-10"),
+        ("Rescale", "Rescale", "4", ("rescale", "orders-1", 4), "It stood still for 0.5 s."),
+        ("Stop", "Stop the job", "", ("stop", "orders-1", None), "savepoint-11"),
+        ("Drain", "Drain the job", "", ("drain", "orders-1", None), "savepoint-12"),
+        ("Cancel", "Cancel the job", None, ("cancel", "orders-1"), "begun"),
+    ],
+)
+def test_a_button_asks_does_and_tells(
+    page: Any, server: Server, cluster: FakeCluster, button: str, confirm: str, field: str | None, asked: Any, told: str
+) -> None:
+    page.goto(f"{server.url}#/jobs/orders-1/")
+    page.get_by_role("group", name="Actions").get_by_role("button", name=button, exact=True).click()
+    dialog = page.get_by_role("dialog")
+    if field:
+        dialog.locator("input").fill(field)
+    assert not cluster.asked, "it has not been confirmed"
+    dialog.get_by_role("button", name=confirm, exact=True).click()
+    page.locator(".toast").get_by_text(told).wait_for()
+    assert cluster.asked == [asked]
+
+
+def test_a_question_that_is_not_confirmed_changes_nothing(page: Any, server: Server, cluster: FakeCluster) -> None:
+    page.goto(f"{server.url}#/jobs/orders-1/")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    assert not cluster.asked
+
+
+def test_an_outage_is_shown_and_ends_by_itself(page: Any, server: Server, cluster: FakeCluster) -> None:
+    page.goto(server.url)
+    page.get_by_text("live").wait_for()
+    cluster.away = True
+    page.get_by_text("The cluster does not answer").wait_for()
+    cluster.away = False
+    page.get_by_text("The cluster does not answer").wait_for(state="detached")
+    server.stop()
+    page.get_by_text("The server cannot be reached").wait_for()
+    server.start()
+    page.get_by_text("The server cannot be reached").wait_for(state="detached", timeout=5_000)
+
+
+def test_a_link_with_a_token_logs_in_and_leaves_no_trace_in_the_address(page: Any, cluster: FakeCluster) -> None:
+    server = Server(cluster, Role.NOBODY)
+    page.goto(server.url)
+    page.get_by_label("Token").fill("guessed")
+    page.get_by_role("button", name="Enter").click()
+    page.get_by_text("the token is wrong").wait_for()
+    page.goto("about:blank")
+    page.goto(f"{server.url}#token={TOKENS.viewer}")
+    page.get_by_text("read only").wait_for()
+    assert "token" not in page.url
+    page.get_by_role("link", name="orders").click()
+    assert page.get_by_role("button", name="Cancel", exact=True).is_disabled()
+    server.stop()
+
+
+def wide(tasks: int, parallelism: int) -> Reading:
+    """A job of many tasks, each with many subtasks."""
+    infos = tuple(
+        TaskInfo(
+            number,
+            f"task {number}",
+            parallelism,
+            (OperatorInfo(f"o{number}"),),
+            (InputInfo(number - 1, "hash"),) if number > 1 else (),
+            tuple(SubtaskInfo(one, 1, one + 2, JobStatus.RUNNING) for one in range(parallelism)),
+        )
+        for number in range(1, tasks + 1)
+    )
+    read = [metrics(task.id, one, ["x"], 10, 0.5, 0, 0.5) for task in infos for one in range(parallelism)]
+    return Reading(JobInfo("wide-1", "wide", JobStatus.RUNNING, attempt=1, parallelism=parallelism, tasks=infos), read)
+
+
+def test_a_wide_task_shows_the_rows_in_sight_and_no_more(page: Any, server: Server, cluster: FakeCluster) -> None:
+    cluster.readings = [wide(3, 1600)]
+    page.goto(f"{server.url}#/jobs/wide-1//2")
+    page.get_by_text("1600 subtasks").wait_for()
+    rows = page.locator(".virtual tbody tr")
+    assert rows.count() < 100
+    page.locator(".virtual").evaluate("one => { one.scrollTop = one.scrollHeight }")
+    page.get_by_role("button", name="Stack 1599").wait_for()
+    assert rows.count() < 100
+
+
+def test_an_ended_job_has_its_error_and_no_buttons(page: Any, server: Server, cluster: FakeCluster) -> None:
+    cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FAILED, error="ValueError: boom"), [])]
+    page.goto(f"{server.url}#/jobs/orders-1/")
+    page.get_by_text("ValueError: boom").first.wait_for()
+    assert page.get_by_role("button", name="Savepoint").is_disabled()

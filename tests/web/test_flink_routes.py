@@ -1,0 +1,205 @@
+"""Flink's paths: what its clients read of a job, and the operations that they begin and poll."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from penstock.engine.job.status import JobStatus
+from penstock.web.cluster import Reading
+from penstock.web.security import REQUEST_HEADER
+from tests.web.conftest import Serve
+from tests.web.fakes import ORDERS, FakeCluster
+
+ASK = {REQUEST_HEADER: "1"}
+JOB = "/jobs/orders-1"
+
+
+def outcome(client: TestClient, path: str, trigger: str) -> dict[str, Any]:
+    """Poll as Flink's clients do."""
+    while True:
+        answer: dict[str, Any] = client.get(f"{path}/{trigger}").json()
+        if answer["status"]["id"] == "COMPLETED":
+            return answer
+        time.sleep(0)
+
+
+def test_the_overviews_count_jobs_and_slots(serve: Serve) -> None:
+    client = serve()
+    overview = client.get("/overview").json()
+    assert (overview["taskmanagers"], overview["slots-total"], overview["slots-available"]) == (1, 4, 1)
+    assert overview["jobs-running"] == 1
+    (job,) = client.get("/v1/jobs/overview").json()["jobs"]
+    assert (job["jid"], job["name"], job["state"], job["tasks"]["running"]) == ("orders-1", "orders", "RUNNING", 3)
+    assert client.get("/jobs").json() == {"jobs": [{"id": "orders-1", "status": "RUNNING"}]}
+
+
+def test_a_job_has_its_vertices_and_the_plan_that_joins_them(serve: Serve) -> None:
+    job = serve().get(JOB).json()
+    assert [(one["id"], one["name"], one["parallelism"]) for one in job["vertices"]] == [
+        ("1", "events", 1),
+        ("2", "count -> sink", 2),
+    ]
+    assert job["vertices"][1]["metrics"]["read-records"] == 1000
+    assert job["plan"]["nodes"][1]["inputs"][0] == {
+        "num": 0,
+        "id": "1",
+        "ship_strategy": "HASH",
+        "exchange": "pipelined_bounded",
+    }
+    assert job["timestamps"]["RUNNING"] == 10_000
+
+
+def test_checkpoints_have_their_outcome_and_where_they_are(serve: Serve) -> None:
+    client = serve()
+    found = client.get(f"{JOB}/checkpoints").json()
+    assert found["counts"] == {"restored": 0, "total": 3, "in_progress": 0, "completed": 2, "failed": 1}
+    assert [one["id"] for one in found["history"]] == [9, 8, 7]
+    assert found["latest"]["savepoint"]["external_path"] == "file:///s/savepoint-8"
+    assert found["latest"]["failed"]["failure_message"] == "no disk"
+    assert found["summary"]["state_size"]["max"] == 5000
+    assert client.get(f"{JOB}/checkpoints/details/7").json()["status"] == "COMPLETED"
+    assert client.get(f"{JOB}/checkpoints/details/70").status_code == 404
+    assert client.get(f"{JOB}/checkpoints/config").json()["interval"] == 1000
+
+
+def test_exceptions_are_those_that_the_job_got_over(serve: Serve) -> None:
+    found = serve().get(f"{JOB}/exceptions").json()
+    (entry,) = found["exceptionHistory"]["entries"]
+    assert entry["exceptionName"] == "the process died"
+    assert serve().get(f"{JOB}/exceptions?maxExceptions=0").json()["truncated"] is True
+
+
+def test_metrics_are_listed_and_given_by_name_and_over_subtasks(serve: Serve) -> None:
+    client, vertex = serve(), f"{JOB}/vertices/2"
+    listed = [one["id"] for one in client.get(f"{vertex}/metrics").json()]
+    assert {"0.numRecordsIn", "1.busyTimeMsPerSecond", "0.count.numRecordsOut"} <= set(listed)
+    assert client.get(f"{vertex}/metrics?get=0.numRecordsIn,nothing").json() == [
+        {"id": "0.numRecordsIn", "value": "500"}
+    ]
+    both = f"{vertex}/subtasks/metrics?get=numRecordsIn"
+    assert client.get(both).json() == [{"id": "numRecordsIn", "min": 500, "max": 500, "avg": 500, "sum": 1000}]
+    assert client.get(f"{both}&agg=sum").json() == [{"id": "numRecordsIn", "sum": 1000}]
+    assert client.get(f"{JOB}/metrics?get=numRestarts").json() == [{"id": "numRestarts", "value": "1"}]
+    assert client.get("/jobs/metrics?get=numberOfCompletedCheckpoints&agg=max").json() == [
+        {"id": "numberOfCompletedCheckpoints", "max": 2}
+    ]
+    assert client.get("/jobmanager/metrics?get=numRunningJobs").json() == [{"id": "numRunningJobs", "value": "1"}]
+    assert client.get(f"{vertex}/watermarks").json()[0] == {"id": "0.currentInputWatermark", "value": "1600000"}
+
+
+def test_backpressure_has_flinks_levels(serve: Serve) -> None:
+    client = serve()
+    assert client.get(f"{JOB}/vertices/1/backpressure").json()["backpressure-level"] == "high"
+    assert client.get(f"{JOB}/vertices/2/backpressure").json()["subtasks"][0]["busyRatio"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "asked", "polled", "operation"),
+    [
+        ("POST", "savepoints", {"target-directory": "s3://b/s"}, ("savepoint", "orders-1", "s3://b/s"), "savepoints",
+         {"location": "file:///s/savepoint-10"}),
+        ("POST", "savepoints", {"cancel-job": True}, ("stop", "orders-1", None), "savepoints",
+         {"location": "file:///s/savepoint-11"}),
+        ("POST", "checkpoints", None, ("checkpoint", "orders-1"), "checkpoints",
+         {"checkpointId": 10, "location": "file:///c/chk-00000010"}),
+        ("POST", "stop", {"drain": False}, ("stop", "orders-1", None), "savepoints", {"location": "file:///s/savepoint-11"}),
+        ("POST", "stop", {"drain": True}, ("drain", "orders-1", None), "savepoints", {"location": "file:///s/savepoint-12"}),
+        ("PATCH", "rescaling?parallelism=4", None, ("rescale", "orders-1", 4), "rescaling", {"seconds": 0.5}),
+    ],
+)  # fmt: skip
+def test_operations_are_begun_and_polled(
+    serve: Serve,
+    cluster: FakeCluster,
+    method: str,
+    path: str,
+    body: Any,
+    asked: tuple[Any, ...],
+    polled: str,
+    operation: dict[str, Any],
+) -> None:
+    client = serve(**ASK)
+    begun = client.request(method, f"{JOB}/{path}", json=body)
+    assert begun.status_code == 202
+    done = outcome(client, f"{JOB}/{polled}", begun.json()["request-id"])
+    assert cluster.asked == [asked]
+    assert done == {"status": {"id": "COMPLETED"}, "operation": operation}
+
+
+def test_a_refused_operation_says_why(serve: Serve, cluster: FakeCluster) -> None:
+    cluster.refuses = "the job has no checkpoint storage"
+    client = serve(**ASK)
+    trigger = client.post(f"{JOB}/savepoints").json()["request-id"]
+    cause = outcome(client, f"{JOB}/savepoints", trigger)["operation"]["failure-cause"]
+    assert cause["stack-trace"] == "the job has no checkpoint storage"
+    assert client.get("/jobs/other/savepoints/{trigger}").status_code == 404
+
+
+def test_flinks_operator_scales_by_resource_requirements(serve: Serve, cluster: FakeCluster) -> None:
+    client = serve(**ASK)
+    assert client.get(f"{JOB}/resource-requirements").json()["2"] == {"parallelism": {"lowerBound": 1, "upperBound": 2}}
+    body = {"1": {"parallelism": {"lowerBound": 1, "upperBound": 3}}}
+    assert client.put(f"{JOB}/resource-requirements", json=body).status_code == 200
+    client.get("/jobs")
+    assert cluster.asked == [("rescale", "orders-1", 3)]
+
+
+def test_a_job_that_has_ended_is_shown_and_not_changed(serve: Serve, cluster: FakeCluster) -> None:
+    cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FAILED, error="boom", since_ms=15_000), [])]
+    client = serve(**ASK)
+    assert client.get(JOB).json()["state"] == "FAILED"
+    assert client.get(f"{JOB}/exceptions").json()["root-exception"] == "boom"
+    assert client.patch(f"{JOB}?mode=cancel").status_code == 409
+
+
+def test_the_openapi_document_has_every_path(serve: Serve) -> None:
+    document = serve().get("/v1/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    for path in ("/jobs/{job}/vertices/{vertex}/subtasks/metrics", "/v1/jobs/{job}/stop", "/v1/events", "/metrics"):
+        assert path in document["paths"]
+    assert set(document["paths"]["/jobs/{job}"]) == {"get", "patch"}
+    operations = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
+    assert len(operations) == len(set(operations))
+
+
+_TEXTS = ("orders-1", "1", "2", "7", "99999999999999999999", "-1", "²", "%00")
+_ODD = st.one_of(st.text(max_size=20), st.integers(), st.sampled_from(_TEXTS))
+_QUERIES = st.dictionaries(st.sampled_from(["get", "agg", "parallelism", "mode", "maxExceptions"]), _ODD, max_size=2)
+_NAMES = st.sampled_from(["1", "parallelism", "upperBound", "drain", "target-directory"])
+_BODIES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def test_whatever_is_asked_the_server_does_not_fail(serve: Serve) -> None:
+    client = serve(**ASK)
+    paths = client.get("/v1/openapi.json").json()["paths"]
+    # Events never end.
+    del paths["/v1/events"]
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.data())
+    def asks(data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(paths)))
+        method = data.draw(st.sampled_from(sorted(paths[path])))
+        for name in ("job", "vertex", "subtask", "number", "trigger"):
+            usual = st.just("orders-1" if name == "job" else "1")
+            path = path.replace(f"{{{name}}}", _quoted(str(data.draw(st.one_of(usual, usual, _ODD)))))
+        query = {name: str(value) for name, value in data.draw(_QUERIES).items()}
+        answer = client.request(method, path, params=query, json=data.draw(_BODIES))
+        assert answer.status_code < 500, (method, path, query, answer.text)
+
+    asks()
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="") or "-"

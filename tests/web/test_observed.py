@@ -1,0 +1,74 @@
+"""Rates over the window, what is kept, and what is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
+from penstock.web.observed import CHART_POINTS, ENDED_KEPT, Observed, status_of
+from tests.web.fakes import ORDERS, orders_metrics, viewed
+
+
+def test_rates_are_over_the_window_and_not_since_the_beginning() -> None:
+    observed = Observed()
+    for second in range(1, 200):
+        rows = second if second < 100 else 100 + (second - 100) * 10
+        observed.see(ORDERS, orders_metrics(rows), float(second), second * 1000)
+    task = observed.jobs()[0].task(2)
+    assert task is not None
+    assert task.rate("rows_in") == pytest.approx(1000, rel=0.02)
+
+
+def test_shares_add_up_and_the_first_reading_has_those_since_the_start() -> None:
+    observed = Observed()
+    first = observed.see(ORDERS, orders_metrics(10), 10.0, 0).task(2)
+    assert first is not None
+    assert (first.highest("busy"), first.rate("rows_in")) == (pytest.approx(0.9), 0)
+    task = viewed().task(2)
+    assert task is not None
+    assert [one.rates.busy + one.rates.blocked + one.rates.idle for one in task.subtasks] == pytest.approx([1, 1])
+
+
+def test_a_new_attempt_begins_anew() -> None:
+    observed = Observed()
+    observed.see(ORDERS, orders_metrics(1000), 1.0, 0)
+    observed.see(replace(ORDERS, attempt=2), orders_metrics(1), 2.0, 0)
+    task = observed.see(replace(ORDERS, attempt=2), orders_metrics(2), 3.0, 0).task(2)
+    assert task is not None
+    assert task.rate("rows_in") == pytest.approx(100)
+
+
+def test_a_skewed_task_says_by_how_much() -> None:
+    even, skewed = (viewed(even=even).task(2) for even in (True, False))
+    assert even is not None
+    assert skewed is not None
+    assert (even.skew, skewed.skew) == (pytest.approx(0), pytest.approx(0.96))
+
+
+def test_what_is_kept_is_bounded() -> None:
+    observed = Observed()
+    for second in range(2 * CHART_POINTS):
+        observed.see(ORDERS, orders_metrics(second), float(second), second)
+    assert {len(points) for points in observed.charts("orders-1").values()} == {CHART_POINTS}
+    for number in range(2 * ENDED_KEPT):
+        observed.see(JobInfo(f"j{number}", "x", JobStatus.FINISHED), [], 1.0, 1)
+    assert len(observed.jobs()) == ENDED_KEPT + 1
+
+
+def test_a_job_whose_manager_is_away_is_being_restarted() -> None:
+    observed = Observed()
+    observed.see(ORDERS, [], 1.0, 1)
+    observed.miss([])
+    assert status_of(observed.jobs()[0]) is JobStatus.RESTARTING
+    observed.see(ORDERS, [], 2.0, 2)
+    assert status_of(observed.jobs()[0]) is JobStatus.RUNNING
+
+
+def test_jobs_are_found_by_id_and_running_ones_by_name() -> None:
+    observed = Observed([replace(ORDERS, id="orders-0", status=JobStatus.FAILED)])
+    observed.see(ORDERS, [], 1.0, 1)
+    found = [observed.job(name) for name in ("orders", "orders-0", "other")]
+    assert [one.info.id if one else None for one in found] == ["orders-1", "orders-0", None]

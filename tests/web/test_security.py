@@ -1,0 +1,123 @@
+"""One test for each line of what the server promises: docs/console.md, "Security"."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.web.security import COOKIE, LONGEST_BODY, LONGEST_QUERY, REQUEST_HEADER, Role, tokens_in
+from penstock.web.serve import ServerOptions
+from tests.web.conftest import TOKENS, Serve
+from tests.web.fakes import FakeCluster
+
+VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
+OPERATOR = {"Authorization": f"Bearer {TOKENS.operator}"}
+CANCEL = "/jobs/orders-1?mode=cancel"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("10.1.2.3", False)]
+)
+def test_only_a_loopback_address_is_open_to_who_brings_no_token(host: str, is_local: bool) -> None:
+    assert ServerOptions(host).is_local is bool(is_local)
+    assert ServerOptions().is_local
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/v1/jobs/orders-1/view", "/metrics", "/v1/events", "/v1/openapi.json"])
+def test_elsewhere_nothing_is_told_without_a_token(serve: Serve, path: str) -> None:
+    client = serve(Role.NOBODY)
+    assert client.get(path).status_code == 401
+    assert client.get(path, headers={"Authorization": "Bearer guessed"}).status_code == 401
+    if path != "/v1/events":
+        assert client.get(path, headers=VIEWER).status_code == 200
+
+
+def test_the_tokens_are_made_once_and_nobody_else_can_read_them(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    os.umask(os.umask(0))
+    made = tokens_in(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert tokens_in(file) == made
+    assert len(made.operator) >= 40
+    file.chmod(0o644)
+    with pytest.raises(PermissionError, match="can be read by others"):
+        tokens_in(file)
+
+
+def test_a_viewer_reads_and_changes_nothing(serve: Serve, cluster: FakeCluster) -> None:
+    client = serve(Role.NOBODY)
+    assert client.patch(CANCEL, headers=VIEWER).status_code == 403
+    assert client.get("/v1/jobs/orders-1/tasks/2/0/stack", headers=VIEWER).status_code == 403
+    assert not cluster.asked
+    assert client.patch(CANCEL, headers=OPERATOR).status_code == 202
+    assert client.get("/v1/jobs/orders-1/tasks/2/0/stack", headers=OPERATOR).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PURGE"])
+def test_no_page_of_another_site_can_change_anything(serve: Serve, cluster: FakeCluster, method: str) -> None:
+    client = serve()
+    assert client.request(method, CANCEL, headers={"Origin": "https://evil.example"}).status_code == 403
+    assert not cluster.asked
+    assert client.patch(CANCEL, headers={REQUEST_HEADER: "1"}).status_code == 202
+
+
+def test_a_browser_keeps_its_token_where_no_script_and_no_other_site_gets_it(serve: Serve) -> None:
+    client = serve(Role.NOBODY)
+    answer = client.post("/v1/session", headers=OPERATOR)
+    assert answer.json() == {"role": "operator"}
+    cookie = answer.headers["set-cookie"].lower()
+    assert all(word in cookie for word in (COOKIE, "httponly", "samesite=strict", "path=/"))
+    assert client.get("/jobs").status_code == 200
+    assert client.patch(CANCEL).status_code == 403, "a cookie alone, which the browser sends by itself"
+    assert client.patch(CANCEL, headers={REQUEST_HEADER: "1"}).status_code == 202
+    client.delete("/v1/session", headers={REQUEST_HEADER: "1"})
+    assert client.get("/jobs").status_code == 401
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "10.0.0.1:8365", ""])
+def test_a_name_that_is_not_the_servers_gets_nothing(serve: Serve, host: str) -> None:
+    assert serve().get("/jobs", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "console.example:443", "CONSOLE.example"])
+def test_its_own_names_are_served(serve: Serve, host: str) -> None:
+    assert serve().get("/jobs", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", "/nothing", "/pages/app.js"])
+def test_every_answer_tells_the_browser_what_it_may(serve: Serve, path: str) -> None:
+    headers = serve().get(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in headers
+
+
+def test_what_is_too_long_is_refused(serve: Serve, cluster: FakeCluster) -> None:
+    client = serve(**{REQUEST_HEADER: "1"})
+    assert client.post("/jobs/orders-1/savepoints", content=b"x" * (LONGEST_BODY + 1)).status_code == 413
+    assert client.get(f"/jobs?x={'x' * LONGEST_QUERY}").status_code == 414
+    assert not cluster.asked
+
+
+@pytest.mark.parametrize(
+    "path", ["/pages/../serve.py", "/pages/%2e%2e/serve.py", "/pages/..%2fserve.py", "/pages//etc/passwd"]
+)
+def test_files_are_those_of_the_pages_and_no_others(serve: Serve, path: str) -> None:
+    assert serve().get(f"/pages{path}").status_code in (404, 405)
+
+
+def test_an_error_of_the_server_tells_nothing_of_it(
+    serve: Serve, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(cluster, "stacks", broken)
+    answer = serve().get("/v1/jobs/orders-1/tasks/2/0/stack")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text

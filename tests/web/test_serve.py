@@ -1,0 +1,83 @@
+"""The server on a real cluster: it shows a job that runs, survives its own death, and ends when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import penstock as ps
+from penstock import StreamEnvironment, checkpoints
+from penstock.engine.job.status import JobStatus
+from penstock.web.serve import EndedJobs, ServerOptions, find_server, start_server, stop_server
+from tests.web.fakes import ORDERS
+
+
+def until(url: str, path: str, condition: Any) -> Any:
+    """What a path answers, as soon as it is as wanted."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            answer = httpx.get(url + path, timeout=10)
+            if answer.status_code == 200 and condition(answer.json()):
+                return answer.json()
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < deadline, f"{path} is not as wanted"
+        time.sleep(0.1)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_path: Path) -> None:
+    env = StreamEnvironment(
+        runtime="ray", checkpoints=checkpoints(storage=str(tmp_path / "c"), savepoints=str(tmp_path / "s"))
+    )
+    env.from_source(ps.DataGenSource({"n": ps.Sequence()}, rate=1000)).key_by("n").aggregate(n2=ps.count()).print()
+    job: Any = env.submit("watched")
+    server = start_server(ServerOptions(port=0, folder=str(tmp_path / "console")))
+    try:
+        assert start_server(ServerOptions(port=0)) == server, "one for the cluster"
+
+        def mine(found: Any) -> bool:
+            return any(one["name"] == "watched" and one["state"] == "RUNNING" for one in found["jobs"])
+
+        found = until(server.url, "jobs/overview", mine)
+        job_id = next(one["jid"] for one in found["jobs"] if one["name"] == "watched")
+        rows = "vertices/1/subtasks/metrics?get=numRecordsOut"
+        until(server.url, f"jobs/{job_id}/{rows}", lambda found: found and found[0]["sum"] > 0)
+        assert httpx.get(f"{server.url}v1/jobs/{job_id}/tasks/1/0/stack").text.startswith("thread")
+        os.kill(server.pid, signal.SIGKILL)
+        until(server.url, "jobs/overview", mine)
+        again = find_server()
+        assert again is not None
+        assert (again.url, again.pid != server.pid) == (server.url, True)
+        assert job.info().restarts == 0
+        headers = {"X-Penstock-Request": "1"}
+        trigger = httpx.post(f"{server.url}jobs/{job_id}/savepoints", headers=headers, json={}).json()["request-id"]
+        done = until(
+            server.url, f"jobs/{job_id}/savepoints/{trigger}", lambda found: found["status"]["id"] == "COMPLETED"
+        )
+        assert done["operation"]["location"].startswith((tmp_path / "s").as_uri())
+        job.cancel()
+        until(server.url, f"jobs/{job_id}", lambda found: found["state"] == "CANCELED")
+    finally:
+        job.cancel()
+        assert stop_server()
+    assert [one.name for one in EndedJobs(tmp_path / "console" / "ended-jobs.jsonl").read()] == ["watched"]
+
+
+def test_ended_jobs_are_written_once_and_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "ended.jsonl"
+    ended, failed = EndedJobs(file), replace(ORDERS, status=JobStatus.FAILED, error="boom")
+    for info in (ORDERS, failed, failed):
+        ended.write(info)
+    with file.open("a") as stream:
+        stream.write('{"from": "another version"}\n')
+    assert EndedJobs(file).read() == [failed]
