@@ -147,10 +147,22 @@ class TableEnvironment:
         self.catalog.add(StreamTable(name, stream, stream_columns(stream, None)))
 
     def from_stream(self, stream: DataStream, rowtime: str | None = None) -> Table:
-        """The stream as a table; arguments as for `DataStream.to_table`."""
-        name = f"stream ${len(list(self.catalog))}"
+        """The stream as a table.
+
+        Args:
+            stream: its columns become the table's.
+            rowtime: the column that its event timestamps were taken from; windows can then be over it.
+
+        Raises:
+            GraphError: the columns are not known, or `rowtime` is none of them, or the stream has no timestamps.
+        """
+        if rowtime is not None and not stream._timed:
+            raise GraphError(
+                f"from_stream: call assign_timestamps({rowtime!r}, ...) before; the stream has no event time"
+            )
+        name = f"stream ${len(self.catalog)}"
         columns = stream_columns(stream, rowtime)
-        self.catalog.add(StreamTable(name, stream, columns))
+        self.catalog.add(StreamTable(name, stream, columns, is_named=False))
         from penstock.tables.plan.nodes import Scan
 
         return Table(self, Scan(name, columns))

@@ -15,7 +15,18 @@ from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.parse.statements import Insert
 from penstock.tables.plan.changelog import changelog_mode, engine_mode
 from penstock.tables.plan.keys import unique_keys
-from penstock.tables.plan.nodes import INSERT_ONLY, Change, ChangelogMode, Column, PlanNode, Project, Scan, SinkPlan, Watermarks, inputs_of
+from penstock.tables.plan.nodes import (
+    INSERT_ONLY,
+    Change,
+    ChangelogMode,
+    Column,
+    PlanNode,
+    Project,
+    Scan,
+    SinkPlan,
+    Watermarks,
+    inputs_of,
+)
 from penstock.tables.plan.rules.apply import rewritten_plan
 from penstock.tables.types import Kind, SqlType
 
@@ -92,7 +103,8 @@ def _check_conflict(insert: Insert, table: CatalogTable, takes_updates: bool, co
     scans = _scans(bind_query(insert.query, context))
     if insert.on_conflict != "DEDUPLICATE" and not all(isinstance(scan, Watermarks) for scan in scans):
         raise source.invalid(
-            insert.at, f"ON CONFLICT DO {insert.on_conflict} requires all source tables to define watermarks: WATERMARK FOR"
+            insert.at,
+            f"ON CONFLICT DO {insert.on_conflict} requires all source tables to define watermarks: WATERMARK FOR",
         )
     raise source.unsupported(insert.at, f"ON CONFLICT DO {insert.on_conflict} is not supported")
 

@@ -72,11 +72,17 @@ class CatalogView:
 
 @dataclass(frozen=True, slots=True)
 class StreamTable:
-    """A stream of the program, as a table; its rows have the columns of `columns`."""
+    """A stream of the program, as a table.
+
+    Args:
+        columns: of its rows.
+        is_named: whether the user gave it the name, so that it is shown among the tables.
+    """
 
     name: str
     stream: DataStream
     columns: Columns
+    is_named: bool = True
 
 
 Entry: TypeAlias = CatalogTable | CatalogView | StreamTable
@@ -89,7 +95,10 @@ class Catalog:
         self._entries: dict[str, Entry] = {}
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        return (entry for entry in self._entries.values() if not isinstance(entry, StreamTable) or entry.is_named)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def find(self, name: str) -> Entry | None:
         """The entry of that name, if there is one."""

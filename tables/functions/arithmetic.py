@@ -135,7 +135,7 @@ def _round(mode: str) -> s.Evaluate:
     return evaluate
 
 
-def _scattered(parts: list[tuple[np.ndarray, pa.Array]], kind: pa.DataType, rows: int) -> pa.Array:  # type: ignore[type-arg]
+def _scattered(parts: list[tuple[np.ndarray, pa.Array]], kind: pa.DataType, rows: int) -> pa.Array:
     order = np.full(rows, -1)
     place, arrays = 0, []
     for chosen, values in parts:
@@ -183,10 +183,10 @@ def _log(one: float, other: float | None = None) -> float:
     return math.log(one) if other is None else math.log(other) / math.log(one)
 
 
-def _hex(value: object) -> str:
+def _hex(value: int | str | bytes) -> str:
     if isinstance(value, str):
         return value.encode().hex().upper()
-    return f"{int(value) & (2**64 - 1):X}" if not isinstance(value, bytes) else value.hex().upper()
+    return value.hex().upper() if isinstance(value, bytes) else f"{value & (2**64 - 1):X}"
 
 
 FUNCTIONS: Final = (

@@ -232,6 +232,19 @@ def _sha2(value: str, bits: int) -> str | None:
     return _digest(f"sha{bits}")(value) if bits in (224, 256, 384, 512) else None
 
 
+def _cased(on_ascii: Callable[[pa.Array], pa.Array], on_text: Callable[[str], str]) -> s.Evaluate:
+    """Arrow maps each character to one; beyond ASCII some become several."""
+    by_value = by_row(on_text)
+
+    def evaluate(call: CallValues) -> pa.Array:
+        column = call.columns[0]
+        if pa.types.is_null(column.type):
+            return column
+        return on_ascii(column) if pc.all(pc.string_is_ascii(column)).as_py() is not False else by_value(call)
+
+    return evaluate
+
+
 def _capitalised(value: str) -> str:
     return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), value)
 
@@ -259,8 +272,8 @@ def _plain(name: str, parameters: tuple[str, ...], kind: t.SqlType, evaluate: s.
 _T, _I = s.TEXT, s.INTEGER
 
 FUNCTIONS: Final = (
-    _plain("UPPER", (_T,), t.STRING, kernel(pc.utf8_upper)),
-    _plain("LOWER", (_T,), t.STRING, kernel(pc.utf8_lower)),
+    _plain("UPPER", (_T,), t.STRING, _cased(pc.utf8_upper, str.upper)),
+    _plain("LOWER", (_T,), t.STRING, _cased(pc.utf8_lower, str.lower)),
     *(_plain(name, (_T,), t.INT, kernel(pc.utf8_length)) for name in ("CHAR_LENGTH", "CHARACTER_LENGTH", "LENGTH")),
     _plain("OCTET_LENGTH", (_T,), t.INT, kernel(pc.binary_length)),
     _plain("REVERSE", (_T,), t.STRING, kernel(pc.utf8_reverse)),

@@ -19,13 +19,13 @@ from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.changelog.set_operation import SetOperation, SetOperationSpec
 from penstock.engine.operators.changelog.top_n import Rank, TopNSpec
 from penstock.tables.bind.expression_binder import call
-from penstock.tables.expressions import Expression, InputColumn, columns_in, conjuncts, on_columns
+from penstock.tables.expressions import Expression, InputColumn, conjuncts, on_columns
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.plan import nodes as p
-from penstock.tables.plan.changelog import changelog_mode, engine_mode
+from penstock.tables.plan.changelog import changelog_mode, check_clock, engine_mode
 from penstock.tables.plan.join_conditions import conjunction, equal_expressions
-from penstock.tables.plan.nodes import JoinKind, TimeAttribute
+from penstock.tables.plan.nodes import JoinKind
 from penstock.tables.types import arrow_type
 
 if TYPE_CHECKING:
@@ -110,21 +110,14 @@ def lower_join(lowering: Lowering, node: p.Join) -> DataStream:
     Raises:
         GraphError: a condition over the time of the clock.
     """
-    _check_times(node)
+    if node.condition is not None:
+        check_clock(node.condition, (*node.left.columns, *node.right.columns))
     if node.kind is JoinKind.NULL_AWARE_ANTI:
         # A row stays away from NOT IN as soon as one comparison is not false: a null on either side meets all.
         assert node.condition is not None, "IN compares something"
         meets = call("NOT", call("IS_FALSE", node.condition))
         return _joined(lowering, replace(node, condition=meets), EngineJoinKind.ANTI)
     return _joined(lowering, node, _KINDS[node.kind])
-
-
-def _check_times(node: p.Join) -> None:
-    """A column of PROCTIME is the time when a row is looked at, so a comparison of two of them says nothing here."""
-    columns = (*node.left.columns, *node.right.columns)
-    read = set() if node.condition is None else columns_in(node.condition)
-    if any(columns[place].time is TimeAttribute.PROCTIME for place in read):
-        raise GraphError("a join by columns of PROCTIME is not supported; join by event time")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
+from penstock.engine.exchange.partitioners import HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
+from penstock.tables.functions.aggregates import RANKS
 from penstock.tables.lower.calc import CalcSpec
 from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
 from penstock.tables.lower.limit import LimitSpec
@@ -96,9 +98,14 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
         place = len(node.columns)
         mode = engine_mode(node.mode)
         stream = stream._add(FromChangelogSpec(place, _OPERATIONS, mode, schema), schema, name=f"kinds({node.table})")
+        if scanned.source.max_parallelism is not None:
+            stream = stream.set_parallelism(scanned.source.max_parallelism)
+        keys = tuple(node.columns[key].name for key in node.primary_key)
         if mode is ChangelogMode.UPSERT:
-            keys = tuple(node.columns[key].name for key in node.primary_key)
             stream = add_changelog(NormalizeSpec(schema, keys), schema, stream)
+        elif mode is ChangelogMode.RETRACT:
+            # What comes and what takes it back must not overtake each other on the way to several subtasks.
+            stream = stream._partition(HashChanges(keys or tuple(schema.names)))
     return stream
 
 
@@ -161,9 +168,19 @@ def _to_changelog(lowering: Lowering, node: p.ToChangelog) -> DataStream:
 
 def _from_changelog(lowering: Lowering, node: p.FromChangelog) -> DataStream:
     schema = schema_of(node.columns)
-    stream = lowering.stream(node.input)
+    names = [column.name for place, column in enumerate(node.input.columns) if place != node.op]
+    stream = lowering.stream(node.input)._partition(HashChanges(tuple(names)))
     mode = engine_mode(changelog_mode(node))
     return stream._add(FromChangelogSpec(node.op, dict(node.kinds), mode, schema), schema)
+
+
+def _over(lowering: Lowering, node: p.OverAggregate) -> DataStream:
+    if all(call.name in RANKS for call in node.calls):
+        raise GraphError(
+            f"{node.calls[0].name} without an upper bound is not supported; bound it: "
+            f"WHERE {node.columns[-1].name} <= 10"
+        )
+    raise GraphError("OVER of aggregates is not supported")
 
 
 def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
@@ -175,7 +192,13 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     stream = lowering.stream(node.input)
     if node.order:
         names = [node.columns[key.column].name for key in node.order]
-        stream = stream.sort(*names, descending=[key.descending for key in node.order])
+        try:
+            stream = stream.sort(*names, descending=[key.descending for key in node.order])
+        except GraphError as error:
+            raise GraphError(
+                "ORDER BY of a stream without end is not supported: its rows are in order only when all have come; use "
+                "ROW_NUMBER() for the first ones, or windows"
+            ) from error
     if node.limit is None and not node.offset:
         return stream
     return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
@@ -204,6 +227,7 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.ToChangelog: _to_changelog,
         p.FromChangelog: _from_changelog,
         p.Sort: _sort,
+        p.OverAggregate: _over,
     }
 
 

@@ -26,6 +26,9 @@ RESERVED: Final = frozenset(
 """Words that are names only in backticks."""
 
 
+_NAMES: Final = ("a name", "an expression")
+
+
 class Cursor:
     """The tokens of a text, and the place among them.
 
@@ -93,7 +96,7 @@ class Cursor:
         hint = nearest(self.token.word, what.split()) if self.token.kind is TokenKind.WORD else ""
         reserved = (
             f"; {self.token.text!r} is a reserved word: as a name it needs backticks, `{self.token.text}`"
-            if "name" in what and self.token.word in RESERVED
+            if what in _NAMES and self.token.word in RESERVED
             else ""
         )
         return self.source.syntax(self.at, f"expected {what}{behind}, but there is {self.token.shown}{hint}{reserved}")

@@ -77,7 +77,7 @@ def parse_statement(text: str) -> s.Statement:
     statement = parser.statement()
     parser.cursor.accept(";")
     if not parser.cursor.ended:
-        raise parser.cursor.expected("nothing more, as one statement is run at a time,")
+        raise parser.cursor.expected("nothing more (one statement is run at a time)")
     return statement
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import GraphError
+from penstock.tables.expressions import Expression, FunctionCall, columns_in, walk
+from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
@@ -30,6 +32,10 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
             f"{_shown(node)} takes rows that are only inserted, and gets updates or deletes from below it; aggregate "
             "without windows, or read the changes by TO_CHANGELOG"
         )
+    if isinstance(node, p.Filter | p.Project) and given[0] != INSERT_ONLY:
+        _check_repeatable(node)
+    if isinstance(node, p.Filter) and isinstance(node.input, p.Join):
+        check_clock(node.condition, node.columns)
     match node:
         case p.Scan():
             if engine_mode(node.mode) is not EngineMode.UPSERT:
@@ -53,12 +59,30 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
         case p.Join():
             plain = node.kind in (p.JoinKind.INNER, p.JoinKind.SEMI) and given == [INSERT_ONLY, INSERT_ONLY]
             return INSERT_ONLY if plain else RETRACT
-        case p.Aggregate():
-            # Groups without results are there or not: they are never updated.
-            return INSERT_ONLY if not node.calls and given[0] == INSERT_ONLY else RETRACT
     if isinstance(node, (*_NEEDS_INSERTS, *_STATELESS)):
         return given[0]
     return RETRACT
+
+
+def check_clock(condition: Expression, columns: p.Columns) -> None:
+    """A column of PROCTIME is the time when a row is looked at, so a comparison of two of them says nothing of rows.
+
+    Raises:
+        GraphError: the condition of a join reads one.
+    """
+    if any(columns[place].time is p.TimeAttribute.PROCTIME for place in columns_in(condition)):
+        raise GraphError("a join by columns of PROCTIME is not supported; join by event time")
+
+
+def _check_repeatable(node: p.Filter | p.Project) -> None:
+    """A row that is taken back must be computed as it was when it came."""
+    expressions = (node.condition,) if isinstance(node, p.Filter) else node.expressions
+    for part in (part for expression in expressions for part in walk(expression)):
+        if isinstance(part, FunctionCall) and not SCALAR_FUNCTIONS[part.name].deterministic:
+            raise GraphError(
+                f"{part.name} gives another value when a row is taken back, and rows change here; compute it "
+                "where rows are only inserted"
+            )
 
 
 def _shown(node: PlanNode) -> str:
