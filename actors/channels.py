@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol, TypeAlias
 
@@ -49,7 +49,7 @@ def packed(pushed: Pushed) -> Sequence[Pushed | bytes]:
     batches = [element for element in pushed[-1] if isinstance(element, Batch)]
     if sum(map(_held_bytes, batches)) > _PACKED_BYTES:
         return [pushed]
-    if any("extension<" in str(kind) for batch in batches for kind in batch.data.schema.types):
+    if any(_hold_extension(batch.data.schema.types) for batch in batches):
         # Pickle would want its class there, which the program may have defined; Ray sends what the type is stored as.
         return [pushed]
     data = pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL)
@@ -57,6 +57,20 @@ def packed(pushed: Pushed) -> Sequence[Pushed | bytes]:
         # Columns that share their memory are written once each.
         return [pushed]
     return [data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]
+
+
+def _hold_extension(types: Iterable[pa.DataType]) -> bool:
+    """Whether one of the types is an extension type, or has one among the types of its items and fields."""
+    kinds = list(types)
+    while kinds:
+        kind = kinds.pop()
+        if isinstance(kind, pa.BaseExtensionType):
+            return True
+        if isinstance(kind, pa.DictionaryType):
+            kinds.append(kind.value_type)
+        else:
+            kinds.extend(kind.field(number).type for number in range(kind.num_fields))
+    return False
 
 
 def _held_bytes(batch: Batch) -> int:

@@ -36,7 +36,7 @@ class ClientChannel:
         output: number of the exchange there.
         actor: whom to ask.
         attempt: of the subtask.
-        restored: the checkpoint that the attempt goes on from, 0 for none.
+        restored: the checkpoint that the attempt resumes from, 0 for none.
     """
 
     result: int
@@ -53,7 +53,7 @@ class ClientView:
 
     Args:
         attempt: number of the newest attempt.
-        restored: the checkpoint that it goes on from, 0 for none.
+        restored: the checkpoint that it resumes from, 0 for none.
         completed: the newest checkpoint that counts.
         channels: where rows are; those of parts that were not restarted belong to older attempts.
     """
@@ -73,7 +73,7 @@ def client_channels(
         results: the results nodes.
         graph: what runs.
         actors: of each subtask that has a process.
-        deployed: of each subtask, the attempt that it belongs to and the checkpoint that this went on from.
+        deployed: of each subtask, the attempt that it belongs to and the checkpoint that this resumed from.
     """
     return [
         ClientChannel(result, (task, subtask), output, actors[task, subtask], *deployed[task, subtask])

@@ -26,6 +26,7 @@ from penstock.actors.slots import Slots, remove_slots
 from penstock.actors.stacks import Stack
 from penstock.actors.standbys import Standbys
 from penstock.actors.subtask import SubtaskActor
+from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError
@@ -402,6 +403,15 @@ class Execution:
             raise JobError(f"the job has no process for subtask {place[1]} of task {place[0]} now")
         stacks: Sequence[tuple[Stack, int]] = await self.actors[place].stacks.remote(seconds)
         return stacks
+
+    async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
+        """What the subtasks have printed and logged, behind the line of each that is named: the newest, by time."""
+        asking = [
+            asyncio.ensure_future(actor.logs.remote(after.get(place, 0), most)) for place, actor in self.actors.items()
+        ]
+        done = (await asyncio.wait(asking, timeout=_METRICS_SECONDS))[0] if asking else ()
+        lines = [line for one in done if one.exception() is None for line in one.result()]
+        return sorted(lines, key=lambda line: line.at_ms)[-most:]
 
     @property
     def last_metrics(self) -> Sequence[SubtaskMetrics]:

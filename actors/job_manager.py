@@ -12,7 +12,7 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +27,7 @@ from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
 from penstock.actors.running_task import SubtaskEvent
 from penstock.actors.stacks import Stack
+from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.connectors import TransactionalSink
@@ -460,6 +461,10 @@ class JobManager:
     async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where a subtask's threads are; see `SubtaskActor.stacks`."""
         return await self._execution.stacks(place, seconds)
+
+    async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
+        """What the subtasks have printed and logged; see `Execution.logs`."""
+        return await self._execution.logs(after, most)
 
     async def info(self) -> JobInfo:
         """The job as it is now."""

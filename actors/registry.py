@@ -12,13 +12,31 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import ray
-from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorAlreadyExistsError,
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 
+from penstock.actors.client_view import JobReport
 from penstock.actors.job_manager import JobManager
 from penstock.actors.stacks import Stack
-from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError, nearest
+from penstock.actors.task_log import LogLine
+from penstock.engine.errors import (
+    ClusterError,
+    JobCancelledError,
+    JobError,
+    JobFailedError,
+    PenstockError,
+    WorkerLostError,
+    nearest,
+)
 from penstock.engine.job.info import JobInfo
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.job.status import JobStatus
+from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
@@ -38,7 +56,7 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
         name: the job's name, which no other running job of the cluster may have.
         job_id: whose.
         content: the pickled program and folder.
-        restarts: whether Ray restarts its process: the job can go on from storage.
+        restarts: whether Ray restarts its process: the job can resume from storage.
         detached: whether the job outlives this process.
 
     Raises:
@@ -89,7 +107,7 @@ def _make_room(name: str, deadline: float) -> None:
 
 
 class JobControl:
-    """A job of the cluster, by its manager.
+    """A job of the cluster, by its manager: what `penstock.attach` gives. The job does not end with it.
 
     Args:
         name: of the job.
@@ -105,10 +123,68 @@ class JobControl:
         info: JobInfo = self._ask("info", _ASK_SECONDS)
         return info
 
-    def metrics(self) -> Sequence[SubtaskMetrics]:
+    def __repr__(self) -> str:
+        return f"<job {self.name!r} on Ray>"
+
+    def status(self) -> JobStatus:
+        """Where the job is in its life.
+
+        Raises:
+            WorkerLostError: its manager has gone, or is just being restarted.
+        """
+        return JobStatus(self.info().status)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when the job has finished.
+
+        Args:
+            timeout: seconds to wait at the most; None waits for as long as it takes.
+
+        Raises:
+            JobFailedError: the job failed.
+            JobCancelledError: the job was cancelled.
+            TimeoutError: the job still runs.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        ended: JobReport | None = None
+        while ended is None:
+            call = self.end()
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not ray.wait([call], timeout=left)[0]:
+                raise TimeoutError(f"job {self.name!r} still runs after {timeout:g} s")
+            try:
+                ended = ray.get(call)
+            except ActorUnavailableError:
+                # Ray is restarting its manager: that takes a second or two.
+                time.sleep(_LOOK_SECONDS)
+            except RayActorError as error:
+                raise WorkerLostError(f"the manager of job {self.name!r} has gone: {error}") from error
+        match ended.status:
+            case JobStatus.FAILED:
+                raise JobFailedError(f"job {self.name!r} failed: {ended.error}") from ended.error
+            case JobStatus.CANCELLED:
+                raise JobCancelledError(f"job {self.name!r} was cancelled")
+            case _:
+                return
+
+    def metrics(self) -> JobMetrics:
+        """Counters of all operators, as of now or of the job's end; errors as for `status`."""
+        return report(self.subtask_metrics())
+
+    def subtask_metrics(self) -> Sequence[SubtaskMetrics]:
         """The latest counters of all subtasks that have given any."""
         metrics: Sequence[SubtaskMetrics] = self._ask("metrics", _ASK_SECONDS)
         return metrics
+
+    def logs(self, after: Mapping[tuple[int, int], int], most: int = 1000) -> Sequence[LogLine]:
+        """What the functions of the job have printed and logged, by time.
+
+        Args:
+            after: by (task id, subtask), the number of the last line that is known.
+            most: lines, the newest.
+        """
+        lines: Sequence[LogLine] = self._ask("logs", _ASK_SECONDS, dict(after), most)
+        return lines
 
     def end(self) -> Any:
         """A call that comes back with the job's `JobReport` when it has ended."""
@@ -154,8 +230,12 @@ class JobControl:
         """End the job now, and return when it has ended; False: it had ended before."""
         return bool(self._ask("cancel", None))
 
+    def suspend(self) -> bool:
+        """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` goes on from it."""
+        return bool(self._ask("suspend", None))
+
     def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
-        """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
+        """Resume at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
         They are 0 where the job runs so already: then nothing is done.
 

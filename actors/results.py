@@ -43,7 +43,7 @@ class ResultBuffer:
         credit: how many messages may wait.
         loop: the event loop on which `arrived` is awaited.
         wake: tells the task that there is credit again.
-        restored: the checkpoint that the attempt goes on from, 0 for none.
+        restored: the checkpoint that the attempt resumes from, 0 for none.
     """
 
     def __init__(

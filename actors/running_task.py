@@ -59,8 +59,8 @@ class Restore:
 
     Args:
         store: where they are.
-        plan: what it goes on from; None: nothing.
-        checkpoint: number of the job's own checkpoint that it goes on from, 0 for none.
+        plan: what it resumes from; None: nothing.
+        checkpoint: number of the job's own checkpoint that it resumes from, 0 for none.
     """
 
     store: JobStore

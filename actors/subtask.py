@@ -22,6 +22,7 @@ from penstock.actors.process_end import Process
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask
 from penstock.actors.stacks import Stack, sampled_stacks
+from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.elements import Barrier
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import PhysicalGraph
@@ -37,6 +38,8 @@ class SubtaskActor:
     def __init__(self) -> None:
         self._running: RunningTask | None = None
         self._used = False
+        self._log = TaskLog()
+        self._log.install()
         keep_memory()
         # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
@@ -70,6 +73,7 @@ class SubtaskActor:
             gc.collect()
             free_memory()
         self._used = True
+        self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
         return Process.own()
 
@@ -157,6 +161,10 @@ class SubtaskActor:
     async def stacks(self, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where the threads of this process are: each stack with how often it was seen within `seconds`."""
         return await asyncio.to_thread(sampled_stacks, seconds, (TASK_THREAD,) if seconds else None)
+
+    async def logs(self, after: int, most: int) -> Sequence[LogLine]:
+        """What was printed and logged here, behind line `after`: the newest `most` lines."""
+        return self._log.after(after, most)
 
     async def stop(self) -> SubtaskMetrics | None:
         """Stop stepping, close the task, and return the last counters."""

@@ -291,7 +291,7 @@ class DataGenSource(Source):
         return _DataGenReader(split, self._rows, self._rate, _BatchGenerator(generators, self._schema), context.clock)
 
     def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
-        """Go on at a row; with a rate, that row is due now."""
+        """Resume at a row; with a rate, that row is due now."""
         reader = self.open(split, context)
         assert isinstance(reader, _DataGenReader)
         reader.skip_to(row_of(position, f"{_WHERE}: split {split.split_id!r}"))
@@ -360,7 +360,7 @@ class _DataGenReader(SourceReader):
         self._started: float | None = None
 
     def skip_to(self, row: int) -> None:
-        """Go on at `row`, one of the split's."""
+        """Resume at `row`, one of the split's."""
         self._next = row
         if self._rate is not None:
             self._started = self._clock.monotonic() - row / self._rate

@@ -15,7 +15,7 @@ def row_position(row: int) -> Position:
 
 
 def row_of(position: Position, where: str) -> int:
-    """The number of the row that a reader is to go on at.
+    """The number of the row that a reader is to resume at.
 
     Args:
         position: from `row_position`.

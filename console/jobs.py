@@ -125,7 +125,7 @@ def rescale_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Go on at another parallelism, behind a checkpoint taken now."""
+    """Resume at another parallelism, behind a checkpoint taken now."""
     output = output_of(context)
     with _working("rescaling", job, address, output) as control:
         seconds = control.rescale(parallelism, lambda waits: output.say(f"{waits}; {_LEFT}"))

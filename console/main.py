@@ -30,7 +30,7 @@ from penstock.console.output import FAILED, Output
 from penstock.console.run import run
 from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, dispose_command, inspect_command
 from penstock.console.sql import sql_command
-from penstock.console.web_commands import console_command, why_command
+from penstock.console.web_commands import console_command, logs_command, why_command
 from penstock.engine.errors import ConfigurationError
 
 MISUSED: Final = 2
@@ -97,6 +97,7 @@ def _app() -> typer.Typer:
     app.command("config")(config_command)
     app.command("console")(console_command)
     app.command("why")(why_command)
+    app.command("logs")(logs_command)
     chaos = typer.Typer(rich_markup_mode=None)
     chaos.callback(invoke_without_command=True)(_chaos)
     chaos.command("run")(chaos_run_command)

@@ -73,7 +73,7 @@ def run(
         typer.Option("-n", "--allow-non-restored-state", help="Drop its state of operators that the program lacks."),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from what the newest run of a job of this name has left.")
+        bool, typer.Option("--resume", help="Resume from what the newest run of a job of this name has left.")
     ] = False,
     resume_if_any: Annotated[
         bool, typer.Option("--resume-if-any", help="The same; without state where no run has left any.")
@@ -252,7 +252,7 @@ def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
 
 def _say_start(job: JobHandle, output: Output) -> None:
     if job.restored_from is not None:
-        output.say(f"goes on from {job.restored_from}")
+        output.say(f"resumes from {job.restored_from}")
     if job.dropped_operators:
         uids = ", ".join(map(repr, job.dropped_operators))
         output.say(f"dropped the state of operators that the program does not have: {uids}")

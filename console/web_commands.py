@@ -1,20 +1,28 @@
-"""The commands `console`, which starts the web server of a cluster and says where it is, and `why`."""
+"""The commands `console`, which starts the web server of a cluster and says where it is, `why` and `logs`."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import time
 import webbrowser
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penstock.console.cluster import connect_to_running
 from penstock.console.options import Address, Job, Json, Traceback, output_of
+from penstock.console.output import time_text
 from penstock.engine.errors import ConfigurationError
 from penstock.web.serve import DEFAULT_PORT, ServerOptions, default_folder
+
+if TYPE_CHECKING:
+    from penstock.actors.task_log import LogLine
+
+_FOLLOW_SECONDS: Final = 1.0
 
 
 def console_command(
@@ -72,6 +80,49 @@ def why_command(
         reason = why_slow(look_twice(job))
     figures = ", ".join(f"{name} {value:g}" for name, value in reason.figures)
     output.result(asdict(reason), f"{reason.sentence}\n({figures})" if figures else reason.sentence)
+
+
+def logs_command(
+    context: typer.Context,
+    job: Job,
+    operator: Annotated[
+        str | None,
+        typer.Option("--operator", metavar="NAME", help="Only of operators with this in their name."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until the job ends.")] = False,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Show what the functions of a job have printed and logged."""
+    output = output_of(context)
+    with output.progress("connecting"):
+        connect_to_running(address)
+    from penstock.actors.registry import find_job
+
+    control = find_job(job)
+    info = control.info()
+    names = {task.id: task.name for task in info.tasks}
+    known: dict[tuple[int, int], int] = {}
+    while True:
+        lines = control.logs(known)
+        for line in lines:
+            known[line.task, line.subtask] = max(known.get((line.task, line.subtask), 0), line.number)
+        said = [line for line in lines if operator is None or operator in (line.operator or names.get(line.task, ""))]
+        if as_json:
+            output.result([asdict(line) for line in said], "")
+        elif said:
+            output.result(None, "\n".join(_log_line(line, info.name, names) for line in said))
+        if not follow or as_json or control.info().status.ended:
+            return
+        time.sleep(_FOLLOW_SECONDS)
+
+
+def _log_line(line: LogLine, job: str, names: Mapping[int, str]) -> str:
+    """Time, level, job, operator and subtask before the text, so that lines of many subtasks can be told apart."""
+    speaker = line.operator or names.get(line.task, "process")
+    logger = f"{line.logger}: " if line.logger else ""
+    return f"{time_text(line.at_ms)} {line.level} {job}/{speaker}/{line.subtask} {logger}{line.text}"
 
 
 def _check_installed() -> None:

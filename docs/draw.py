@@ -1,4 +1,4 @@
-"""Draws the pictures of `docs/concepts`: each shows what the engine gives for a small input, and nothing made up.
+"""Draws the pictures of `docs/concepts` and `docs/patterns.md`: what the engine gives for a small input.
 
 Run by `make docs`; a test draws them again and compares. Each picture is plain SVG with a title.
 """
@@ -18,8 +18,10 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock import (
+    AfterMatchSkipStrategy,
     Choice,
     DataGenSource,
+    Pattern,
     StreamEnvironment,
     WatermarkStrategy,
     col,
@@ -36,6 +38,7 @@ PICTURES: Final = Path(__file__).parent / "concepts" / "pictures"
 _WIDTH: Final = 760
 _LEFT: Final = 90
 _COLOURS: Final = {"ann": "#2a6f97", "bob": "#c1660c", "cat": "#5a7d2a"}
+_LETTERS: Final = {"A": "#2a6f97", "B": "#c1660c", "C": "#8a8a8a"}
 _INK: Final = "#333333"
 _PALE: Final = "#8a8a8a"
 _LATE: Final = "#b3261e"
@@ -270,6 +273,78 @@ def _row(positions: pa.Table) -> int:
     return int(json.loads(positions["position"][0].as_py())["row"])
 
 
+def patterns(title: str, events: str, lanes: dict[str, Pattern]) -> str:
+    """Events in a row, and below them, for each pattern, every match that the engine finds, its events joined."""
+    found = {name: _matches(pattern, events) for name, pattern in lanes.items()}
+    picture = Svg(70 + sum(26 * max(len(matches), 1) + 14 for matches in found.values()), title)
+    axis = Axis(0, len(events) - 1, 300, _WIDTH - 40)
+    for place, letter in enumerate(events):
+        picture.dot(axis.at(place), 22, _LETTERS[letter.upper()])
+        picture.text(axis.at(place), 46, letter, _LETTERS[letter.upper()])
+    top = 60.0
+    for name, matches in found.items():
+        picture.line(15, top, _WIDTH - 20, top, "#e4e4e4")
+        picture.text(15, top + 24, name, anchor="start")
+        if not matches:
+            picture.text(300, top + 24, "nothing", _PALE, "start")
+        for number, places in enumerate(matches):
+            y = top + 20 + 26 * number
+            picture.line(axis.at(places[0]), y, axis.at(places[-1]), y, _PALE)
+            for place in places:
+                picture.dot(axis.at(place), y, _LETTERS[events[place].upper()])
+        top += 26 * max(len(matches), 1) + 14
+    return picture.render()
+
+
+def _matches(pattern: Pattern, events: str) -> list[list[int]]:
+    """The places of the events of each match, in order of the matches."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    rows = [{"key": 1, "name": name, "at": at} for at, name in enumerate(events, start=1)]
+    keyed = env.from_collection(rows).assign_timestamps("at").key_by("key")
+    found = keyed.match(pattern).select(
+        lambda match: {"at": [row["at"] - 1 for taken in match.values() for row in taken]}
+    )
+    return [row["at"] for row in found.collect()]
+
+
+def _contiguities() -> dict[str, Pattern]:
+    a = Pattern.begin("a").where(col("name") == "a")
+    return {
+        "a.next(b)": a.next("b").where(col("name") == "b"),
+        "a.followed_by(b)": a.followed_by("b").where(col("name") == "b"),
+        "a.followed_by_any(b)": a.followed_by_any("b").where(col("name") == "b"),
+        "a.not_followed_by(c).followed_by(b)": a.not_followed_by("c")
+        .where(col("name") == "c")
+        .followed_by("b")
+        .where(col("name") == "b"),
+    }
+
+
+def _loops() -> dict[str, Pattern]:
+    loop = Pattern.begin("a").where(col("name") == "a").times(2)
+    return {
+        "a.times(2)": loop,
+        "a.times(2).consecutive()": loop.consecutive(),
+        "a.times(2).allow_combinations()": loop.allow_combinations(),
+    }
+
+
+def _skips() -> dict[str, Pattern]:
+    skip = AfterMatchSkipStrategy
+    strategies = {
+        "no_skip()": skip.no_skip(),
+        "skip_to_next()": skip.skip_to_next(),
+        "skip_past_last_event()": skip.skip_past_last_event(),
+        "skip_to_first('b')": skip.skip_to_first("b"),
+        "skip_to_last('b')": skip.skip_to_last("b"),
+    }
+    loops = {
+        name: Pattern.begin("a", one).where(col("name") == "a").one_or_more().consecutive()
+        for name, one in strategies.items()
+    }
+    return {name: loop.next("b").where(col("name") == "b") for name, loop in loops.items()}
+
+
 DRAWN: Final[dict[str, Callable[[], str]]] = {
     "tumbling": lambda: by_user("Tumbling windows of 10 s: clicks summed by user", tumbling("10s")),
     "sliding": lambda: by_user("Sliding windows of 10 s, every 5 s: clicks summed by user", sliding("10s", "5s"), 35),
@@ -277,6 +352,11 @@ DRAWN: Final[dict[str, Callable[[], str]]] = {
     "cumulative": lambda: by_user("Cumulative windows up to 15 s, every 5 s", cumulative("15s", "5s")),
     "watermarks": watermarks,
     "checkpoints": checkpoints,
+    "pattern-contiguity": lambda: patterns("What may lie between two stages", "acbbab", _contiguities()),
+    "pattern-loops": lambda: patterns("What may lie between the events of a loop", "acaa", _loops()),
+    "pattern-skips": lambda: patterns(
+        "Matches of a.one_or_more().consecutive().next(b) with each strategy", "aaab", _skips()
+    ),
 }
 
 

@@ -16,7 +16,7 @@ class EpochTagger:
     """Tags the rows of one channel to the client with the last checkpoint whose barrier went before them.
 
     Args:
-        restored: the checkpoint that the attempt goes on from, 0 for none.
+        restored: the checkpoint that the attempt resumes from, 0 for none.
     """
 
     def __init__(self, restored: int = 0) -> None:
@@ -48,7 +48,7 @@ class HeldRows:
         return self._take(lambda _: True)
 
     def roll_back(self, restored: int) -> None:
-        """Drop the rows that will come again, as the job goes on from checkpoint `restored`."""
+        """Drop the rows that will come again, as the job resumes from checkpoint `restored`."""
         self._held = deque(entry for entry in self._held if entry[1] < restored)
 
     def _take(self, is_final: Callable[[int], bool]) -> list[tuple[int, Batch]]:

@@ -32,8 +32,6 @@ class JobConfig:
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
             `"rocksdb"` (local disk, for state larger than memory).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
-        allow_non_restored_state: whether a job may start from a checkpoint or savepoint that holds state of operators
-            which it does not have, and drop that state.
         checkpoints: when and how checkpoints are taken.
         failover: how the job gets over failures.
 
@@ -51,7 +49,6 @@ class JobConfig:
     auto_watermark_interval_ms: int = 200
     state_backend: str = "heap"
     state_directory: str | None = None
-    allow_non_restored_state: bool = False
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     failover: FailoverConfig = field(default_factory=FailoverConfig)
 

@@ -73,7 +73,7 @@ class Wait:
 
 
 Position: TypeAlias = "Mapping[str, JsonValue]"
-"""Where a reader is in its split: whatever it takes to go on, as JSON has it. It is kept in checkpoints as text."""
+"""Where a reader is in its split: whatever it takes to resume, as JSON has it. It is kept in checkpoints as text."""
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 
 
@@ -89,7 +89,7 @@ class SourceReader(ABC):
         """
 
     def position(self) -> Position:
-        """Where the rows begin that `next_batch` gives next: what `Source.open_at` needs to go on from there.
+        """Where the rows begin that `next_batch` gives next: what `Source.open_at` needs to resume from there.
 
         It counts what `next_batch` has returned, not what was fetched. Needed where the job takes checkpoints. Called
         between two batches, and must cost nothing.
@@ -175,7 +175,7 @@ class Source(ABC):
         """A reader at the start of `split`. Called in the subtask."""
 
     def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
-        """A reader that goes on at `position`, which an earlier one gave: the same rows follow as did then.
+        """A reader that resumes at `position`, which an earlier one gave: the same rows follow as did then.
 
         Needed where the job takes checkpoints. The earlier reader may have been another version of the program's.
         """
@@ -184,13 +184,13 @@ class Source(ABC):
     def discover(self, context: ConnectorContext) -> SplitDiscovery | None:
         """What looks for more splits than were planned; None if there are none. Called in each subtask.
 
-        Only for sources without end. A job that goes on from a checkpoint also takes what its plan finds and the
+        Only for sources without end. A job that resumes from a checkpoint also takes what its plan finds and the
         checkpoint does not know for such a split.
         """
         return None
 
     def split(self, split_id: str) -> Split:
-        """The split with this id, which was discovered before the checkpoint that the job goes on from.
+        """The split with this id, which was discovered before the checkpoint that the job resumes from.
 
         Needed where `discover` gives anything.
         """
@@ -205,7 +205,7 @@ class Source(ABC):
 
     @property
     def rewindable(self) -> bool:
-        """Whether it can go on where it was: readers have `position()`, and the source has `open_at()`."""
+        """Whether it can resume where it was: readers have `position()`, and the source has `open_at()`."""
         return type(self).open_at is not Source.open_at
 
     @abstractmethod
@@ -305,7 +305,7 @@ class Sink(ABC):
         """
 
     def resumed(self) -> Sink:
-        """What takes the sink's place where the job goes on from a savepoint: a sink that accepts what is there.
+        """What takes the sink's place where the job resumes from a savepoint: a sink that accepts what is there.
 
         Sinks whose `check` refuses, or whose `prepare` removes, what was written before the savepoint give one that
         does not.

@@ -179,7 +179,7 @@ class CheckpointCorruptError(CheckpointError):
 
 
 class RestoreError(CheckpointError):
-    """The state of a checkpoint or savepoint does not fit the program that is to go on from it."""
+    """The state of a checkpoint or savepoint does not fit the program that is to resume from it."""
 
 
 class SubtaskError(PenstockError):

@@ -71,7 +71,7 @@ class _PlaceAndState(Protocol):
 
     @property
     def is_restored(self) -> bool:
-        """Whether the job goes on from a snapshot. State of the subtask then has its values in `open` already."""
+        """Whether the job resumes from a snapshot. State of the subtask then has its values in `open` already."""
         ...
 
     @property

@@ -7,6 +7,7 @@ from .connectors.files.buckets import by_time
 from .connectors.files.rolling import Rolling
 from .connectors.files.sink import FileSink
 from .connectors.files.source import FileSource
+from .detached import attach
 from .engine.aggregates.functions import (
     collect_list,
     count,
@@ -182,6 +183,7 @@ __all__ = [
     "Zipf",
     "all_horizontal",
     "any_horizontal",
+    "attach",
     "by_time",
     "checkpoints",
     "coalesce",

@@ -69,7 +69,7 @@ def check_batch_start(graph: PhysicalGraph, start: Start, detached: bool) -> Non
     """
     if start.savepoint is not None:
         raise ConfigurationError(
-            f"a batch job cannot go on from a savepoint ({start.savepoint}): it reads its input from the beginning; "
+            f"a batch job cannot resume from a savepoint ({start.savepoint}): it reads its input from the beginning; "
             "leave it out, or run in streaming mode"
         )
     if detached:

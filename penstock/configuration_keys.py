@@ -213,7 +213,7 @@ class Settings(BaseModel):
     )
     allow_non_restored_state: bool = _key(
         "execution.state-recovery.ignore-unclaimed-state",
-        DEFAULTS.allow_non_restored_state,
+        False,
         "Drop state there of operators that the program does not have.",
     )
     restart: Strategy | None = _key(

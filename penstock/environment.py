@@ -382,23 +382,23 @@ class StreamEnvironment:
         """Run the program and return when it has finished. In a terminal, shows the job at work.
 
         Where this is interrupted (Ctrl-C), the job is cancelled. On Ray, SIGTERM suspends it: its newest checkpoint
-        stays, the process ends with code 143, and `resume="latest"` goes on from there.
+        stays, the process ends with code 143, and `resume="latest"` resumes from there.
 
         Args:
             name: the job's name; None: the configured one, or "penstock job".
             parallelism: for operators that set none, where the environment sets none either.
-            savepoint: path or URL of the savepoint or retained checkpoint to go on from; None: the configured one.
+            savepoint: path or URL of the savepoint or retained checkpoint to resume from; None: the configured one.
             allow_non_restored_state: whether to go on although operators in it are not in the program any more; the
                 handle's `dropped_operators` names them.
             mode: `"streaming"`; `"batch"`, on Spark in the same cluster, where all sources end: docs/batch-mode.md;
                 `"automatic"`, batch where they do. None: the configured one, or streaming.
             savepoint_to: batch mode only: path or URL of a new folder, for the savepoint that the job ends with: event
                 time stays where the input ends, windows and timers behind it do not fire, and a streaming job with
-                `savepoint=` goes on from there.
+                `savepoint=` resumes from there.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run; nothing was started.
-            RestoreError, CheckpointCorruptError: it cannot go on from the savepoint; nothing was started.
+            RestoreError, CheckpointCorruptError: it cannot resume from the savepoint; nothing was started.
             CheckpointError: something is at `savepoint_to` already.
             JobFailedError: the job failed; on Ray also where a sink could not be made ready, which is done last.
         """
@@ -435,7 +435,7 @@ class StreamEnvironment:
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
         if resume is not None:
             if savepoint is not None:
-                raise ConfigurationError("a job goes on from a savepoint or from its newest run; leave one of them out")
+                raise ConfigurationError("a job resumes from a savepoint or from its newest run; leave one of them out")
             dropped = _non_restored(allow_non_restored_state)
             start = resumed_start(name or self._name, self._config.checkpoints, resume, dropped)
         return self._submit(self._program, name, parallelism, start, detached, mode, savepoint_to)

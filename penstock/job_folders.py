@@ -1,7 +1,7 @@
-"""Where a submitted job keeps its checkpoints, and what it goes on from: decided before anything starts.
+"""Where a submitted job keeps its checkpoints, and what it resumes from: decided before anything starts.
 
 The environment asks for the folder of each job. A savepoint that the user names is found, read and compared with the
-program here, so that a job that cannot go on from it does not begin.
+program here, so that a job that cannot resume from it does not begin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Start:
     """What a job begins with.
 
     Args:
-        savepoint: URL of the savepoint or retained checkpoint that it goes on from; None: without state.
+        savepoint: URL of the savepoint or retained checkpoint that it resumes from; None: without state.
         non_restored: what becomes of state in it whose operator the program does not have.
     """
 
@@ -40,6 +40,8 @@ class Start:
 
 
 FRESH: Final = Start()
+_OF_TIMEOUT: Final = 0.8
+"""For which part of a checkpoint's time-out its files are tried again, so that the reason is told before it is over."""
 Resume: TypeAlias = Literal["latest", "if-any"]
 _LOG = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
         checkpoints.storage_overrides,
         opened,
         started_from=None if plan is None else url_of(plan),
+        patience_s=_OF_TIMEOUT * checkpoints.timeout_ms / 1000,
     )
     check_checkpointable(program.physical())
     check_writable(opened(storage))
@@ -87,7 +90,7 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, non_
         non_restored: as of `Start`.
 
     Raises:
-        RestoreError: the newest run has left nothing to go on from.
+        RestoreError: the newest run has left nothing to resume from.
         ConfigurationError: the job has no name of its own, or the storage is not there behind a run.
     """
     if resume not in get_args(Resume):

@@ -74,12 +74,12 @@ def lengths(savepoint: Savepoint) -> Mapping[str, CheckpointCorruptError]:
 def hashes(savepoint: Savepoint) -> Mapping[str, CheckpointCorruptError]:
     """The files that are not as they were written; reads them all."""
     damage = dict(lengths(savepoint))
-    for path, file in {file.path: file for file in savepoint.checkpoint.files()}.items():
-        if path not in damage:
+    for file in savepoint.files:
+        if file.path not in damage:
             try:
                 read_file(savepoint.blobs, file)
             except CheckpointCorruptError as error:
-                damage[path] = error
+                damage[file.path] = error
     return damage
 
 

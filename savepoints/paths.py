@@ -4,9 +4,9 @@ The stores, writers and readers call it. Every name is made of plain characters,
 and is the same on a disk and in a bucket; no name of a file of state is ever used twice.
 
     <root>/<job id>/claims/00000002                     manager number 2 has taken the job over
-                    claims/00000002.restored            and which checkpoint it went on from
+                    claims/00000002.restored            and which checkpoint it resumed from
                     claims/00000002.ended               the job has ended under it; all else may go
-                    claims/discarded                    and does: there is nothing to go on from
+                    claims/discarded                    and does: there is nothing to resume from
                     shared/<sha256>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
                     chk-00000042/manifest.json          written last: with it the checkpoint exists
                     chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
@@ -123,7 +123,7 @@ class JobPaths:
         return f"{CLAIMS}/{epoch:08d}"
 
     def restored(self, epoch: int) -> str:
-        """Says which checkpoint manager number `epoch` went on from."""
+        """Says which checkpoint manager number `epoch` resumed from."""
         return f"{CLAIMS}/{epoch:08d}.restored"
 
     def ended(self, epoch: int) -> str:
@@ -155,7 +155,7 @@ def claim_epoch(path: str) -> int | None:
 
 
 def restored_epoch(path: str) -> int | None:
-    """The number of the manager that says by this path what it went on from, if it is such a path."""
+    """The number of the manager that says by this path what it resumed from, if it is such a path."""
     return _number(_CLAIM, path.removesuffix(".restored")) if path.endswith(".restored") else None
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.checkpointing.handles import (
     CompletedCheckpoint,
+    FileHandle,
     OperatorHandle,
     SubtaskHandle,
 )
@@ -222,10 +223,14 @@ class Savepoint:
         Raises:
             CheckpointCorruptError: one is not as it was written (names it).
         """
-        files = {file.path: file for file in self.checkpoint.files()}
-        for file in files.values():
+        for file in self.files:
             read_file(self.blobs, file)
-        return len(files)
+        return len(self.files)
+
+    @property
+    def files(self) -> Sequence[FileHandle]:
+        """All files that hold its state, each once."""
+        return tuple({file.path: file for file in self.checkpoint.files()}.values())
 
     def describe(self) -> str:
         """Job, operators and states as text for people."""

@@ -1,4 +1,4 @@
-"""Which state each operator goes on from, and reading it: after a failure, from a savepoint, at another parallelism.
+"""Which state each operator resumes from, and reading it: after a failure, from a savepoint, at another parallelism.
 
 The manager of a job plans, which checks all before anything starts; each subtask then loads its share. Operators are
 found by their uids, wherever in the program they are now; each subtask reads only what it may need.
@@ -65,7 +65,7 @@ def url_of(plan: RestorePlan) -> str:
 
 
 def plan_failover(graph: PhysicalGraph, checkpoint: CompletedCheckpoint, location: str) -> RestorePlan:
-    """The plan for going on from the job's own checkpoint, after a failure or at another parallelism.
+    """The plan for resuming from the job's own checkpoint, after a failure or at another parallelism.
 
     Args:
         graph: the program, the same as when the checkpoint was taken but for its parallelism.
@@ -107,7 +107,7 @@ def plan_restore(
 
 
 def _same_subtasks(graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> bool:
-    """Whether each subtask goes on from one that had its number, its parallelism, and no other operators."""
+    """Whether each subtask resumes from one that had its number, its parallelism, and no other operators."""
     now = {(task.id, subtask): task for task in graph.tasks for subtask in range(task.parallelism)}
     then = {(handle.task, handle.subtask): handle for handle in checkpoint.subtasks}
     return now.keys() == then.keys() and all(
@@ -185,7 +185,7 @@ class _Share:
 
 
 def load_task(open_blobs: OpenBlobs, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
-    """Read what one subtask goes on from.
+    """Read what one subtask resumes from.
 
     Args:
         open_blobs: opens the folder of the plan.
@@ -306,7 +306,7 @@ def _load_table(to: _Share, table: TableHandle, groups: range) -> pa.Table | Non
 
 
 def _load_native(to: _Share, native: NativeHandle, groups: range) -> Mapping[str, StateTable]:
-    """A backend's files as tables, so that any backend can go on from them."""
+    """A backend's files as tables, so that any backend can resume from them."""
     if native.format not in _NATIVE_READERS:
         raise RestoreError(
             f"state in {to.blobs.url} is in the format {native.format!r}, which this version does not read; it reads "

@@ -1,4 +1,4 @@
-"""The runs of a job by its name: which was the newest, and what it has left to go on from.
+"""The runs of a job by its name: which was the newest, and what it has left to resume from.
 
 The environment asks it for `submit(..., resume="latest")`. It reads what the managers of the runs have written
 down, and never goes back behind what the newest run did: what that run has shown must not be shown again.
@@ -49,7 +49,7 @@ class _Run:
 def state_to_resume(
     name: str, root_url: str, savepoint_url: str | None = None, opened: OpenBlobs = open_blobs
 ) -> str | None:
-    """URL of the checkpoint or savepoint that the newest run of a job left: what its next run goes on from.
+    """URL of the checkpoint or savepoint that the newest run of a job left: what its next run resumes from.
 
     That is the savepoint that it was stopped with; else its newest checkpoint; else what it had begun with itself.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import logging
 import os
 import re
 import secrets
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # these two names exist for type checkers only
     from obstore.store import ObjectStore, RetryConfig
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 _TRANSIENT: Final = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
@@ -100,11 +102,13 @@ class RetryPolicy:
     Args:
         attempts: the first included.
         first_s, largest_s: seconds to wait; the wait doubles from one to the other, shortened at random.
+        seconds: for how long it is made again at least, however often.
     """
 
     attempts: int = 5
     first_s: float = 0.1
     largest_s: float = 5.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +152,20 @@ class RetryingBlobs:
 
     def _retry(self, call: Callable[[], T]) -> T:
         return tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self.policy.attempts),
+            stop=tenacity.stop_all(
+                tenacity.stop_after_attempt(self.policy.attempts), tenacity.stop_after_delay(self.policy.seconds)
+            ),
             wait=tenacity.wait_random_exponential(self.policy.first_s, self.policy.largest_s),
             retry=tenacity.retry_if_exception_type(TransientStorageError),
+            before_sleep=self._tell,
             reraise=True,
         )(call)
+
+    def _tell(self, state: tenacity.RetryCallState) -> None:
+        """Say once that somebody waits for the storage, where that may take long."""
+        if self.policy.seconds and state.attempt_number == 1 and state.outcome is not None:
+            error = state.outcome.exception()
+            _LOG.warning("the storage is tried again for up to %g s: %s", self.policy.seconds, error)
 
 
 @dataclass(frozen=True, slots=True)

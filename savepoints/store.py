@@ -11,19 +11,19 @@ claims. It completes a checkpoint by (a) creating the manifest, and (b) *then* l
 than its own, in (4) or (b), it is fenced and may commit nothing. The storage lists all that was created before.
 
 So of a checkpoint that an old manager completes while a new one takes over, either the manifest (a) was there before
-the claim (1), and the new manager sees it in (2) and goes on from it; or the claim (1) was there before the old
+the claim (1), and the new manager sees it in (2) and resumes from it; or the claim (1) was there before the old
 manager looked in (b), and the old one commits nothing (both may be true: then the new one commits it, as it restores
 it).
 
 What remains is a manifest that comes after the listing (2): it must never count, though it is there. So it is the
 newest manager with a `.restored` file that decides: a checkpoint counts if that manager, or one after it, has written
-it, or if its number is not above what that manager went on from. Every manager that was not fenced in (4) had its
+it, or if its number is not above what that manager resumed from. Every manager that was not fenced in (4) had its
 file there before the next one claimed, so the next one goes by it or by a newer one. Nothing is ever written over: a
 manifest that arrives late takes at most the number of a checkpoint that then fails.
 
 A job ends by `claims/<epoch>.ended`, which its manager creates between two looks at the claims. Fenced in the first, it
 leaves no trace; not fenced in the second, every later manager sees the file, and all else may be removed. In between
-nobody can tell, and nothing is lost: the manager had nothing left to do, so a new one may take its word, or go on from
+nobody can tell, and nothing is lost: the manager had nothing left to do, so a new one may take its word, or resume from
 the last checkpoint. What it chooses it writes down under its own number, `.ended` again or `.restored`, before it
 looks at the claims in (4), and the newest of these files decides. So when one manager was told that the job has ended,
 no later one begins it again, even if one that was fenced in between had begun to go on.
@@ -76,13 +76,23 @@ from penstock.savepoints.paths import (
 )
 from penstock.savepoints.restore import load_task, plan_failover
 from penstock.savepoints.routing import routed
-from penstock.savepoints.storage import BlobExistsError, BlobStore, OpenBlobs, check_writable, open_blobs
+from penstock.savepoints.storage import (
+    BlobExistsError,
+    BlobStore,
+    OpenBlobs,
+    RetryingBlobs,
+    RetryPolicy,
+    check_writable,
+    open_blobs,
+)
 from penstock.savepoints.writer import UPLOADS, CheckpointWriter
 
 _ROUNDS: Final = 1000
+_MANIFEST_SECONDS: Final = 30.0
+"""For how long a manifest is tried again at the most: a job that is to end, or to restart, waits for it."""
+"""How many rivals for one claim are too many to be true."""
 START_AGAIN: Final = "start it again from that savepoint"
 """What the end of a job says that had been stopped with a savepoint, if not all of its sinks may have committed."""
-"""How many rivals for one claim are too many to be true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,7 @@ class FolderJobStore:
         storage_overrides: URLs of the storage of single operators, by uid (`CheckpointConfig.storage_overrides`).
         open_blobs: makes a store of a URL.
         uploads: how many files a subtask writes at the same time.
+        patience_s: for how many seconds the files of a checkpoint are tried again, where the storage does not answer.
         started_from: URL of what the job began with, to be written down for `runs.newest_run`; None: without state.
 
     Example:
@@ -112,6 +123,7 @@ class FolderJobStore:
     open_blobs: OpenBlobs = open_blobs
     uploads: int = UPLOADS
     started_from: str | None = None
+    patience_s: float = 0.0
 
     @property
     def url(self) -> str:
@@ -153,7 +165,7 @@ class FolderJobStore:
         self._check_not_fenced(self._blobs(), epoch, f"manager {epoch}")
 
     def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
-        blobs = self._blobs()
+        blobs = self._patient(self._blobs(), min(self.patience_s, _MANIFEST_SECONDS))
         number = checkpoint.checkpoint
         data = encode_manifest(dataclasses.replace(checkpoint, epoch=epoch))
         if target is None:
@@ -239,12 +251,15 @@ class FolderJobStore:
         plan: RestorePlan | None,
     ) -> SubtaskWriter:
         copies, opener = self._copies(graph, task, subtask), self.open_blobs
-        folder = copies or opener(self.url)
+        folder = self._patient(copies or opener(self.url), self.patience_s)
         writer = CheckpointWriter(folder, self._paths, graph, task, subtask, attempt, plan, opener, self.uploads)
         if copies is None:
             return writer
         remove_stale(local_folder(graph.config, self.job_id))
         return CopyingWriter(writer, copies)
+
+    def _patient(self, blobs: BlobStore, seconds: float) -> BlobStore:
+        return RetryingBlobs(blobs, RetryPolicy(seconds=seconds)) if seconds else blobs
 
     def _copies(self, graph: PhysicalGraph, task: int, subtask: int) -> LocalCopies | None:
         if not graph.config.failover.local_recovery:
@@ -456,7 +471,7 @@ def _read_manifest(blobs: BlobStore, path: str) -> CompletedCheckpoint:
 
 
 def _restored_by(blobs: BlobStore, epoch: int) -> int:
-    """The checkpoint that manager number `epoch` went on from; 0 for none."""
+    """The checkpoint that manager number `epoch` resumed from; 0 for none."""
     path = JobPaths("").restored(epoch)
     where = join_url(blobs.url, path)
     checkpoint = unseal(bytes(memoryview(blobs.get(path))), where).get("checkpoint")
@@ -511,7 +526,7 @@ def ended_by(blobs: BlobStore) -> End | None:
 
 
 def _decider(paths: Sequence[str]) -> int:
-    """The newest manager that said what it went on from; 0: none did."""
+    """The newest manager that said what it resumed from; 0: none did."""
     return max((epoch for path in paths if (epoch := restored_epoch(path)) is not None), default=0)
 
 

@@ -100,7 +100,7 @@ def test_a_local_environment_has_no_batch_mode() -> None:
 def test_savepoints_and_detached_jobs_are_refused() -> None:
     env = StreamEnvironment()
     bounded(env)
-    with pytest.raises(ConfigurationError, match="cannot go on from a savepoint"):
+    with pytest.raises(ConfigurationError, match="cannot resume from a savepoint"):
         env.submit(mode="batch", savepoint="nowhere")
     with pytest.raises(ConfigurationError, match="cannot be detached"):
         env.submit(mode="batch", detached=True)

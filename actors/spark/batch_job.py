@@ -28,7 +28,7 @@ from penstock.actors.spark.native.prefixes import Prefix, native_prefixes
 from penstock.actors.spark.native.settings import native_session
 from penstock.actors.spark.parcels import unpack
 from penstock.actors.spark.reports import AllOfEach, LastOfEach, check_dealt, stage_progress
-from penstock.actors.spark.stage import Counters, Dealt, Told, stage_of
+from penstock.actors.spark.stage import Counters, Dealt, StageReports, stage_of
 from penstock.actors.spark.terminals import commit, discard, terminals
 from penstock.actors.spark.translate import translated
 from penstock.engine.checkpointing.handles import SubtaskHandle
@@ -142,15 +142,15 @@ class SparkJob(JobHandle):
 
     def _run_plan(self, secret: str, prefixes: Mapping[int, Prefix]) -> Sequence[Any]:
         graph, over = self._terminals.graph, self._hand_over
-        told = Told(self._counters, self._dealt)
+        reports = StageReports(self._counters, self._dealt)
         ending = EndOfTime() if over is None else Suspension(over.url, over.job_id, self._handles)
         session = native_session(self._session, graph, prefixes) if prefixes else self._session
         plan = translated(
             session,
             graph,
-            lambda task: stage_of(graph, task, told, secret, ending),
+            lambda task: stage_of(graph, task, reports, secret, ending),
             prefixes,
-            lambda task, prefix: border_of(prefix, graph, task, told, secret),
+            lambda task, prefix: border_of(prefix, graph, task, reports, secret),
         )
         try:
             for frame in plan.kept:
@@ -190,8 +190,8 @@ class SparkJob(JobHandle):
 
     def metrics(self) -> JobMetrics:
         # In this order: they are emptied behind the other's being set.
-        told = self._counters.value
-        counted = told if self._counted is None else self._counted
+        reported = self._counters.value
+        counted = reported if self._counted is None else self._counted
         return report(counted.get((one.task, one.subtask), one) for one in self._uncounted)
 
     def progress(self) -> Sequence[StageProgress]:

@@ -50,7 +50,7 @@ class Taker(Protocol[_T_contra]):
 
 
 @dataclass(frozen=True)
-class Told:
+class StageReports:
     """What stages tell the driver, each subtask when it has ended.
 
     Args:
@@ -72,7 +72,7 @@ class Stage:
         edges: number of each exchange that leaves the task.
         inputs: of each exchange that comes in, the channel that its rows take.
         input_indexes: which input of the head operator each channel feeds.
-        told: what it tells the driver.
+        reports: what it tells the driver.
         secret: of the job; marks its errors.
         ending: what comes behind the last row.
     """
@@ -82,7 +82,7 @@ class Stage:
     edges: Sequence[int]
     inputs: Mapping[int, int]
     input_indexes: Sequence[int]
-    told: Told
+    reports: StageReports
     secret: str
     ending: Ending
 
@@ -128,8 +128,8 @@ class Stage:
             _close_after_error(task)
             raise
         task.close()
-        self.told.counters.add({(self.task, subtask): task.metrics})
-        self.told.dealt.add({(self.task, subtask): frozenset({outbox.dealt})})
+        self.reports.counters.add({(self.task, subtask): task.metrics})
+        self.reports.dealt.add({(self.task, subtask): frozenset({outbox.dealt})})
 
     def _opener(self, plan: TaskPlan, subtask: int, outbox: Outbox) -> OpenChannel:
         def open_channel(output: int, index: int) -> Channel:
@@ -175,14 +175,14 @@ class Stage:
             yield from merger.finish()
 
 
-def stage_of(graph: PhysicalGraph, task: TaskPlan, told: Told, secret: str, ending: Ending) -> Stage:
-    """The stage of one task of the job; `told`, `secret` and `ending` as for `Stage`."""
+def stage_of(graph: PhysicalGraph, task: TaskPlan, reports: StageReports, secret: str, ending: Ending) -> Stage:
+    """The stage of one task of the job; `reports`, `secret` and `ending` as for `Stage`."""
     numbers = edge_numbers(graph)
     indexes = sorted({exchange.input_index for _, exchange in incoming(graph, task)})
     inputs = {edge: indexes.index(exchange.input_index) for edge, exchange in incoming(graph, task)}
     edges = [numbers[task.id, output] for output in range(len(task.outputs))]
     others = (other if other is task else replace(other, source=None, operators=()) for other in graph.tasks)
-    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, told, secret, ending)
+    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, reports, secret, ending)
 
 
 def _rows(parcels: Iterable[Arrival], watermarks: list[int]) -> Iterator[Arrival]:

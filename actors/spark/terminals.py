@@ -184,7 +184,7 @@ def commit(pending: Mapping[int, PendingSink], prepared: Mapping[int, Sequence[B
             raise JobFailedError(
                 f"all rows were written, and operator {sink.operator!r} ({sink.sink.describe()}) could not commit "
                 f"within {_COMMIT_SECONDS:g} s: {type(error).__name__}: {error}; {done}. A batch job keeps nothing to "
-                "go on from: mend the cause, remove what these sinks show of it, and run the job again, which writes "
+                "resume from: mend the cause, remove what these sinks show of it, and run the job again, which writes "
                 "all rows"
             ) from error
         committed.append(repr(sink.operator))

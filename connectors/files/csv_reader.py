@@ -103,7 +103,7 @@ def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: i
         except RecordError as error:
             cause = error.__cause__
             if _straddles(cause) and block_bytes < LARGEST_RECORD_BYTES:
-                # A record longer than the block: Arrow cannot go on from here, so read again with larger
+                # A record longer than the block: Arrow cannot resume from here, so read again with larger
                 # blocks.
                 block_bytes *= _BLOCK_GROWTH
                 continue

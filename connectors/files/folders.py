@@ -127,7 +127,7 @@ def writing(path: str, where: str) -> Iterator[None]:
     except OSError as error:
         text = f"{where}: {path} cannot be written: {error.strerror or error}"
         if error.errno in _FULL:
-            text += "; free space there, and the job goes on from its last checkpoint"
+            text += "; free space there, and the job resumes from its last checkpoint"
         raise (OSError(text) if error.errno is None else OSError(error.errno, text)) from error
 
 

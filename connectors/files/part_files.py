@@ -63,7 +63,7 @@ class Naming:
 class PartFiles:
     """The files of one writer, in order. What an attempt before it left unfinished is removed at once.
 
-    Files that are whole stay, shown or not: a savepoint may hold them, which the job did not go on from.
+    Files that are whole stay, shown or not: a savepoint may hold them, which the job did not resume from.
 
     Args:
         folder: where to.

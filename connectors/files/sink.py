@@ -75,7 +75,7 @@ class FileSink(TransactionalSink):
         format: "parquet", "csv", "json" (lines) or "avro".
         mode: "error" refuses a directory that has visible files; "overwrite" removes its `<prefix>-*` and
             hidden `.part-*` files before the job starts and leaves others alone; "append" adds files. A job that
-            goes on from a savepoint adds files in every mode.
+            resumes from a savepoint adds files in every mode.
         partition_by: names of columns of text, integers, dates or booleans: rows go to Hive's folders
             `<column>=<value>/...`, which hold those columns in the place of the files.
         bucket: rows go to folders by time (`by_time("%Y-%m-%d/%H")`), or as a function of a record batch says, which

@@ -115,7 +115,7 @@ class FileSource(Source):
             null_values: CSV only: the unquoted texts that mean null; other formats have their own.
             monitor: how often to look for new files; None to read those that are there and end.
             readers: with `monitor`, how many readers share the files, by hash of their paths; the most subtasks that
-                can take part. Must stay the same when the job goes on from a savepoint. Each has its own watermark:
+                can take part. Must stay the same when the job resumes from a savepoint. Each has its own watermark:
                 with more than one, give the watermark strategy an idleness, since one may have no files.
             remember: with `monitor`, how long files that were read are known.
 
@@ -154,7 +154,7 @@ class FileSource(Source):
         return ChunkedReader(self._files.chunks(split.path, 0, split.row_group))
 
     def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
-        """Go on at a row: those before it are read again and dropped, without making columns of them where possible."""
+        """Resume at a row: those before it are read again and dropped, if possible without making columns of them."""
         assert isinstance(split, FileSplit)
         row = row_of(position, f"files: split {split.split_id!r}")
         return ChunkedReader(self._files.chunks(split.path, row, split.row_group), row)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.functions import OutputTag, Row
+from penstock.engine.operators.matching.match_spec import MatchPlan
 from penstock.engine.operators.matching.operator import MatchSpec
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.compiler import compile_pattern
@@ -141,7 +142,7 @@ class PatternStream:
         schema, settings = self._stream.schema, self._settings
         assert schema is not None, "match asks for the columns"
         result = declared_schema(returns, "match")
-        role = MatchSpec(
+        plan = MatchPlan(
             self._compiled,
             self._keys,
             schema,
@@ -155,7 +156,7 @@ class PatternStream:
         sides = {} if tag is None else {tag.name: schema}
         names = " ".join(stage.name or "(...)" for stage in self._pattern.stages())
         name = f"match({', '.join([names, *settings.limits.describe(), text])})"
-        return self._stream._add(role, result, settings.is_event_time, sides, name)
+        return self._stream._add(MatchSpec(plan), result, settings.is_event_time, sides, name)
 
 
 def matched(

@@ -87,7 +87,7 @@ class Delete:
 
     Args:
         checkpoints: whose manifests. Among them are those whose write was reported as failed, once a later checkpoint
-            is complete: until then a manager that takes the job over may go on from them.
+            is complete: until then a manager that takes the job over may resume from them.
         files: in the job's folder, or in that of a savepoint.
         savepoint: number of the savepoint that did not complete, to whose folder the files are relative; 0: the job's.
     """

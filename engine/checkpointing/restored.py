@@ -1,4 +1,4 @@
-"""What a subtask goes on from: its share of a checkpoint or savepoint, read and shared out.
+"""What a subtask resumes from: its share of a checkpoint or savepoint, read and shared out.
 
 `savepoints/restore.py` makes it from files; the task opens its operators with it. It is the same whether the program,
 the parallelism or nothing has changed since.
@@ -16,7 +16,7 @@ from penstock.engine.state.snapshot import OperatorSnapshot
 
 @dataclass(frozen=True, slots=True)
 class RestoredTask:
-    """What one subtask goes on from.
+    """What one subtask resumes from.
 
     Args:
         operators: the snapshot of each operator of the chain by uid (the source's too); one that is missing starts

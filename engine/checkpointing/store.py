@@ -39,7 +39,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Which state each operator of a job goes on from, decided and checked before anything starts.
+    """Which state each operator of a job resumes from, decided and checked before anything starts.
 
     Args:
         location: URL of the folder that the paths of the handles are relative to.
@@ -152,7 +152,7 @@ class JobStore(Protocol):
         ...
 
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
-        """The plan for going on from the job's own checkpoint after a failure.
+        """The plan for resuming from the job's own checkpoint after a failure.
 
         Raises:
             RestoreError: it does not fit.
@@ -160,7 +160,7 @@ class JobStore(Protocol):
         ...
 
     def load(self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
-        """Read what one subtask goes on from. Called in the subtask.
+        """Read what one subtask resumes from. Called in the subtask.
 
         Raises:
             CheckpointCorruptError: names the file.
@@ -192,7 +192,7 @@ class JobFolder:
     Args:
         store: the folder.
         job_id: names it.
-        start: what a job without a checkpoint of its own goes on from: the user's savepoint.
+        start: what a job without a checkpoint of its own resumes from: the user's savepoint.
     """
 
     store: JobStore

@@ -169,7 +169,7 @@ def _round_robin(channels: int, first: int) -> Splitter:
             rows = share + (run < rest)
             parts.append(((turn + run) % channels, batch.slice(begin, rows)))
             begin += rows
-        # The next batch goes on where the rows left over ended.
+        # The next batch resumes where the rows left over ended.
         turn = (turn + rest) % channels
         return parts
 

@@ -11,13 +11,13 @@ from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 
 
 def check_checkpointable(graph: PhysicalGraph) -> None:
-    """Make sure that each part of the job can go on from a checkpoint.
+    """Make sure that each part of the job can resume from a checkpoint.
 
     Args:
         graph: the job.
 
     Raises:
-        GraphError: it has loops, or sources that cannot go on where they were; names them, and what to do.
+        GraphError: it has loops, or sources that cannot resume where they were; names them, and what to do.
     """
     problems = [problem for task in graph.tasks for problem in _problems(task)]
     if problems:
@@ -33,7 +33,7 @@ def _problems(task: TaskPlan) -> list[str]:
     source = task.source
     if source is not None and not source.source.rewindable:
         problems.append(
-            f"source {source.name!r} ({type(source.source).__name__}) cannot go on where it was: give it "
+            f"source {source.name!r} ({type(source.source).__name__}) cannot resume where it was: give it "
             "open_at(), and its readers position(), or run the job without a checkpoint interval"
         )
     return problems

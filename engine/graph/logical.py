@@ -167,7 +167,7 @@ def live_part(graph: LogicalGraph) -> LogicalGraph:
 
 
 def resumed(graph: LogicalGraph) -> LogicalGraph:
-    """The program as it goes on from a savepoint: its sinks accept what they wrote before."""
+    """The program as it resumes from a savepoint: its sinks accept what they wrote before."""
     nodes = {
         node.id: replace(node, role=node.role.resumed()) if isinstance(node.role, OperatorSpec) else node
         for node in graph

@@ -125,7 +125,7 @@ class LocalAttempt:
         )
 
     def open(self, place: Place, restored: RestoredTask | None) -> None:
-        """Open one task, with what it goes on from."""
+        """Open one task, with what it resumes from."""
         number = self._numbers[place]
         self.tasks[number].open(restored)
         self.wake(number)

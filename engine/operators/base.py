@@ -58,7 +58,7 @@ class OperatorContext:
         config: the job's settings: max parallelism, state backend.
         sides: the consumers of each side output, by the name of its tag.
         side_schemas: the columns of side outputs that their readers declared, by the name of the tag.
-        restored: None at a fresh start; else the snapshot that the operator goes on from, of which `open` may need the
+        restored: None at a fresh start; else the snapshot that the operator resumes from, of which `open` may need the
             state without keys (all of it comes by `Operator.restore`; keyed tables are left out, not to be held twice).
         identity: as in `ConnectorContext`.
     """
@@ -118,7 +118,7 @@ class OperatorContext:
 class Operator(ABC):
     """One operator in one subtask. Only `process_batch` must be implemented.
 
-    Life cycle: `open`, then `restore` where there is state to go on from, then any number of `process_batch`,
+    Life cycle: `open`, then `restore` where there is state to resume from, then any number of `process_batch`,
     `on_watermark`, `on_processing_time` and `capture`, then `finish` where the input ended, then `close` in
     every case. All calls come from one thread.
     """
@@ -173,7 +173,7 @@ class Operator(ABC):
         """
 
     def restore(self, snapshot: OperatorSnapshot) -> None:  # noqa: B027 - optional hook
-        """Go on from `snapshot`, which holds this subtask's share and no more (see `state/snapshot.py`).
+        """Resume from `snapshot`, which holds this subtask's share and no more (see `state/snapshot.py`).
 
         Called right behind `open`, whose context had what belongs to no key as `restored`.
         """

@@ -106,7 +106,7 @@ class KeyedServices:
         tables = dict(snapshot.tables)
         if not tables:
             return
-        self._bind(self._restored_keys(next(iter(tables.values()))))
+        self._bind(restored_keys(next(iter(tables.values())), self.keys, self.context.where))
         assert self._key_schema is not None
         for name, queue in ((EVENT_TIMERS, self.event_timers), (PROCESSING_TIMERS, self.processing_timers)):
             table = tables.pop(name, None)
@@ -114,22 +114,28 @@ class KeyedServices:
                 queue.restore(table, self._key_schema)
         self.backend.restore(tables)
 
-    def _restored_keys(self, table: StateTable) -> pa.Schema:
-        names = table.data.column_names
-        if START not in names:
-            raise StateError(
-                f"{self.context.where}: the saved state ({', '.join(names)}) is that of an operator of another kind; "
-                "give this one another uid, and start with allow_non_restored_state to drop that state"
-            )
-        saved = names[names.index(KEY_GROUP) + 1 : names.index(START)]
-        if tuple(saved) != self.keys:
-            raise StateError(
-                f"{self.context.where}: the state was saved by the keys ({', '.join(saved)}), and the stream has the "
-                f"keys ({', '.join(self.keys)}) now; key by the same columns in the same order, or start without this "
-                "operator's state"
-            )
-        return pa.schema([table.data.schema.field(name) for name in saved])
-
     def close(self) -> None:
         """Release the backend."""
         self.backend.close()
+
+
+def restored_keys(table: StateTable, keys: Sequence[str], where: str) -> pa.Schema:
+    """The key columns of a table of keyed state that is restored.
+
+    Raises:
+        StateError: it was made with other key columns, or by an operator of another kind.
+    """
+    names = table.data.column_names
+    if START not in names:
+        raise StateError(
+            f"{where}: the saved state ({', '.join(names)}) is that of an operator of another kind; "
+            "give this one another uid, and start with allow_non_restored_state to drop that state"
+        )
+    saved = names[names.index(KEY_GROUP) + 1 : names.index(START)]
+    if tuple(saved) != tuple(keys):
+        raise StateError(
+            f"{where}: the state was saved by the keys ({', '.join(saved)}), and the stream has the "
+            f"keys ({', '.join(keys)}) now; key by the same columns in the same order, or start without this "
+            "operator's state"
+        )
+    return pa.schema([table.data.schema.field(name) for name in saved])

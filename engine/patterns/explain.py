@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from penstock.engine.durations import format_duration
 from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
+from penstock.engine.patterns.machine import fits
 
 _ARROWS = {Action.TAKE: "takes", Action.IGNORE: "skips", Action.PROCEED: "goes on"}
 
@@ -18,10 +19,10 @@ def explained(pattern: CompiledPattern) -> str:
         >>> from penstock import Pattern, col
         >>> print(Pattern.begin("a").where(col("x") > 1).next("b").within("5s").explain())
         Pattern a b
-          matcher: automaton, decided by columns
+          matcher: columns, compiled where there are many rows
           within 5s from the first to the last event; after a match: no skip
           a (start)
-            takes a if x > 1 -> b
+            takes a if col(x) > 1 -> b
           b
             takes b -> match
     """
@@ -39,12 +40,14 @@ def explained(pattern: CompiledPattern) -> str:
 
 
 def tier(pattern: CompiledPattern) -> str:
-    """How the pattern is run."""
+    """How the pattern is run: in processing time, with limits, or over RocksDB always by objects."""
+    if fits(pattern):
+        return "columns, compiled where there are many rows"
     if pattern.is_iterative:
-        return "automaton, asking functions of the match so far"
+        return "objects, asking functions of the match so far"
     if any(not leaf.is_expression for leaf in pattern.leaves):
-        return "automaton, asking functions of the row"
-    return "automaton, decided by columns"
+        return "objects, asking functions of the row"
+    return "objects, over answers of columns"
 
 
 def _reached(pattern: CompiledPattern) -> list[State]:

@@ -45,7 +45,7 @@ class Timed(NamedTuple):
     time: int
 
 
-class _Move(NamedTuple):
+class Move(NamedTuple):
     """What one transition makes of a partial match.
 
     Args:
@@ -59,7 +59,7 @@ class _Move(NamedTuple):
     completions: int
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """What an event makes of a partial match.
 
     Args:
@@ -68,7 +68,7 @@ class _Plan(NamedTuple):
         takes: whether the event is taken.
     """
 
-    moves: tuple[_Move, ...]
+    moves: tuple[Move, ...]
     stays: bool
     takes: bool
 
@@ -93,7 +93,7 @@ class Matcher:
         self._states = pattern.states
         self._leaf_numbers = {leaf: number for number, leaf in enumerate(pattern.leaves)}
         # By bits alone, for the states whose plan hangs on nothing else; None for the others.
-        self._plans: list[dict[int, _Plan] | None] = [
+        self._plans: list[dict[int, Plan] | None] = [
             {} if _is_decided_by_bits(state) else None for state in self._states
         ]
         self._kept = 0
@@ -114,6 +114,12 @@ class Matcher:
             return True
         plan = plans.get(bits) or self._plan_of_bits(self.pattern.start, plans, bits)
         return bool(plan.moves) or not plan.stays
+
+    def plan(self, state: int, bits: int) -> Plan:
+        """What an event with these answers does in a state that is decided by them."""
+        plans = self._plans[state]
+        assert plans is not None, "no function is asked"
+        return plans.get(bits) or self._plan_of_bits(state, plans, bits)
 
     # Events
 
@@ -161,7 +167,7 @@ class Matcher:
     def _move(
         self,
         partial: PartialMatch,
-        plan: _Plan,
+        plan: Plan,
         event: Event,
         going: list[PartialMatch],
         complete: list[PartialMatch],
@@ -271,7 +277,7 @@ class Matcher:
 
     # Plans
 
-    def _plan_of_bits(self, state: int, plans: dict[int, _Plan], bits: int) -> _Plan:
+    def _plan_of_bits(self, state: int, plans: dict[int, Plan], bits: int) -> Plan:
         numbers = self._leaf_numbers
         plan = self._plan(state, lambda leaf: bool(bits >> numbers[leaf] & 1))
         if self._kept < _MANY_PLANS:
@@ -279,11 +285,11 @@ class Matcher:
             self._kept += 1
         return plan
 
-    def _plan(self, state: int, holds: Callable[[Leaf], bool]) -> _Plan:
+    def _plan(self, state: int, holds: Callable[[Leaf], bool]) -> Plan:
         """What happens in a state, where `holds` gives the answers of the tests."""
         probe = _Answers(holds)
         is_start = state == self.pattern.start
-        moves: list[_Move] = []
+        moves: list[Move] = []
         stopped = False
         takes = False
         for edge in self._edges(self._states[state], probe):
@@ -297,10 +303,10 @@ class Matcher:
                 variable, completions = edge.source.variable, int(self._completes(target, probe))
             stopped = stopped or target.kind is StateKind.STOP
             is_final = target.kind is StateKind.FINAL
-            moves.append(_Move(variable, -1 if is_final else target.number, completions + is_final))
+            moves.append(Move(variable, -1 if is_final else target.number, completions + is_final))
         if stopped:
-            moves = [_Move(move.variable, -1, move.completions) for move in moves if move.completions]
-        return _Plan(tuple(moves), is_start and not stopped, takes)
+            moves = [Move(move.variable, -1, move.completions) for move in moves if move.completions]
+        return Plan(tuple(moves), is_start and not stopped, takes)
 
     def _edges(self, state: State, probe: _Answers) -> list[Transition]:
         """The transitions that take or ignore the event, also behind states that only look at it."""

@@ -1,7 +1,7 @@
 """The states that one operator has declared, by name, what its backend needs of each, and what nobody has declared yet.
 
 Backends and operator state keep one such list each; a name stands for one state only. Restored state that no program
-declares is not lost: it goes on from snapshot to snapshot, until a program declares it again.
+declares is not lost: it resumes from snapshot to snapshot, until a program declares it again.
 """
 
 from __future__ import annotations

@@ -8,11 +8,14 @@ column `__number` keeps the order of registration.
 from __future__ import annotations
 
 import heapq
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from penstock.engine.errors import StateError
 from penstock.engine.state.backend import Key, Namespace, key_tuple
 from penstock.engine.state.capture import DELETED, CaptureScope, TableCapture
 from penstock.engine.state.changes import are_most
@@ -28,6 +31,31 @@ _Entry: TypeAlias = "tuple[int, int, Key, Namespace, Key]"
 """Time, number, the key as dicts tell it apart, namespace, and the key as rows carry it."""
 _Timer: TypeAlias = "tuple[int, Key, Namespace]"
 """Time, the key as dicts tell it apart, and namespace."""
+
+
+def timer_time(time: object, where: str, example: str) -> int:
+    """The time of a timer, as a user gave it.
+
+    Args:
+        time: any whole number (NumPy's too): int64 milliseconds since the epoch.
+        where: operator and subtask, for messages.
+        example: what would do, for messages.
+
+    Raises:
+        StateError: it is none.
+    """
+    if type(time) is int and MIN_TIMESTAMP <= time <= MAX_TIMESTAMP:
+        return time
+    try:
+        number = operator.index(time)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or not MIN_TIMESTAMP <= number <= MAX_TIMESTAMP:
+        raise StateError(
+            f"{where}: a timer's time is a whole number of milliseconds since the epoch (int64), not {time!r:.100}; "
+            f"{example}, for example"
+        )
+    return number
 
 
 class TimerQueue:

@@ -15,7 +15,7 @@ import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place
 from penstock.engine.state.descriptors import StateTtl, TtlUpdate, TtlVisibility
 from penstock.engine.state.keys.map_keys import MapKeys
 from penstock.engine.state.state_tables import StateRows, ValueCodec
+
+_E = TypeVar("_E")
 
 _GONE: Final = (None, None)
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -86,7 +88,32 @@ def _itself(value: Any) -> Any:
     return value
 
 
-class TtlValueState(ValueState):
+class _LastingEntries(Generic[_E]):
+    """What a state holds at each place, what of it has changed since the last capture, and what is over."""
+
+    _entries: dict[Place, _E]
+    _log: ChangedItems
+    _life: Lifetimes
+
+    def _mark(self, place: Place) -> None:
+        if self._log.items is not None:
+            self._log.items.add(place)
+
+    def _drop(self, place: Place) -> None:
+        if place in self._entries:
+            del self._entries[place]
+            self._log.drop(place, self._entries.__len__)
+            self._life.forget(place)
+
+    def places(self) -> list[Place]:
+        self._life.sweep_all(self._life.now())
+        return list(self._entries)
+
+    def track(self) -> None:
+        self._log.begin()
+
+
+class TtlValueState(_LastingEntries[tuple[Any, int]], ValueState):
     """One value a place, with the time at which it was touched."""
 
     def __init__(self, cursor: Cursor, codec: ValueCodec, default: Any, ttl: StateTtl, clock: Clock) -> None:
@@ -148,16 +175,6 @@ class TtlValueState(ValueState):
             self._mark(place)
             self._life.watch(place, now)
 
-    def _mark(self, place: Place) -> None:
-        if self._log.items is not None:
-            self._log.items.add(place)
-
-    def _drop(self, place: Place) -> None:
-        if place in self._entries:
-            del self._entries[place]
-            self._log.drop(place, self._entries.__len__)
-            self._life.forget(place)
-
     def _purge(self, place: Place, now: int) -> int | None:
         _, touched = self._entries[place]
         if not self._life.is_over(touched, now):
@@ -165,13 +182,6 @@ class TtlValueState(ValueState):
         del self._entries[place]
         self._log.drop(place, self._entries.__len__)
         return None
-
-    def places(self) -> list[Place]:
-        self._life.sweep_all(self._life.now())
-        return list(self._entries)
-
-    def track(self) -> None:
-        self._log.begin()
 
     def capture(self, scope: CaptureScope) -> CapturedRows:
         entries = self._entries
@@ -200,7 +210,7 @@ def _value_rows(places: list[Place], held: list[tuple[Any, int]], gone: list[Pla
     return StateRows(rows, values + nothing, touched=touched + nothing, deleted=len(gone))
 
 
-class TtlListState(ListState):
+class TtlListState(_LastingEntries[deque[tuple[Any, int]]], ListState):
     """A list a place, each value with the time at which it was touched; the oldest come first."""
 
     def __init__(self, cursor: Cursor, codec: ValueCodec, ttl: StateTtl, clock: Clock) -> None:
@@ -251,14 +261,8 @@ class TtlListState(ListState):
             self._entries[place] = deque(entries)
             self._mark(place)
             self._life.watch(place, entries[0][1])
-        elif place in self._entries:
-            del self._entries[place]
-            self._log.drop(place, self._entries.__len__)
-            self._life.forget(place)
-
-    def _mark(self, place: Place) -> None:
-        if self._log.items is not None:
-            self._log.items.add(place)
+        else:
+            self._drop(place)
 
     def _purge(self, place: Place, now: int) -> int | None:
         held = self._entries[place]
@@ -270,13 +274,6 @@ class TtlListState(ListState):
         del self._entries[place]
         self._log.drop(place, self._entries.__len__)
         return None
-
-    def places(self) -> list[Place]:
-        self._life.sweep_all(self._life.now())
-        return list(self._entries)
-
-    def track(self) -> None:
-        self._log.begin()
 
     def capture(self, scope: CaptureScope) -> CapturedRows:
         entries = self._entries

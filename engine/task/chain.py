@@ -93,7 +93,7 @@ class ChainLink:
             self._out.broadcast(EndOfInput())
 
     def open(self, snapshot: OperatorSnapshot | None = None) -> None:
-        """Open the operator, and give it its state back where there is a snapshot to go on from."""
+        """Open the operator, and give it its state back where there is a snapshot to resume from."""
         if snapshot is None:
             self.operator.open(self.context)
             return

@@ -108,7 +108,7 @@ class WatermarkMerger:
         return [Watermark(merged)]
 
 
-class BarrierMerger:
+class IterationBarrierMerger:
     """Merges the iteration barriers of several channels: a superstep is over when it is over on all of them.
 
     A channel that has ended holds nothing back; one from outside the loop never has a barrier, so its end is awaited.
@@ -205,7 +205,7 @@ class InputGate:
         self._now = 0.0
         self._feedback = frozenset(channel for channel, index in enumerate(input_indexes) if index == FEEDBACK_INPUT)
         self._merger = WatermarkMerger(len(input_indexes), self._feedback)
-        self._supersteps = BarrierMerger(len(input_indexes))
+        self._supersteps = IterationBarrierMerger(len(input_indexes))
         self._rounds = FeedbackRounds(self._feedback)
         self._blocked: frozenset[int] = frozenset()
         self._input_ended = False

@@ -138,7 +138,7 @@ class Task:
         """Open all operators, the last one first, so that each finds those behind it ready.
 
         Args:
-            restored: what the subtask goes on from; None at a fresh start.
+            restored: what the subtask resumes from; None at a fresh start.
 
         Raises:
             RestoreError: it does not fit the task.

@@ -109,7 +109,7 @@ class SourceHead:
         return tuple(self._last_words)
 
     def restore(self, snapshot: OperatorSnapshot | None) -> None:
-        """Go on where the splits of this subtask were; those that the snapshot does not know are read from their start.
+        """Resume where the subtask's splits were; those that the snapshot does not know are read from their start.
 
         Raises:
             RestoreError: a split was begun, and its source cannot go on in the middle.
@@ -120,7 +120,7 @@ class SourceHead:
         self._splits.restore(table.data.to_pylist())
         if self._splits.positions and not self._source.rewindable:
             raise RestoreError(
-                f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot go on where "
+                f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot resume where "
                 "it was: it has no open_at(); give it one, or start without the checkpoint"
             )
         self._expect()
@@ -169,7 +169,7 @@ class SourceHead:
         return {}
 
     def drain(self) -> None:
-        """End all splits here, as if their input had ended; a restore from a capture would go on where that was."""
+        """End all splits here, as if their input had ended; a restore from a capture would resume where that was."""
         for split in list(self._open):
             if self._source.rewindable:
                 self._splits.positions[split.split_id] = _position(split.reader)

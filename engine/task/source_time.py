@@ -98,7 +98,7 @@ class TimedSplits:
     rows of any time (unless time is the clock's). So a subtask that reads splits one after another (files) has no
     watermark before it opens the last one, and none of its rows is late because of the order of its splits. Flink
     leaves unread splits out, and has such rows late. Where the last one has no rows, event time is in the end as far as
-    the split with rows that is furthest behind: another job may go on from there.
+    the split with rows that is furthest behind: another job may resume from there.
 
     Args:
         strategy: has timestamps.

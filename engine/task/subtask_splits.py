@@ -58,7 +58,7 @@ class SubtaskSplits:
         return self._next_look if self.may_grow else math.inf
 
     def restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Go on where the splits were.
+        """Resume where the splits were.
 
         Args:
             rows: of all splits that any subtask had begun or was to open, as `SPLITS_SCHEMA` has them.

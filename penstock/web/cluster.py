@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,7 @@ from penstock.engine.metrics import SubtaskMetrics
 
 if TYPE_CHECKING:
     from penstock.actors.registry import JobControl
+    from penstock.actors.task_log import LogLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,16 @@ class Cluster(Protocol):
         """
         ...
 
+    def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
+        """What the functions of a job have printed and logged: the newest lines, by time.
+
+        Args:
+            job_id: which.
+            after: by (task id, subtask), the number of the last line that is known.
+            most: how many lines.
+        """
+        ...
+
 
 class RayCluster:
     """The cluster that this process is connected to.
@@ -107,7 +118,7 @@ class RayCluster:
         readings = []
         for job in named_jobs().values():
             try:
-                reading = Reading(job.info(), job.metrics())
+                reading = Reading(job.info(), job.subtask_metrics())
             except WorkerLostError:
                 # Its manager is being restarted, or has left since.
                 continue
@@ -175,6 +186,9 @@ class RayCluster:
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
         return self._job(job_id).stacks(task, subtask, seconds)
+
+    def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
+        return self._job(job_id).logs(after, most)
 
     def _job(self, job_id: str) -> JobControl:
         from penstock.actors.registry import find_job

@@ -23,6 +23,6 @@ def look_twice(job: str, seconds: float = _BETWEEN_SECONDS) -> JobView:
     from penstock.actors.registry import find_job
 
     control, observed = find_job(job), Observed()
-    observed.see(control.info(), control.metrics(), time.monotonic(), time.time_ns() // 1_000_000)
+    observed.see(control.info(), control.subtask_metrics(), time.monotonic(), time.time_ns() // 1_000_000)
     time.sleep(seconds)
-    return observed.see(control.info(), control.metrics(), time.monotonic(), time.time_ns() // 1_000_000)
+    return observed.see(control.info(), control.subtask_metrics(), time.monotonic(), time.time_ns() // 1_000_000)

@@ -28,7 +28,7 @@ class Totals:
     """What a subtask has done so far: the counters of which rates are made.
 
     Args:
-        rows_in: taken by the first operator of the chain; a source takes none.
+        rows_in: taken by the first operator of the chain; of a source, those that it has read, as in Flink.
         rows_out: emitted by the last one.
         bytes_out, messages_out: sent to other subtasks.
         busy, blocked, idle: seconds.
@@ -47,7 +47,7 @@ class Totals:
         """Those of one reading."""
         operators = metrics.operators
         return Totals(
-            operators[0][1].rows_in if operators else 0,
+            (operators[0][1].rows_in or operators[0][1].rows_out) if operators else 0,
             operators[-1][1].rows_out if operators else 0,
             metrics.output.bytes_sent,
             metrics.output.messages_sent,

@@ -34,6 +34,8 @@ from penstock.web.why_slow import why_slow
 
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _LONGEST_PROFILE: Final = 60
+_LOG_LINES: Final = 500
+_MOST_LOG_LINES: Final = 5000
 _SESSION_SECONDS: Final = 12 * 3600
 
 
@@ -133,7 +135,7 @@ def _jobs(collector: Collector) -> dict[str, Any]:
                 "parallelism": view.info.parallelism,
                 "restarts": view.info.restarts,
                 "checkpoints": view.info.completed_checkpoints,
-                "rows_per_second": sum(task.rate("rows_out") for task in view.tasks if not task.info.inputs),
+                "rows_per_second": sum(task.rate("rows_in") for task in view.tasks if not task.info.inputs),
                 "busiest": max((task.highest("busy") for task in view.tasks), default=0.0),
                 "blocked": max((task.highest("blocked") for task in view.tasks), default=0.0),
             }
@@ -274,7 +276,16 @@ def _stack_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         stacks = await asyncio.to_thread(cluster.stacks, view.info.id, task.info.id, subtask, float(seconds))
         return JSONResponse(flame_document(stacks))
 
+    async def logs(request: Request) -> Response:
+        if _role(request) is not Role.OPERATOR:
+            raise HTTPException(403, "logs may show data; this needs the operator's token")
+        view = job_in(request, collector)
+        most = whole(request.query_params.get("most", _LOG_LINES), "most", 1, _MOST_LOG_LINES)
+        lines = await asyncio.to_thread(cluster.logs, view.info.id, {}, most)
+        return JSONResponse({"lines": [asdict(line) for line in lines]})
+
     return [
+        Route("/v1/jobs/{job}/logs", logs),
         Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/stack", stack),
         Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/flame", flame),
     ]

@@ -119,6 +119,13 @@ def test_types_of_the_users_program_are_left_to_rays_pickle(column_of: Callable[
     assert packed(pushed) == [pushed]
 
 
+def test_a_field_that_is_called_as_such_a_type_is_none() -> None:
+    column = pa.StructArray.from_arrays([pa.array([1, 2])], ["extension<x>"])
+    pushed = (3, 1, 7, (Batch(pa.record_batch([column], ["price"])),))
+    assert unpacked(packed(pushed)) == pushed
+    assert packed(pushed) != [pushed]
+
+
 def test_columns_that_share_their_memory_do_not_make_a_call_too_long() -> None:
     column = pa.array(list(range(10_000)))
     pushed = (3, 1, 7, (Batch(pa.record_batch([column] * 40, [str(number) for number in range(40)])),))

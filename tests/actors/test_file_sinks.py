@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow.csv as csv
 import pytest
 
+import penstock
 from penstock import FileSink, JobStatus, StreamEnvironment
 from penstock.actors.client import RayJob
-from penstock.actors.registry import JobControl, find_job
+from penstock.actors.registry import JobControl
 from tests.actors.keyed_job import Paced, environment, kill, subtask_pids, until, until_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
@@ -47,10 +48,12 @@ def test_a_detached_job_is_stopped_by_name_and_goes_on_at_another_parallelism(tm
     rows, numbers = 20_000, Paced(20_000, 500, tmp_path / "hurry")
     env = environment(tmp_path / "checkpoints", 1)
     _to_files(env, tmp_path / "files", numbers).submit("detached files", detached=True)
-    control = find_job("detached files")
+    control = penstock.attach("detached files")
     _until(control, lambda info: info.checkpoints is not None and info.checkpoints.completed >= 2)
     savepoint = control.stop(f"file://{tmp_path}/savepoints")
-    _until(control, lambda info: info.status is JobStatus.FINISHED)
+    control.wait()
+    assert control.status() is JobStatus.FINISHED
+    assert control.metrics().operators
     control.leave()
     before = _numbers(tmp_path / "files")
     assert 0 < len(before) < rows

@@ -31,6 +31,6 @@ def test_the_pictures_are_those_that_the_docs_build_draws(draw: ModuleType) -> N
 
 
 def test_the_pages_show_every_picture(draw: ModuleType) -> None:
-    pages = (DOCS / "concepts").glob("*.md")
-    shown = {name for page in pages for name in re.findall(r"\]\(pictures/(\w+)\.svg\)", page.read_text())}
+    pages = [*(DOCS / "concepts").glob("*.md"), DOCS / "patterns.md"]
+    shown = {name for page in pages for name in re.findall(r"pictures/([\w-]+)\.svg\)", page.read_text())}
     assert shown == set(draw.DRAWN)

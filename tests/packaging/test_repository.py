@@ -76,7 +76,17 @@ def test_the_lock_holds_what_the_project_declares() -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["build.txt", "dev.txt"])
+def test_the_demo_installs_what_the_examples_need_and_at_the_versions_that_are_tested() -> None:
+    project = read_project()
+    needed = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    needed |= {canonicalize_name(Requirement(text).name) for text in project["optional-dependencies"]["examples"]}
+    demo, dev = read_lock("demo.txt"), read_lock("dev.txt")
+    assert needed <= {canonicalize_name(pin.name) for pin in demo}
+    assert {(pin.name, str(pin.specifier)) for pin in demo} <= {(pin.name, str(pin.specifier)) for pin in dev}
+    assert 3 * len(demo) < len(dev)
+
+
+@pytest.mark.parametrize("name", ["build.txt", "demo.txt", "dev.txt"])
 def test_every_locked_version_has_a_hash_and_no_index_address(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
     blocks = re.split(r"\n(?=[a-z0-9])", text)

@@ -34,7 +34,7 @@ def test_a_next_manager_that_goes_on_from_another_checkpoint_is_noticed(tmp_path
     job = SimulatedJob(tmp_path, 2)
     job.checkpoint()
     (tmp_path / "job" / "chk-00000001" / "manifest.json").unlink()
-    with pytest.raises(BenchmarkError, match="does not go on from the newest"):
+    with pytest.raises(BenchmarkError, match="does not resume from the newest"):
         job.check_taken_over()
 
 

@@ -1,4 +1,4 @@
-"""The job whose savepoint is kept in tests/data: every later version must go on from it, and give the same rows.
+"""The job whose savepoint is kept in tests/data: every later version must resume from it, and give the same rows.
 
 `python -m tests.savepoints.kept` writes it anew under the format version of the code; that of an earlier version is
 never written again.
@@ -88,7 +88,7 @@ def write(target: Path) -> None:
 
 
 def goes_on(savepoint: Path, parallelism: int) -> dict[str, str]:
-    """The digest of each result of the job that goes on from the savepoint; of running values the last counts."""
+    """The digest of each result of the job that resumes from the savepoint; of running values the last counts."""
     with tempfile.TemporaryDirectory() as folder:
         env = environment(folder, parallelism)
         kinds, tumbling, session, running = build(env)

@@ -1,4 +1,4 @@
-"""Savepoints that users make or change hold exactly the rows that were given, and jobs go on from them."""
+"""Savepoints that users make or change hold exactly the rows that were given, and jobs resume from them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def program(parallelism: int) -> PhysicalGraph:
 
 
 def found_by_job(savepoint: savepoints.Savepoint, parallelism: int, users: list[str]) -> list[dict[str, Any]]:
-    """What the program, going on from a savepoint, emits for one row of each user and a watermark."""
+    """What the program, resuming from a savepoint, emits for one row of each user and a watermark."""
     graph = program(parallelism)
     plan = plan_restore(graph, savepoint.checkpoint, savepoint.path)
     (task,) = (task for task in graph.tasks if any(operator.uid == "totals" for operator in task.operators))

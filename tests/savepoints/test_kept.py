@@ -1,4 +1,4 @@
-"""Savepoints of every format version so far open, and jobs go on from them, at any parallelism."""
+"""Savepoints of every format version so far open, and jobs resume from them, at any parallelism."""
 
 from __future__ import annotations
 

@@ -318,6 +318,15 @@ def test_retries_end(tmp_path: Path) -> None:
     assert flaky.calls == ["put"] * 3
 
 
+def test_who_is_patient_tries_as_often_as_there_is_time_for_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flaky = _Flaky(LocalBlobs(str(tmp_path)), failures=50)
+    RetryingBlobs(flaky, RetryPolicy(attempts=3, first_s=0, largest_s=0, seconds=60)).put("a", b"1")
+    assert flaky.calls == ["put"] * 51
+    assert caplog.text.count("the storage is tried again for up to 60 s: put: the storage does not answer") == 1
+
+
 def test_lasting_errors_are_not_tried_again(tmp_path: Path) -> None:
     flaky = _Flaky(LocalBlobs(str(tmp_path)), failures=0)
     with pytest.raises(CheckpointCorruptError):

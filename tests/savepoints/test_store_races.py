@@ -1,7 +1,7 @@
 """Managers that take a job over while others complete checkpoints: every order of their calls to the storage.
 
 Each checkpoint has a history, the checkpoints it goes back to. Whatever was committed, because a manager completed it
-or went on from it, must be in one line, and in the history of what the next manager goes on from. Once a manager has
+or resumed from it, must be in one line, and in the history of what the next manager resumes from. Once a manager has
 ended the job, or was told that it has ended, no later one goes on, and what it ended with has all that was committed.
 """
 
@@ -157,7 +157,7 @@ class _World:
             store.discard()
 
     def take_over(self, store: FolderJobStore, completes: int, ends: bool = False, suspends: bool = False) -> None:
-        """A new manager goes on from what it finds, which it commits, completes some more, and may end the job."""
+        """A new manager resumes from what it finds, which it commits, completes some more, and may end the job."""
         try:
             claim = store.claim()
         except FencedError:

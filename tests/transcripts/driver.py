@@ -5,7 +5,7 @@ A transcript is text, one step a line; numbers are milliseconds of event time or
     + a@5 1, b@7 2    rows: key, event time, value
     w 9               a watermark (`w max` is the end of time)
     p 50              the clock comes to 50
-    s                 snapshot, and go on from it in a new operator
+    s                 snapshot, and resume from it in a new operator
     = a 0-10 3        emitted by the step above: key, window, sum of the values (`*` where the window is the global one)
     ~ a@5 1           given to the late output by the step above
 

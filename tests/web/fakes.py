@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
@@ -55,7 +56,9 @@ ORDERS = JobInfo(
         RestartInfo("failure", "the process died\nat line 3", 5_000, attempt=1),
         RestartInfo("rescale", "", 6_000),
     ),
-    checkpoints=CheckpointsInfo(2, 1, 0, 7, "file:///c/chk-7", "file:///s/savepoint-8", history=(DONE, SAVED, FAILED)),
+    checkpoints=CheckpointsInfo(
+        2, 1, 0, 7, "file:///c/chk-7", "file:///s/savepoint-8", None, 250.0, 5_000, 1_000, (DONE, SAVED, FAILED)
+    ),
     settings=(("checkpoints.interval_ms", "1000"), ("checkpoints.mode", "aligned"), ("state_backend", "heap")),
 )
 
@@ -130,6 +133,9 @@ class FakeCluster:
     def rescale(self, job_id: str, parallelism: int) -> float:
         self._asked("rescale", job_id, parallelism)
         return 0.5
+
+    def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
+        return [LogLine(1, 1_000, "WARNING", "fraud", "no such user", 2, 1, 1, "count")][:most]
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
         self._asked("stacks", job_id, task, subtask)

@@ -102,6 +102,7 @@ def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, clus
         ("Checkpoints", "file:///s/savepoint-8"),
         ("Exceptions", "the process died"),
         ("Timeline", "savepoint 8"),
+        ("Logs", "no such user"),
         ("Configuration", "state_backend"),
     ):
         page.get_by_role("link", name=tab, exact=True).click()

@@ -19,7 +19,7 @@ from penstock.actors.spark.native.prefixes import Prefix
 from penstock.actors.spark.native.relations import is_sorted
 from penstock.actors.spark.native.sql import TIME, columns_of
 from penstock.actors.spark.parcels import SPARK_SCHEMA, to_arrow
-from penstock.actors.spark.stage import Counters, Stage, Taker, Told, stage_of
+from penstock.actors.spark.stage import Counters, Stage, StageReports, Taker, stage_of
 from penstock.engine.elements import Batch
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.metrics import OperatorMetrics
@@ -73,18 +73,18 @@ def across(frame: DataFrame, prefix: Prefix, task: TaskPlan, border: Border) -> 
     return numbered.mapInArrow(border, SPARK_SCHEMA)
 
 
-def border_of(prefix: Prefix, graph: PhysicalGraph, task: TaskPlan, told: Told, secret: str) -> Border:
+def border_of(prefix: Prefix, graph: PhysicalGraph, task: TaskPlan, reports: StageReports, secret: str) -> Border:
     """The operators of a task behind its prefix.
 
     Args:
         prefix: what runs in Spark.
         graph, task: the job, and which task of it.
-        told, secret: as for `Stage`.
+        reports, secret: as for `Stage`.
     """
     rest = _rest(task, prefix.operators)
     tasks = tuple(rest if other is task else other for other in graph.tasks)
     names = tuple(operator.name for operator in task.operators[: prefix.operators - 1])
-    also = replace(told, counters=_AlsoOfSpark(told.counters, names))
+    also = replace(reports, counters=_AlsoOfSpark(reports.counters, names))
     stage = stage_of(replace(graph, tasks=tasks), rest, also, secret, EndOfTime())
     taking = replace(stage, inputs={0: 0}, input_indexes=[0])
     return Border(taking, prefix.relation.schema, prefix.relation.timed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Int64s = npt.NDArray[np.int64]
+
+_WORD: Final = 2**63
 
 
 class Nulls(enum.Enum):
@@ -77,3 +81,27 @@ def within_runs(numbers: Int64s) -> Int64s:
     begins[1:] = numbers[1:] != numbers[:-1]
     within: Int64s = places - np.maximum.accumulate(np.where(begins, places, 0))
     return within
+
+
+def sorted_places(keys: list[Int64s]) -> Int64s:
+    """The places of rows in the order of their keys, the first of which counts most.
+
+    Args:
+        keys: at least one; no two rows have the same values in all of them.
+
+    Example:
+        >>> sorted_places([np.array([2, 1, 1]), np.array([7, 9, 8])]).tolist()
+        [2, 1, 0]
+    """
+    if not len(keys[0]):
+        return np.empty(0, np.int64)
+    lows = [int(key.min()) for key in keys]
+    spans = [int(key.max()) - low + 1 for key, low in zip(keys, lows, strict=True)]
+    if math.prod(spans) >= _WORD:
+        order: Int64s = np.lexsort(keys[::-1])
+        return order
+    # In one number a row they are sorted several times as fast.
+    packed = np.zeros(len(keys[0]), np.int64)
+    for key, low, span in zip(keys, lows, spans, strict=True):
+        packed = packed * span + (key - low)
+    return np.argsort(packed)

@@ -20,10 +20,10 @@ from penstock.engine.changelog import ChangelogMode
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.changes import Delta, consolidated, difference
+from penstock.engine.operators.changelog.changes import Delta, changelog_of, consolidated, difference
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
-from penstock.engine.operators.changelog.ranks import Order, within_runs
+from penstock.engine.operators.changelog.ranks import Order, sorted_places, within_runs
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
@@ -211,26 +211,35 @@ class TopN(Operator):
         _, partitions = distinct_keys(keys, len(delta))
         state = self._states.begin(_ROWS, partitions)
         before = self._ranked(state, partitions)
-        was = self._result(state, before)
         gone = self._apply(state, delta, keys, state.take_numbers(batch.num_rows)[delta.last])
         after = self._ranked(state, partitions)
-        now = self._result(state, after)
-        if self._spec.takes is ChangelogMode.APPEND:
-            held = state.rows.of_keys(partitions)[1]
-            state.remove(held[~np.isin(held, self._ranked(state, partitions, first=1).slots)])
+        changes = self._changes(state, before, after)
+        # Only now, so that no slot has been given to another row meanwhile.
+        state.remove(gone)
+        self._prune(state, partitions, after)
         self._states.end()
-        same_before, same_after = _unchanged(before, after, gone)
-        changes = difference(
-            was.filter(pa.array(~same_before)),
-            now.filter(pa.array(~same_after)),
-            self._spec.result_key,
-            self._spec.emits,
-        )
         if changes is not None:
             out.collect(changes if self._spec.emits is not ChangelogMode.APPEND else Batch(changes.data))
 
+    def _changes(self, state: RowState, before: _Ranked, after: _Ranked) -> Batch | None:
+        left, entered = _differing(before, after, self._spec.rank_column is not None)
+        before, after = before.filter(left), after.filter(entered)
+        was, now = self._result(state, before), self._result(state, after)
+        if before.times.any() or after.times.any():
+            return difference(was, now, self._spec.result_key, self._spec.emits)
+        rows = pa.concat_batches([was, now])
+        signs = np.repeat(np.array([-1, 1]), [was.num_rows, now.num_rows])
+        return changelog_of(Delta(rows, signs, np.arange(len(signs))), self._spec.result_key, self._spec.emits)
+
+    def _prune(self, state: RowState, partitions: list[pa.Array], after: _Ranked) -> None:
+        """Forget the rows that will never be in the range, where none that is before them goes."""
+        if self._spec.takes is ChangelogMode.APPEND:
+            kept = after if self._spec.start == 1 else self._ranked(state, partitions, first=1)
+            held = state.rows.of_keys(partitions)[1]
+            state.remove(held[~np.isin(held, kept.slots)])
+
     def _apply(self, state: RowState, delta: Delta, keys: list[pa.Array], numbers: Int64s) -> Int64s:
-        """Take in the changes; the slots whose rows are gone."""
+        """Take in the changes; the slots whose rows are gone, and are to be removed."""
         identity = [delta.rows.column(name) for name in self._others.names]
         found = state.rows.find(keys, identity)
         held = found >= 0
@@ -245,7 +254,7 @@ class TopN(Operator):
             slots, _ = state.add([key.filter(mask) for key in keys], [column.filter(mask) for column in identity])
             state.write(slots, _COUNT, after[stay])
             state.write(slots, NUMBER, arrived[stay])
-        state.remove(gone)
+        state.write(gone, _COUNT, np.zeros(len(gone), np.int64))
         went: Int64s = gone
         return went
 
@@ -256,7 +265,7 @@ class TopN(Operator):
         arrived = state.rows.numbers(slots, NUMBER)
         sorts = [one.codes(state.rows.columns(slots, [one.column])[0]) for one in spec.order]
         by_arrival = arrived if spec.ties is Ties.FIRST_ARRIVED else -arrived
-        order = np.lexsort([by_arrival, *reversed(sorts), of])
+        order = sorted_places([of, *sorts, by_arrival])
         counts = state.rows.numbers(slots, _COUNT)[order]
         rows = np.repeat(order, counts)
         times = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -303,13 +312,21 @@ def _last_of(begins: Mask) -> Int64s:
     return lasts
 
 
-def _unchanged(before: _Ranked, after: _Ranked, gone: Int64s) -> tuple[Mask, Mask]:
-    """The rows that are in both results with the same rank: of slots whose rows have not gone meanwhile."""
-    if not len(before.slots) or not len(after.slots):
-        return np.zeros(len(before.slots), np.bool_), np.zeros(len(after.slots), np.bool_)
-    columns = [np.concatenate([getattr(before, name), getattr(after, name)]) for name in ("slots", "ranks", "times")]
-    _, codes = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    codes = codes.ravel()
-    ours, theirs = codes[: len(before.slots)], codes[len(before.slots) :]
-    stands = [~np.isin(ranked.slots, gone) for ranked in (before, after)]
-    return np.isin(ours, theirs) & stands[0], np.isin(theirs, ours) & stands[1]
+def _differing(before: _Ranked, after: _Ranked, with_rank: bool) -> tuple[Mask, Mask]:
+    """The rows that left the result, and those that came into it; what is there more than once may be in both.
+
+    Args:
+        with_rank: whether a row with another rank is another row.
+    """
+    left, entered = np.ones(len(before.slots), np.bool_), np.ones(len(after.slots), np.bool_)
+    if not len(left) or before.times.any() or after.times.any():
+        return left, entered
+    order = np.argsort(before.slots)
+    slots = before.slots[order]
+    found = np.minimum(np.searchsorted(slots, after.slots), len(slots) - 1)
+    same = slots[found] == after.slots
+    if with_rank:
+        same &= before.ranks[order][found] == after.ranks
+    entered[same] = False
+    left[order[found[same]]] = False
+    return left, entered

@@ -6,13 +6,11 @@ guarantee that keys and timers are refused, with the remedy, where there are non
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.errors import ConfigurationError, StateError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.operators.base import OperatorContext
@@ -21,7 +19,7 @@ from penstock.engine.operators.functions.user_functions import implements_on_tim
 from penstock.engine.operators.keyed import KeyedServices
 from penstock.engine.state.backend import Key, MapState, Namespace
 from penstock.engine.state.descriptors import KeyedDescriptor, MapStateDescriptor
-from penstock.engine.state.timers import TimerQueue
+from penstock.engine.state.timers import TimerQueue, timer_time
 
 
 class _NoKey:
@@ -126,16 +124,7 @@ class FunctionTimers:
         return self._services
 
     def _time(self, timestamp: object) -> int:
-        try:
-            time = operator.index(timestamp)  # type: ignore[arg-type]
-        except TypeError:
-            time = None
-        if time is None or not MIN_TIMESTAMP <= time <= MAX_TIMESTAMP:
-            raise StateError(
-                f"{self._where}: a timer's time is a whole number of milliseconds since the epoch (int64), not "
-                f"{timestamp!r:.100}; ctx.timestamp + 60_000, for example"
-            )
-        return time
+        return timer_time(timestamp, self._where, "ctx.timestamp + 60_000")
 
 
 class ElementContext:

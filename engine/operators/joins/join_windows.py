@@ -100,7 +100,7 @@ class WindowPairing(Protocol):
         ...
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Go on from a snapshot."""
+        """Resume from a snapshot."""
         ...
 
 

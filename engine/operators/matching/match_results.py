@@ -15,7 +15,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.row_results import USUAL, SideOutputs, checked_rows, owned_row
 from penstock.engine.operators.functions.user_functions import create_function
-from penstock.engine.patterns.functions import PatternProcessFunction
+from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
 from penstock.engine.patterns.partial import Match
 from penstock.engine.rows import RowConverter
 from penstock.engine.state.backend import Key
@@ -60,7 +60,7 @@ class MatchResults:
         self._timed = timed
         self._converter = RowConverter(schema, context.where)
         self._sides = SideOutputs(context, timed)
-        self._function: PatternProcessFunction = create_function(given, context)
+        self._function: PatternProcessFunction | SelectFunction = create_function(given, context)
         runtime = _Runtime(context.operator, context.subtask, context.parallelism)
         try:
             self._function.open(runtime)
@@ -77,6 +77,14 @@ class MatchResults:
     def add_timed_out(self, place: Place, key: Key, match: Match, time: int) -> None:
         """A partial match that timed out."""
         self._found.append(_Found(place, key, match, time, True))
+
+    @property
+    def reads_timed_out(self) -> bool:
+        """Whether anything is made of partial matches that time out."""
+        function = self._function
+        if isinstance(function, SelectFunction):
+            return function.timed_out is not None
+        return type(function).process_timed_out_match is not PatternProcessFunction.process_timed_out_match
 
     @property
     def is_full(self) -> bool:

@@ -72,11 +72,7 @@ class MatchState:
     def _loaded(self, kept: dict[str, Any], steps: list[Step], events: list[Event]) -> PartialMatch:
         number = self._numbers.get(kept["state"])
         if number is None:
-            raise StateError(
-                f"{self._where}: the saved state has a partial match in the state {kept['state']!r}, which the pattern "
-                "has not: it was saved for another pattern; give the operator another uid, and start with "
-                "allow_non_restored_state to drop those partial matches"
-            )
+            raise StateError(unknown_state(self._where, kept["state"]))
         step = None if kept["step"] is None else steps[kept["step"]]
         first = None if kept["first_event"] is None else events[kept["first_event"]]
         return PartialMatch(number, step, first, kept["start_time"], kept["previous_time"])
@@ -136,3 +132,20 @@ class _Saved:
             number = self._event_numbers[id(event)] = len(self.events)
             self.events.append({"time": event.time, "number": event.number, "row": event.row})
         return number
+
+
+def state_names(pattern: CompiledPattern) -> list[str]:
+    """The names of the states by number; behind them that of the end, once more, for matches that are held back."""
+    return [
+        *(state.name for state in pattern.states),
+        next(s.name for s in pattern.states if s.kind is StateKind.FINAL),
+    ]
+
+
+def unknown_state(where: str, name: str) -> str:
+    """What to say of a partial match in a state that the pattern has not."""
+    return (
+        f"{where}: the saved state has a partial match in the state {name!r}, which the pattern has not: it was saved "
+        "for another pattern; give the operator another uid, and start with allow_non_restored_state to drop those "
+        "partial matches"
+    )

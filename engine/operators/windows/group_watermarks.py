@@ -1,6 +1,6 @@
 """How far single key groups have come, where that is further than the operator.
 
-An operator that is restored at another parallelism goes on from the smallest watermark of the subtasks whose state it
+An operator that is restored at another parallelism resumes from the smallest watermark of the subtasks whose state it
 gets. They may have stood at different ones where the barrier overtook rows (an unaligned checkpoint). Windows that one
 of them had emitted must not be emitted again when the watermark passes them for the second time, and rows for them
 are as late as they were there.

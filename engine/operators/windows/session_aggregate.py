@@ -69,7 +69,7 @@ class SessionAggregateSpec(OperatorSpec):
     late_tag: str | None = None
 
     def create(self) -> SessionAggregate:
-        return SessionAggregate(self.windows, self.aggregation, self.allowed_lateness_ms, self.late_tag)
+        return SessionAggregate(self)
 
     def describe(self) -> str:
         return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"
@@ -82,17 +82,11 @@ class SessionAggregateSpec(OperatorSpec):
 class SessionAggregate(Operator):
     """Keeps accumulators for each session of each key until it takes no more rows in."""
 
-    def __init__(
-        self,
-        windows: SessionWindows,
-        aggregation: GroupedAggregation,
-        allowed_lateness_ms: int = 0,
-        late_tag: str | None = None,
-    ) -> None:
-        self._gap = windows.gap_ms
-        self._aggregation = aggregation
-        self._lateness = allowed_lateness_ms
-        self._late_tag = late_tag
+    def __init__(self, spec: SessionAggregateSpec) -> None:
+        self._gap = spec.windows.gap_ms
+        self._aggregation = spec.aggregation
+        self._lateness = spec.allowed_lateness_ms
+        self._late_tag = spec.late_tag
         self._watermark = MIN_TIMESTAMP
         self._reset()
 

@@ -103,7 +103,7 @@ class WindowAggregateSpec(OperatorSpec):
     late_tag: str | None = None
 
     def create(self) -> WindowAggregate:
-        return WindowAggregate(self.windows, self.aggregation, self.allowed_lateness_ms, self.late_tag)
+        return WindowAggregate(self)
 
     def describe(self) -> str:
         return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"
@@ -124,17 +124,11 @@ class WindowAggregateSpec(OperatorSpec):
 class WindowAggregate(Operator):
     """Keeps accumulators by slice and key until the last window of the slice takes no more rows in."""
 
-    def __init__(
-        self,
-        windows: SlicedWindows,
-        aggregation: GroupedAggregation,
-        allowed_lateness_ms: int = 0,
-        late_tag: str | None = None,
-    ) -> None:
-        self._windows = windows
-        self._aggregation = aggregation
-        self._lateness = allowed_lateness_ms
-        self._late_tag = late_tag
+    def __init__(self, spec: WindowAggregateSpec) -> None:
+        self._windows = spec.windows
+        self._aggregation = spec.aggregation
+        self._lateness = spec.allowed_lateness_ms
+        self._late_tag = spec.late_tag
         self._watermark = MIN_TIMESTAMP
         self._reset()
 

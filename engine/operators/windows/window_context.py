@@ -5,11 +5,9 @@ The window operator makes one of each, and moves them from window to window befo
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.errors import StateError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.operators.functions.row_results import SideOutputs
@@ -17,6 +15,7 @@ from penstock.engine.operators.keyed import KeyedServices
 from penstock.engine.operators.windows.window_state import PlacedStore, declare, prefixed
 from penstock.engine.state.backend import Key
 from penstock.engine.state.descriptors import KeyedDescriptor, ListStateDescriptor, ReducingStateDescriptor
+from penstock.engine.state.timers import timer_time
 from penstock.engine.windows.windows import GLOBAL_WINDOW, TimeWindow
 
 CleanupTime: TypeAlias = Callable[[TimeWindow], "int | None"]
@@ -78,18 +77,7 @@ class WindowTimers:
             self._processing_timers.delete(self._time(time), self.key, self.window)
 
     def _time(self, time: object) -> int:
-        if type(time) is int and MIN_TIMESTAMP <= time <= MAX_TIMESTAMP:
-            return time
-        try:
-            number = operator.index(time)  # type: ignore[arg-type]
-        except TypeError:
-            number = None
-        if number is None or not MIN_TIMESTAMP <= number <= MAX_TIMESTAMP:
-            raise StateError(
-                f"{self._where}: a timer's time is a whole number of milliseconds since the epoch (int64), not "
-                f"{time!r:.100}; window.max_timestamp, for example"
-            )
-        return number
+        return timer_time(time, self._where, "window.max_timestamp")
 
     def get_partitioned_state(self, descriptor: KeyedDescriptor) -> Any:
         self._backend.set_current_key(self.key, self.window)

@@ -163,7 +163,7 @@ class ChaosHarness:
 
     @property
     def _completed(self) -> int:
-        """How many checkpoints, over all managers of the job: their numbers go on from one to the next."""
+        """How many checkpoints, over all managers of the job: their numbers resume from one to the next."""
         checkpoints = self._info.checkpoints if self._info is not None else None
         return int(checkpoints.latest or 0) if checkpoints else 0
 

@@ -111,7 +111,7 @@ class AtLeastOnceSinkSuite(AnySinkSuite[Sink]):
     def _crash(
         self, what: str, step: Callable[[Operator], object], before: Callable[[Operator], object] = lambda _: None
     ) -> None:
-        """Crash at each line of a step between checkpoints 1 and 2, and go on from checkpoint 1."""
+        """Crash at each line of a step between checkpoints 1 and 2, and resume from checkpoint 1."""
         with leaving_things_open():
             for fatal in spread(self._crash_at(None, what, step, before), self.most_crashes):
                 self._crash_at(fatal, what, step, before)

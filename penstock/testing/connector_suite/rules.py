@@ -113,7 +113,7 @@ REWIND: Final = Rule(
     "exactly those",
 )
 REASSIGN: Final = Rule(
-    "a split goes on where it was in whichever subtask gets it after a rescale",
+    "a split resumes where it was in whichever subtask gets it after a rescale",
     "keep all progress in position(), nothing of it in the source, in files or by the subtask's number",
 )
 READER_CLOSE: Final = Rule(
@@ -171,7 +171,7 @@ CRASH: Final = Rule(
     "order the steps so that rows become visible by one atomic step, and what is before it is harmless to repeat",
 )
 RESUMED: Final = Rule(
-    "a job that goes on from a savepoint finds its earlier rows in place: resumed() gives a sink whose check() accepts "
+    "a job that resumes from a savepoint finds its earlier rows in place: resumed() gives a sink whose check() accepts "
     "them and whose prepare() keeps them",
     "override resumed() where check() refuses or prepare() empties a target that has rows",
 )

@@ -246,7 +246,7 @@ class TransactionalSinkSuite(AnySinkSuite[TransactionalSink]):
                 again.prepare(2)
                 again.complete(2)
                 again.close()
-            self._expect(job, self.rows(0, 8), RESUMED, "the job went on from a savepoint")
+            self._expect(job, self.rows(0, 8), RESUMED, "the job resumed from a savepoint")
 
     def test_a_crash_while_rows_are_written_loses_and_doubles_nothing(self) -> None:
         self._crash("write()", lambda subtask: subtask.write(self.rows(4, 4)))
@@ -304,7 +304,7 @@ class TransactionalSinkSuite(AnySinkSuite[TransactionalSink]):
         step: Callable[[SinkSubtask], object],
         before: Callable[[SinkSubtask], object] = lambda _: None,
     ) -> None:
-        """Crash at each line of a step between checkpoints 1 and 2, and go on from checkpoint 1."""
+        """Crash at each line of a step between checkpoints 1 and 2, and resume from checkpoint 1."""
 
         def attempt(fatal: int | None, rows: pa.Table) -> int:
             with self._job() as job:

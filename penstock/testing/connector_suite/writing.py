@@ -58,7 +58,7 @@ class SinkJob(contextlib.AbstractContextManager["SinkJob"]):
     def subtask(
         self, restored: pa.Table | None = None, index: int = 0, parallelism: int = 1, takes_checkpoints: bool = True
     ) -> SinkSubtask:
-        """Open a subtask, with the committables of a checkpoint to go on from."""
+        """Open a subtask, with the committables of a checkpoint to resume from."""
         subtask = self.unopened(index, parallelism, takes_checkpoints)
         subtask.open(restored)
         return subtask

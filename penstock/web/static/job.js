@@ -5,7 +5,7 @@ import { Charts } from "/pages/charts.js";
 import { Graph } from "/pages/graph.js";
 import { Ask, Bar, bytes, Facts, Legend, LongTable, number, share, span, State, time, watermark } from "/pages/parts.js";
 
-const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["configuration", "Configuration"]];
+const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
 const path = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}${rest}`;
 const ended = (status) => ["finished", "failed", "cancelled"].includes(status);
 
@@ -54,6 +54,7 @@ export function Job({ id, tab, rest, tick, role, say }) {
       : tab === "checkpoints" ? html`<${Checkpoints} info=${info} tasks=${view.tasks} />`
       : tab === "exceptions" ? html`<${Exceptions} entries=${view.exceptions} />`
       : tab === "timeline" ? html`<${Timeline} view=${view} />`
+      : tab === "logs" ? html`<${Logs} job=${info.id} tasks=${view.tasks} tick=${tick} />`
       : tab === "configuration" ? html`<${Configuration} info=${info} />`
       : html`<${Overview} view=${view} selected=${Number(rest) || null} tick=${tick} role=${role} />`}`;
 }
@@ -149,6 +150,17 @@ function Timeline({ view }) {
   const asked = view.operations.map((one) => ({ at: one.at_ms, what: `asked: ${one.kind}`, state: !one.done ? "deploying" : one.error ? "failed" : "completed", more: one.error || "" }));
   const all = [{ at: view.began_ms, what: "began", state: "created", more: "" }, ...checkpoints, ...restarts, ...asked, { at: view.info.since_ms, what: view.status, state: view.status, more: "" }].sort((a, b) => b.at - a.at);
   return html`<section class="card"><ol class="timeline">${all.map((one, place) => html`<li key=${place}><span class="dim">${time(one.at)}</span><span><strong>${one.what}</strong> <${State} of=${one.state} /> <span class="dim">${one.more}</span></span></li>`)}</ol></section>`;
+}
+
+function Logs({ job, tasks, tick }) {
+  const [lines, setLines] = useState(null), [problem, setProblem] = useState(null), [only, setOnly] = useState("");
+  useEffect(() => { let on = true; get(path(job, "/logs")).then((found) => on && (setLines(found.lines), setProblem(null)), (error) => on && setProblem(error.message)); return () => { on = false; }; }, [job, tick]);
+  if (!lines) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
+  const names = Object.fromEntries(tasks.map((task) => [task.id, task.name]));
+  const shown = lines.filter((one) => `${one.operator || names[one.task]} ${one.level} ${one.text}`.toLowerCase().includes(only.toLowerCase())).reverse();
+  return html`<section class="card"><label>Only lines with <input value=${only} onInput=${(event) => setOnly(event.target.value)} placeholder="operator, level or text" /></label>
+    <p class="dim">${problem || `${shown.length} lines, the newest first: what functions printed and logged`}</p>
+    <div class="virtual scroll" tabindex="0" role="region" aria-label="Logs"><table><tbody>${shown.slice(0, 500).map((one) => html`<tr key=${`${one.task}-${one.subtask}-${one.number}`}><td class="dim mono">${time(one.at_ms).slice(11)}</td><td class=${one.level === "ERROR" || one.level === "CRITICAL" ? "failed" : one.level === "WARNING" ? "restarting" : "dim"}>${one.level}</td><td class="dim">${one.operator || names[one.task] || ""} ${one.task ? one.subtask : ""}</td><td class="mono">${one.text}</td></tr>`)}</tbody></table></div></section>`;
 }
 
 function Configuration({ info }) {

@@ -11,7 +11,7 @@ from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.hand_over import HandOver, Suspension
 from penstock.actors.spark.murmur import routes
 from penstock.actors.spark.parcels import Arrival, Parcel, unpack
-from penstock.actors.spark.stage import Told, stage_of
+from penstock.actors.spark.stage import StageReports, stage_of
 from penstock.actors.spark.terminals import terminals
 from penstock.engine.elements import Batch
 from penstock.engine.graph.physical import PhysicalGraph
@@ -28,9 +28,9 @@ class Gathered:
         self.value.update(added)
 
 
-def gathered() -> Told:
+def gathered() -> StageReports:
     """What stages tell, here."""
-    return Told(cast(Any, Gathered()), cast(Any, Gathered()))
+    return StageReports(cast(Any, Gathered()), cast(Any, Gathered()))
 
 
 def opened(parcels: Sequence[Parcel]) -> list[Arrival]:

@@ -14,17 +14,17 @@ from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.native.border import Border, border_of
 from penstock.actors.spark.native.prefixes import native_prefixes
 from penstock.actors.spark.parcels import unpack
-from penstock.actors.spark.stage import Told
+from penstock.actors.spark.stage import StageReports
 from tests.actors.spark.simulated import gathered
 
 
 @pytest.fixture
-def told() -> Told:
+def reports() -> StageReports:
     return gathered()
 
 
 @pytest.fixture
-def border(tmp_path: Path, told: Told) -> Border:
+def border(tmp_path: Path, reports: StageReports) -> Border:
     """Behind the windows of a job: a map, and one more shuffle by a key."""
     pq.write_table(pa.table({"k": ["a"], "at": [0]}), tmp_path / "rows.parquet")
     env = StreamEnvironment(parallelism=2)
@@ -34,7 +34,7 @@ def border(tmp_path: Path, told: Told) -> Border:
     twice.key_by("n").reduce(lambda one, other: other).collect()
     graph = with_final_updates(env.program().physical())
     ((task, prefix),) = native_prefixes(graph).items()
-    return border_of(prefix, graph, graph.task(task), told, "5ec2e7")
+    return border_of(prefix, graph, graph.task(task), reports, "5ec2e7")
 
 
 def rows_of_spark(starts: list[int], subtask: int) -> pa.RecordBatch:
@@ -46,7 +46,7 @@ def rows_of_spark(starts: list[int], subtask: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, ["c0", "c1", "c2", "c3", "t", "subtask"])
 
 
-def test_rows_go_on_with_their_types_times_and_in_order(border: Border, told: Told) -> None:
+def test_rows_go_on_with_their_types_times_and_in_order(border: Border, reports: StageReports) -> None:
     batches = [rows_of_spark([], 0), rows_of_spark([5000, -1000], 1), rows_of_spark([0], 1)]
     parcels = [row for batch in border(batches) for row in batch.to_pylist()]
     sent = [unpack(parcel["rows"]) for parcel in parcels]
@@ -58,13 +58,13 @@ def test_rows_go_on_with_their_types_times_and_in_order(border: Border, told: To
     assert sent[0].data.schema.field("window_start").type == pa.timestamp("ms", "UTC")
 
 
-def test_counters_have_all_operators_of_the_task(border: Border, told: Told) -> None:
+def test_counters_have_all_operators_of_the_task(border: Border, reports: StageReports) -> None:
     list(border([rows_of_spark([0, 1000], 0)]))
-    (metrics,) = told.counters.value.values()
+    (metrics,) = reports.counters.value.values()
     assert [name for name, _ in metrics.operators] == ["window(tumbling 1s, n=count(*))", "map(<lambda>)"]
     assert metrics.operators[-1][1].rows_out == 2
 
 
-def test_a_partition_without_rows_does_nothing(border: Border, told: Told) -> None:
+def test_a_partition_without_rows_does_nothing(border: Border, reports: StageReports) -> None:
     assert not list(border([]))
-    assert not told.counters.value
+    assert not reports.counters.value

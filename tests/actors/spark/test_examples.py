@@ -88,7 +88,7 @@ def test_clickstream(
 
 @pytest.mark.parametrize("model", ["1", "2"])
 def test_fraud_detection(spark: Environment, load: Callable[[str], ModuleType], model: str) -> None:
-    """Each model judges all payments: what goes on from a savepoint has no batch mode."""
+    """Each model judges all payments: what resumes from a savepoint has no batch mode."""
     example = load("fraud_detection")
     assert_equal_rows(spark, lambda env: [example.build(env, model, 20_000)], [["card", "at", "payments"]])
 

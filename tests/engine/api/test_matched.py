@@ -124,7 +124,7 @@ def test_what_a_condition_raises_names_the_row() -> None:
 def test_explain_shows_the_automaton() -> None:
     assert by_card().match(CHAIN.within("1m")).explain() == (
         "Pattern small large\n"
-        "  matcher: automaton, decided by columns\n"
+        "  matcher: columns, compiled where there are many rows\n"
         "  within 1m from the first to the last event; after a match: no skip\n"
         "  small (start)\n"
         "    takes small if col(amount) < 1 -> large\n"

@@ -68,7 +68,7 @@ class TestRetention:
         job.start()
         late = job.stored(2)
         assert [checkpoint.checkpoint for delete in of(Delete, late) for checkpoint in delete.checkpoints] == [1]
-        assert deleted(late) == set(), "the subtasks go on from checkpoint 1"
+        assert deleted(late) == set(), "the subtasks resume from checkpoint 1"
         job.trigger(3.0)
         assert deleted(job.complete(3, "c")) == {"a", "b"}
 

@@ -155,7 +155,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         for checkpoint in delete.checkpoints:
             self.storage.manifests.pop(checkpoint.checkpoint, None)
             if self.doubtful.pop(checkpoint.checkpoint, None) is not None:
-                assert self.newest_stored > checkpoint.checkpoint, "nobody goes on from it any more"
+                assert self.newest_stored > checkpoint.checkpoint, "nobody resumes from it any more"
         paths = paths_of(delete.files)
         if not delete.savepoint:
             assert all(self.kind(int(path.split("/")[0])) is CHECKPOINT for path in paths)
@@ -436,7 +436,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 self.letters.append(Letter(attempt, barrier, place, (path,)))
         assert set(self.barriers) <= set(self.outcomes)
         assert all(number > self.newest_stored for number in self.doubtful), "a completion settles what was in doubt"
-        # Nothing may hold on to what no new attempt would go on from.
+        # Nothing may hold on to what no new attempt would resume from.
         self.obey(self.coordinator.end_attempt(self.now))
         self.plan_restore()
         doubtful = [completed for completed in self.doubtful.values() if completed.kind is CHECKPOINT]

@@ -73,7 +73,7 @@ def test_results_are_given_once() -> None:
     final.advance(MAX_TIMESTAMP)
     final.operator.finish(final.out)
     assert len(final.out.rows) == 1
-    # Whoever goes on from behind them does not give them again.
+    # Whoever resumes from behind them does not give them again.
     saved.take(final.operator.capture(CaptureRequest(2, CaptureScope.CHANGES)))
     restored = Final()
     restored.operator.restore(saved.snapshot())

@@ -20,7 +20,7 @@ SCOPES = [CaptureScope.CHANGES] * 3 + [CaptureScope.BASE, CaptureScope.COMPLETE]
 
 
 class CapturingMachine(Machine):
-    """Takes captures in between, and goes on from them; the machine itself makes sure that nothing is lost."""
+    """Takes captures in between, and resumes from them; the machine itself makes sure that nothing is lost."""
 
     @initialize(keys=st.sampled_from(KEYS), subtasks=st.integers(1, 3))
     def begin(self, keys: Any, subtasks: int) -> None:

@@ -316,7 +316,7 @@ class Network:
 
 
 def restored(parts: dict[Place, TaskCapture], shape: Shape) -> dict[Place, RestoredTask]:
-    """What each subtask of `shape`, whose parallelism may be another, goes on from."""
+    """What each subtask of `shape`, whose parallelism may be another, resumes from."""
     tasks: dict[Place, RestoredTask] = {}
     unchanged = {(task.id, sub) for task in shape.graph().tasks for sub in range(task.parallelism)} == set(parts)
     for task in shape.graph().tasks:

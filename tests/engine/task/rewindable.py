@@ -1,4 +1,4 @@
-"""A source of numbers for tests, which can go on where it was."""
+"""A source of numbers for tests, which can resume where it was."""
 
 from __future__ import annotations
 

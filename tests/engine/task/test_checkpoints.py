@@ -1,4 +1,4 @@
-"""What one subtask does in checkpoints: what it captures, when it hands that over, and how it goes on from it."""
+"""What one subtask does in checkpoints: what it captures, when it hands that over, and how it resumes from it."""
 
 from __future__ import annotations
 

@@ -55,3 +55,14 @@ def test_a_fetch_that_fails_shows_why_and_leaves_no_half(bare_machine: dict[str,
     assert "no route to the repository" in done.stderr
     assert "Kafka: Maven could not fetch it" in done.stderr
     assert list((tmp_path / "cache" / "penstock").iterdir()) == []
+
+
+def test_a_check_installs_nothing_and_says_what_would(bare_machine: dict[str, str], tmp_path: Path) -> None:
+    for program in ("mvn", "apt-get"):
+        (tmp_path / "bin" / program).write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
+        (tmp_path / "bin" / program).chmod(0o755)
+    done = subprocess.run([str(SCRIPT), "--check"], env=bare_machine, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Redis: make install-services installs it (Debian package redis-server)" in done.stderr
+    assert "Kafka: make install-services fetches it" in done.stderr
+    assert not (tmp_path / "called").exists()

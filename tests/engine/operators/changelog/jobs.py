@@ -169,7 +169,7 @@ class ChangelogJob:
         return said
 
     def restart(self, parallelism: int | None = None, backend: str | None = None) -> None:
-        """Stop with a savepoint, and go on from it, with other subtasks or another backend."""
+        """Stop with a savepoint, and resume from it, with other subtasks or another backend."""
         snapshots = [captured_snapshot(one.capture(CaptureRequest(1, CaptureScope.COMPLETE))) for one in self.operators]
         self._go_on(snapshots, parallelism, backend)
 
@@ -194,7 +194,7 @@ class ChangelogJob:
             self._watermarks[subtask] = capture.watermark
 
     def recover(self, parallelism: int | None = None) -> None:
-        """Go on from the last checkpoint, which was taken behind the last batch."""
+        """Resume from the last checkpoint, which was taken behind the last batch."""
         snapshots = []
         for subtask in range(len(self.operators)):
             tables = {}

@@ -104,7 +104,7 @@ def at(rows: Iterable[Mapping[str, Any]]) -> Batch:
 def rescaled(
     spec: OperatorSpec, snapshots: Sequence[OperatorSnapshot], parallelism: int, **settings: Any
 ) -> list[Running]:
-    """The subtasks that go on from the snapshots of all subtasks."""
+    """The subtasks that resume from the snapshots of all subtasks."""
     return [
         Running(
             spec,

@@ -1,4 +1,4 @@
-"""A function goes on from the captures of its state, timers and event time as from a snapshot; nothing is dropped."""
+"""A function resumes from the captures of its state, timers and event time as from a snapshot; nothing is dropped."""
 
 from __future__ import annotations
 

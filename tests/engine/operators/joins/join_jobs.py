@@ -121,7 +121,7 @@ class JoinJob:
             link.process(0, Watermark(watermark))
 
     def rescale(self, parallelism: int) -> None:
-        """Stop with a capture, and go on from it with other subtasks."""
+        """Stop with a capture, and resume from it with other subtasks."""
         captures = [link.operator.capture(CaptureRequest(1, CaptureScope.CHANGES)) for link in self.links]
         for link in self.links:
             # What comes behind a capture must not change it.

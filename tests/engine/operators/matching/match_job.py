@@ -15,6 +15,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, Watermark
 from penstock.engine.functions import OutputTag
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.matching.match_spec import MatchPlan
 from penstock.engine.operators.matching.operator import MatchOperator, MatchSpec
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import SelectFunction
@@ -47,7 +48,7 @@ class MatchJob:
         select = SelectFunction(
             lambda match: {"text": self._text(match)}, lambda match, at: {"text": f"{self._text(match)}@{at}"}, SLOW
         )
-        self._spec = MatchSpec(
+        plan = MatchPlan(
             compiled,
             ("key",),
             pa.schema(list(TYPES.items())),
@@ -57,6 +58,7 @@ class MatchJob:
             LATE,
             limits,
         )
+        self._spec = MatchSpec(plan)
         self._config = replace(DEFAULTS, state_backend=backend)
         self.clock = ManualClock(1_000)
         self.metrics = OperatorMetrics()
@@ -81,8 +83,12 @@ class MatchJob:
             operator.open(context)
             operator.restore(share(snapshots, subtask, parallelism, _MAX_PARALLELISM))
 
+    def limit(self, limits: MatchLimits) -> None:
+        """Other limits, from the next start on."""
+        self._spec = MatchSpec(replace(self._spec.plan, limits=limits))
+
     def restart(self, parallelism: int) -> None:
-        """Go on from a snapshot, with other subtasks."""
+        """Resume from a snapshot, with other subtasks."""
         snapshots = [snapshot_of(operator) for operator in self.operators]
         self.close()
         self._start(snapshots, parallelism)
@@ -119,7 +125,7 @@ class MatchJob:
     def timed_out(self) -> list[str]:
         """All partial matches so far that timed out."""
         texts = [row["text"] for row in self._slow.rows]
-        if self._spec.is_event_time:
+        if self._spec.plan.is_event_time:
             assert [f"@{at}" for at in self._slow.timestamps] == [f"@{text.rpartition('@')[2]}" for text in texts]
         return texts
 

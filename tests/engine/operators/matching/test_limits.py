@@ -9,7 +9,7 @@ import pytest
 
 from penstock import AfterMatchSkipStrategy, Pattern, col
 from penstock.engine.errors import ConfigurationError, RecordError
-from penstock.engine.operators.matching.operator import DROPPED
+from penstock.engine.operators.matching.keyed_finder import DROPPED
 from penstock.engine.patterns.limits import MatchLimits, Overflow, limits_of
 from tests.engine.operators.matching.match_job import MatchJob, row
 from tests.engine.state.saved import snapshot_of

@@ -51,7 +51,7 @@ class WindowJob:
             operator.restore(share(snapshots, subtask, parallelism, _MAX_PARALLELISM))
 
     def rescale(self, parallelism: int) -> None:
-        """Capture the state and go on from it, with other subtasks."""
+        """Capture the state and resume from it, with other subtasks."""
         captures = [operator.capture(CaptureRequest(1, CaptureScope.BASE)) for operator in self.operators]
         for operator in self.operators:
             # What comes behind a capture must not change it.

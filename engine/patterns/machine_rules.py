@@ -1,0 +1,526 @@
+"""The automaton over arrays: what `matcher.py` does with objects, for patterns whose tests are columns alone.
+
+The machine (`machine.py`) calls `run` with the rows of many keys, as it is or compiled by numba (`machine_kernel.py`).
+It guarantees the matcher's results, order included. All times and numbers are int64.
+
+A partial match is a row of `ENTRY` numbers; those of a key stand in the order of their queue, those that are held back
+behind them. A step is (step before, variable, event), an event (time, number, row); -1 is none.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+STATE, STEP, TIME, NUMBER, PREVIOUS = 0, 1, 2, 3, 4
+ENTRY: Final = 5
+"""State, last step, time and number of the first event, time of the last event."""
+BEHIND_ALL: Final = 2**63 - 1
+NO_SKIP, TO_NEXT, PAST_LAST, TO_FIRST, TO_LAST = 0, 1, 2, 3, 4
+FOUND: Final = 6
+"""Of a result: slot, last step, its time, time and arrival of what brought it about, 1 where it is a time-out."""
+
+
+class Program(NamedTuple):
+    """A pattern as arrays.
+
+    Args:
+        bounds: start state, within (0 for none), skip kind, variable to skip to, whether there are any bounds of time.
+        gaps: bound since the event before, by state.
+        is_pending: whether a state is a match once its time is over.
+        plans: by state and answer: number of the first move, number of the move behind the last, whether the start
+            stays, whether the event is taken.
+        moves: variable (-1: ignored), target (-1: none), completions.
+    """
+
+    bounds: Int64s
+    gaps: Int64s
+    is_pending: npt.NDArray[np.bool_]
+    plans: npt.NDArray[np.int64]
+    moves: Int64s
+
+
+class Memory(NamedTuple):
+    """The partial matches of all keys.
+
+    Args:
+        slots: by slot: where its entries begin, how many are partial matches, how many are held back.
+        entries, steps, events: rows of them; only the first `used` are in use.
+        used: how many entries, steps and events are in use.
+    """
+
+    slots: Int64s
+    entries: Int64s
+    steps: Int64s
+    events: Int64s
+    used: Int64s
+
+
+class Work(NamedTuple):
+    """Rows to be taken, by key and time.
+
+    Args:
+        runs: slot, first row, row behind the last.
+        times, answers, arrivals: of each row.
+        until: the time to come to behind the rows.
+        number: of the first row's event; the next ones follow.
+    """
+
+    runs: Int64s
+    times: Int64s
+    answers: Int64s
+    arrivals: Int64s
+    until: int
+    number: int
+
+
+class Done(NamedTuple):
+    """What came of it: the memory, results (rows of `FOUND` numbers), and time-outs to wait for (slot, time)."""
+
+    memory: Memory
+    found: Int64s
+    timers: Int64s
+
+
+def copies(to: Int64s, place: int, source: Int64s, at: int) -> None:
+    """Write a row of one array into another."""
+    for column in range(to.shape[1]):
+        to[place, column] = source[at, column]
+
+
+def with_room(rows: Int64s, count: int) -> Int64s:
+    """The rows, or a larger copy, so that there is room for one more behind `count`."""
+    if count < len(rows):
+        return rows
+    larger = np.empty((max(2 * len(rows), 16), rows.shape[1]), rows.dtype)
+    for place in range(count):
+        copies(larger, place, rows, place)
+    return larger
+
+
+def puts(rows: Int64s, place: int, a: int, b: int, c: int, d: int, e: int, f: int) -> None:
+    """Write a row of six numbers."""
+    rows[place, 0], rows[place, 1], rows[place, 2] = a, b, c
+    rows[place, 3], rows[place, 4], rows[place, 5] = d, e, f
+
+
+def sets(rows: Int64s, place: int, a: int, b: int, c: int) -> None:
+    """Write a row of three numbers."""
+    rows[place, 0], rows[place, 1], rows[place, 2] = a, b, c
+
+
+def rises(queue: Int64s, count: int, state: int, step: int, time: int, number: int, previous: int) -> None:
+    """Put an entry into a queue of `count`, which has room; as `queue.offer`."""
+    place = count
+    while place > 0:
+        parent = (place - 1) >> 1
+        if time > queue[parent, 2] or (time == queue[parent, 2] and number >= queue[parent, 3]):
+            break
+        copies(queue, place, queue, parent)
+        place = parent
+    queue[place, 0] = state
+    queue[place, 1] = step
+    queue[place, 2] = time
+    queue[place, 3] = number
+    queue[place, 4] = previous
+
+
+def sinks(queue: Int64s, count: int, place: int, item: Int64s) -> None:
+    """Put an entry (a row of its own) at a place or below; as `queue._sink`."""
+    half = count >> 1
+    while place < half:
+        child = 2 * place + 1
+        right = child + 1
+        if right < count and (
+            queue[child, 2] > queue[right, 2]
+            or (queue[child, 2] == queue[right, 2] and queue[child, 3] > queue[right, 3])
+        ):
+            child = right
+        if item[0, 2] < queue[child, 2] or (item[0, 2] == queue[child, 2] and item[0, 3] <= queue[child, 3]):
+            break
+        copies(queue, place, queue, child)
+        place = child
+    copies(queue, place, item, 0)
+
+
+def drops(queue: Int64s, count: int, time: int, number: int) -> int:
+    """Take out what began before an event, and put the others in order again; how many are left."""
+    kept = 0
+    for place in range(count):
+        if queue[place, 2] > time or (queue[place, 2] == time and queue[place, 3] >= number):
+            if kept != place:
+                copies(queue, kept, queue, place)
+            kept += 1
+    if kept != count:
+        item = np.empty((1, 5), np.int64)
+        for place in range((kept >> 1) - 1, -1, -1):
+            copies(item, 0, queue, place)
+            sinks(queue, kept, place, item)
+    return kept
+
+
+def skips(program: Program, steps: Int64s, events: Int64s, match: Int64s) -> tuple[int, int, bool]:
+    """The event before which partial matches go, and whether any do; as `Matcher._skip_bound`."""
+    kind, variable = program.bounds[2], program.bounds[3]
+    if kind == 1:
+        return match[0, 2], match[0, 3] + 1, True
+    step = match[0, 1]
+    if kind == 2:
+        return events[steps[step, 2], 0], events[steps[step, 2], 1] + 1, True
+    found = -1
+    while step >= 0:
+        if steps[step, 1] == variable:
+            found = steps[step, 2]
+            if kind == 4:
+                break
+        step = steps[step, 0]
+    if found < 0:
+        return 0, 0, False
+    return events[found, 0], events[found, 1], True
+
+
+def adds(queue: Int64s, count: int, state: int, step: int, time: int, number: int, previous: int) -> Int64s:
+    """Put an entry into a queue of `count`; the queue, or a larger copy."""
+    queue = with_room(queue, count)
+    rises(queue, count, state, step, time, number, previous)
+    return queue
+
+
+def advances(
+    program: Program,
+    current: Int64s,
+    count: int,
+    going: Int64s,
+    complete: Int64s,
+    found: Int64s,
+    found_count: int,
+    slot: int,
+    time: int,
+    arrival: int,
+) -> tuple[Int64s, int, Int64s, int, Int64s, int]:
+    """Move time on: what goes on, what is a match now, and the time-outs; as `Matcher.advance`."""
+    start, within = program.bounds[0], program.bounds[1]
+    going_count = 0
+    complete_count = 0
+    for place in range(count):
+        state, step, first = current[place, 0], current[place, 1], current[place, 2]
+        number, previous = current[place, 3], current[place, 4]
+        ends, is_over = first, False
+        if state != start:
+            gap = program.gaps[state]
+            # In 64 bits, where differences may wrap: at the end of time what began before 1970 is young, as in Flink.
+            if gap > 0 and time - previous >= gap:
+                ends, is_over = previous + gap, True
+            elif within > 0 and time - first >= within:
+                ends, is_over = first + within, True
+        if not is_over:
+            going = adds(going, going_count, state, step, first, number, previous)
+            going_count += 1
+        elif program.is_pending[state]:
+            complete = adds(complete, complete_count, state, step, first, number, previous)
+            complete_count += 1
+        else:
+            found = with_room(found, found_count)
+            puts(found, found_count, slot, step, ends, time, arrival, 1)
+            found_count += 1
+    return going, going_count, complete, complete_count, found, found_count
+
+
+def takes(
+    program: Program,
+    current: Int64s,
+    count: int,
+    going: Int64s,
+    complete: Int64s,
+    steps: Int64s,
+    step_count: int,
+    events: Int64s,
+    event_count: int,
+    answer: int,
+    time: int,
+    number: int,
+    row: int,
+) -> tuple[Int64s, int, Int64s, int, Int64s, int, Int64s, int, bool]:
+    """Take an event: what goes on, what is complete, the steps and events after it, and whether anything has begun."""
+    start = program.bounds[0]
+    going_count = 0
+    complete_count = 0
+    has_event, has_begun = False, False
+    for place in range(count):
+        state, step, first = current[place, 0], current[place, 1], current[place, 2]
+        first_number, previous = current[place, 3], current[place, 4]
+        is_start = state == start
+        if is_start and program.plans[state, answer, 3] == 1 and time > 0:
+            has_begun = True
+        for move in range(program.plans[state, answer, 0], program.plans[state, answer, 1]):
+            variable, target, completions = program.moves[move, 0], program.moves[move, 1], program.moves[move, 2]
+            last, begin, begin_number, before = step, first, first_number, previous
+            if variable >= 0:
+                if not has_event:
+                    events = with_room(events, event_count)
+                    sets(events, event_count, time, number, row)
+                    event_count += 1
+                    has_event = True
+                steps = with_room(steps, step_count)
+                sets(steps, step_count, step, variable, event_count - 1)
+                last, before = step_count, time
+                step_count += 1
+                if is_start:
+                    begin, begin_number = time, number
+            if target >= 0:
+                going = adds(going, going_count, target, last, begin, begin_number, before)
+                going_count += 1
+            for _ in range(completions):
+                complete = adds(complete, complete_count, -1, last, begin, begin_number, before)
+                complete_count += 1
+        if is_start and program.plans[state, answer, 2] == 1:
+            going = adds(going, going_count, state, step, first, first_number, previous)
+            going_count += 1
+    return going, going_count, complete, complete_count, steps, step_count, events, event_count, has_begun
+
+
+def emits(
+    program: Program,
+    steps: Int64s,
+    events: Int64s,
+    going: Int64s,
+    going_count: int,
+    complete: Int64s,
+    complete_count: int,
+    held: Int64s,
+    held_count: int,
+    found: Int64s,
+    found_count: int,
+    slot: int,
+    time: int,
+    arrival: int,
+) -> tuple[int, Int64s, int, Int64s, int]:
+    """Give the matches that nothing holds back, and drop what they skip; as `Matcher._emit`."""
+    skip = program.bounds[2]
+    item, match = np.empty((1, 5), np.int64), np.empty((1, 5), np.int64)
+    for place in range(complete_count):
+        held = adds(
+            held,
+            held_count,
+            complete[place, 0],
+            complete[place, 1],
+            complete[place, 2],
+            complete[place, 3],
+            complete[place, 4],
+        )
+        held_count += 1
+    while held_count > 0:
+        is_held = held[0, 2] > going[0, 2] or (held[0, 2] == going[0, 2] and held[0, 3] > going[0, 3])
+        if skip != 0 and going_count > 0 and is_held:
+            break
+        copies(match, 0, held, 0)
+        held_count -= 1
+        if held_count > 0:
+            copies(item, 0, held, held_count)
+            sinks(held, held_count, 0, item)
+        if skip != 0:
+            bound, number, any_goes = skips(program, steps, events, match)
+            if any_goes:
+                going_count = drops(going, going_count, bound, number)
+                held_count = drops(held, held_count, bound, number)
+        found = with_room(found, found_count)
+        puts(found, found_count, slot, match[0, 1], time, time, arrival, 0)
+        found_count += 1
+    return going_count, held, held_count, found, found_count
+
+
+def run(program: Program, memory: Memory, work: Work) -> Done:
+    """Take the rows of all keys, and move time on; the slots of the memory are changed in place."""
+    start, within, has_bounds = program.bounds[0], program.bounds[1], program.bounds[4] != 0
+    slots, entries, steps, events = memory.slots, memory.entries, memory.steps, memory.events
+    entry_count, step_count, event_count = memory.used[0], memory.used[1], memory.used[2]
+    found, timers = np.empty((16, 6), np.int64), np.empty((16, 2), np.int64)
+    found_count, timer_count = 0, 0
+    current, going = np.empty((16, 5), np.int64), np.empty((16, 5), np.int64)
+    complete, held = np.empty((16, 5), np.int64), np.empty((16, 5), np.int64)
+    for index in range(len(work.runs)):
+        slot, begin, end = work.runs[index, 0], work.runs[index, 1], work.runs[index, 2]
+        first, count, held_count = slots[slot, 0], slots[slot, 1], slots[slot, 2]
+        for place in range(count):
+            current = with_room(current, place)
+            copies(current, place, entries, first + place)
+        for place in range(held_count):
+            held = with_room(held, place)
+            copies(held, place, entries, first + count + place)
+        if count == 0 and held_count == 0:
+            rises(current, 0, start, -1, BEHIND_ALL, BEHIND_ALL, -1)
+            count = 1
+        has_begun, has_time, last = False, False, work.until
+        # The round behind the rows only moves time on.
+        for row in range(begin, end + 1):
+            is_row = row < end
+            time = work.times[row] if is_row else work.until
+            arrival = work.arrivals[row] if is_row else BEHIND_ALL
+            if is_row and count == 1 and held_count == 0 and current[0, 0] == start:
+                plan = program.plans[start, work.answers[row]]
+                if plan[0] == plan[1] and plan[2] == 1:
+                    continue
+            if has_bounds and not (is_row and has_time and time == last):
+                going, going_count, complete, complete_count, found, found_count = advances(
+                    program, current, count, going, complete, found, found_count, slot, time, arrival
+                )
+                if going_count < count:
+                    going_count, held, held_count, found, found_count = emits(
+                        program,
+                        steps,
+                        events,
+                        going,
+                        going_count,
+                        complete,
+                        complete_count,
+                        held,
+                        held_count,
+                        found,
+                        found_count,
+                        slot,
+                        time,
+                        arrival,
+                    )
+                    current, going, count = going, current, going_count
+            if not is_row:
+                continue
+            last, has_time = time, True
+            (
+                going,
+                going_count,
+                complete,
+                complete_count,
+                steps,
+                step_count,
+                events,
+                event_count,
+                begins,
+            ) = takes(
+                program,
+                current,
+                count,
+                going,
+                complete,
+                steps,
+                step_count,
+                events,
+                event_count,
+                work.answers[row],
+                time,
+                work.number + row,
+                row,
+            )
+            going_count, held, held_count, found, found_count = emits(
+                program,
+                steps,
+                events,
+                going,
+                going_count,
+                complete,
+                complete_count,
+                held,
+                held_count,
+                found,
+                found_count,
+                slot,
+                time,
+                arrival,
+            )
+            current, going, count = going, current, going_count
+            # By Flink's rule what follows the beginning of a partial match is timed, too.
+            has_begun = has_begun or begins
+            if has_begun and within > 0 and time + within > work.until:
+                timers = with_room(timers, timer_count)
+                timers[timer_count, 0], timers[timer_count, 1] = slot, time + within
+                timer_count += 1
+        if count == 1 and held_count == 0 and current[0, 0] == start:
+            sets(slots, slot, 0, 0, 0)
+            continue
+        sets(slots, slot, entry_count, count, held_count)
+        for place in range(count):
+            entries = with_room(entries, entry_count)
+            copies(entries, entry_count, current, place)
+            entry_count += 1
+        for place in range(held_count):
+            entries = with_room(entries, entry_count)
+            copies(entries, entry_count, held, place)
+            entry_count += 1
+    used = np.array([entry_count, step_count, event_count], np.int64)
+    return Done(Memory(slots, entries, steps, events, used), found[:found_count], timers[:timer_count])
+
+
+def paths(steps: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
+    """The paths that end with the steps `last`: where each begins, and (variable, event) one behind the other."""
+    begins = np.zeros(len(last) + 1, np.int64)
+    for index in range(len(last)):
+        length, step = 0, last[index]
+        while step >= 0:
+            length += 1
+            step = steps[step, 0]
+        begins[index + 1] = begins[index] + length
+    taken = np.empty((begins[len(last)], 2), np.int64)
+    for index in range(len(last)):
+        place, step = begins[index + 1] - 1, last[index]
+        while step >= 0:
+            taken[place, 0], taken[place, 1] = steps[step, 1], steps[step, 2]
+            place, step = place - 1, steps[step, 0]
+    return begins, taken
+
+
+def compacted(memory: Memory) -> Memory:
+    """Only what keys still have."""
+    slots, used = memory.slots.copy(), memory.used
+    keeps_step, keeps_event = np.zeros(used[1], np.bool_), np.zeros(used[2], np.bool_)
+    total = 0
+    for slot in range(len(slots)):
+        first, count = slots[slot, 0], slots[slot, 1] + slots[slot, 2]
+        total += count
+        for place in range(first, first + count):
+            step = memory.entries[place, 1]
+            while step >= 0 and not keeps_step[step]:
+                keeps_step[step] = True
+                keeps_event[memory.steps[step, 2]] = True
+                step = memory.steps[step, 0]
+    step_of, event_of = np.cumsum(keeps_step) - 1, np.cumsum(keeps_event) - 1
+    entries = np.empty((total, 5), np.int64)
+    place = 0
+    for slot in range(len(slots)):
+        first, count = slots[slot, 0], slots[slot, 1] + slots[slot, 2]
+        slots[slot, 0] = place
+        for old in range(first, first + count):
+            copies(entries, place, memory.entries, old)
+            if entries[place, 1] >= 0:
+                entries[place, 1] = step_of[entries[place, 1]]
+            place += 1
+    old_steps, old_events = np.flatnonzero(keeps_step), np.flatnonzero(keeps_event)
+    steps = np.empty((len(old_steps), 3), np.int64)
+    for new in range(len(old_steps)):
+        old = old_steps[new]
+        before = memory.steps[old, 0]
+        steps[new, 0] = step_of[before] if before >= 0 else -1
+        steps[new, 1], steps[new, 2] = memory.steps[old, 1], event_of[memory.steps[old, 2]]
+    events = np.empty((len(old_events), 3), np.int64)
+    for new in range(len(old_events)):
+        copies(events, new, memory.events, old_events[new])
+    sizes = np.array([total, len(steps), len(events)], np.int64)
+    return Memory(slots, entries, steps, events, sizes)
+
+
+def owners(memory: Memory) -> tuple[Int64s, Int64s]:
+    """For each step the slot whose it is, and the first step of its path."""
+    owner, root = np.full(memory.used[1], -1, np.int64), np.empty(memory.used[1], np.int64)
+    for slot in range(len(memory.slots)):
+        first, count = memory.slots[slot, 0], memory.slots[slot, 1] + memory.slots[slot, 2]
+        for place in range(first, first + count):
+            step = memory.entries[place, 1]
+            while step >= 0 and owner[step] < 0:
+                owner[step] = slot
+                step = memory.steps[step, 0]
+    for step in range(memory.used[1]):
+        before = memory.steps[step, 0]
+        root[step] = step if before < 0 else root[before]
+    return owner, root

@@ -1,0 +1,80 @@
+"""Rows by key in columns agree with a dict of dicts, however many there are and whichever come and go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.engine.operators.changelog.chains import Chains
+from penstock.engine.operators.changelog.keyed_rows import KeyedRows, RowsLayout
+from penstock.engine.state.keys.identity import coded, decoded
+
+LAYOUT = RowsLayout(
+    "rows", pa.schema({"k": pa.float64()}), pa.schema({"v": pa.list_(pa.int64())}), pa.schema({"n": pa.int64()})
+)
+ROWS = st.tuples(st.sampled_from([None, 0.0, -0.0, float("nan"), 1.5]), st.sampled_from([None, (), (1,), (1, 2)]))
+
+
+def arrays(rows: list[tuple[float | None, tuple[int, ...] | None]]) -> tuple[list[pa.Array], list[pa.Array]]:
+    keys = pa.array([key for key, _ in rows], pa.float64())
+    return [keys], [pa.array([value for _, value in rows], pa.list_(pa.int64()))]
+
+
+def plain(key: float | None) -> object:
+    return "nan" if key is not None and key != key else key
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), ROWS), max_size=25))
+def test_rows_agree_with_a_dict(steps: list[tuple[bool, tuple[float | None, tuple[int, ...] | None]]]) -> None:
+    rows, model = KeyedRows(LAYOUT), dict[object, dict[object, int]]()
+    for number, (comes, row) in enumerate(steps):
+        keys, identity = arrays([row])
+        of_key = model.setdefault(plain(row[0]), {})
+        found = rows.find(keys, identity)
+        assert (found[0] >= 0) == (row[1] in of_key)
+        if comes:
+            slots, new = rows.add(keys, identity)
+            assert new[0] == (row[1] not in of_key)
+            rows.write(slots, "n", np.array([number]))
+            of_key[row[1]] = number
+        elif found[0] >= 0:
+            rows.remove(found)
+            del of_key[row[1]]
+        _, slots = rows.of_keys(keys)
+        values, numbers = rows.columns(slots, ["v", "n"])
+        held = [None if value is None else tuple(value) for value in values.to_pylist()]
+        assert dict(zip(held, numbers.to_pylist(), strict=True)) == of_key
+    assert len(rows) == sum(map(len, model.values()))
+
+
+@pytest.mark.parametrize("count", [200, 20_000])
+def test_chains_agree_with_a_dict_also_where_they_are_compiled(count: int) -> None:
+    random = np.random.default_rng(7)
+    groups = random.integers(0, count // 10, count)
+    chains = Chains()
+    chains.add(np.arange(count), groups)
+    gone = random.permutation(count)[: count // 2]
+    emptied = chains.remove(gone)
+    stays = np.setdiff1d(np.arange(count), gone)
+    assert set(emptied.tolist()) == set(groups.tolist()) - set(groups[stays].tolist())
+    chains.add(gone[:5], np.zeros(5, np.int64))
+    stays, groups[gone[:5]] = np.concatenate([stays, gone[:5]]), 0
+    asked = np.unique(random.integers(0, count // 10 + 5, count))
+    of, slots = chains.of(asked)
+    assert sorted(zip(asked[of].tolist(), slots.tolist(), strict=True)) == sorted(
+        (int(groups[slot]), slot) for slot in stays.tolist() if groups[slot] in asked
+    )
+
+
+def test_codes_tell_values_apart_as_sql_does_and_come_back() -> None:
+    floats = pa.array([0.0, -0.0, float("nan"), -float("nan"), None, 1.5])
+    codes = coded(floats).to_pylist()
+    assert codes[0] == codes[1] != codes[2] == codes[3]
+    assert codes[4] is None
+    assert decoded(coded(pa.array([1.5, None], pa.float32())), pa.float32()).to_pylist() == [1.5, None]
+    assert coded(pa.array([[1, 2], [1], None])).to_pylist() == ["[1, 2]", "[1]", None]
+    assert coded(pa.array(["a", "a"]).dictionary_encode()).to_pylist() == ["a", "a"]

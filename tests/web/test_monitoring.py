@@ -1,0 +1,38 @@
+"""The dashboard and the alert rules that are shipped ask for metrics that there are, with labels that they have."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from penstock.web.prometheus import prometheus_text
+from tests.web.fakes import viewed
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "monitoring"
+
+
+def dashboard() -> list[str]:
+    document = json.loads((FOLDER / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    return [target["expr"] for panel in document["panels"] for target in panel["targets"]]
+
+
+def alerts() -> list[str]:
+    document = yaml.safe_load((FOLDER / "alerts.yml").read_text(encoding="utf-8"))
+    return [rule["expr"] for group in document["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("expression", [*dashboard(), *alerts()])
+def test_every_expression_asks_for_what_there_is(expression: str) -> None:
+    samples = re.findall(r"^(\w+)\{(.*)\} ", prometheus_text([viewed()]), re.MULTILINE)
+    labels = {name: set(re.findall(r"(\w+)=", found)) for name, found in samples}
+    asked = re.findall(r"(penstock_\w+)(?:\{([^}]*)\})?", expression)
+    assert asked
+    for name, matchers in asked:
+        assert name in labels
+        assert set(re.findall(r"(\w+)=", matchers)) <= labels[name]
+    grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", expression) for label in found.split(",")}
+    assert grouped <= {label for name, _ in asked for label in labels[name]}
