@@ -49,16 +49,14 @@ class Collector:
             readings = await asyncio.to_thread(self._cluster.read)
             if self._readings % _NODES_EVERY == 0:
                 self.nodes = await asyncio.to_thread(self._cluster.nodes)
+            now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+            for reading in readings:
+                self.observed.see(reading.info, reading.metrics, now, now_ms)
+            self.observed.miss(reading.info.id for reading in readings)
             self.problem = None
         except Exception as error:
             # Whatever ails the cluster, those who watch are told, and the next reading may succeed.
             self.problem = f"{type(error).__name__}: {error}"
-            readings = []
-        now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
-        for reading in readings:
-            self.observed.see(reading.info, reading.metrics, now, now_ms)
-        if self.problem is None:
-            self.observed.miss(reading.info.id for reading in readings)
         self._readings += 1
         for listener in self._listeners:
             listener.set()

@@ -414,7 +414,11 @@ def job_config(info: JobInfo) -> dict[str, Any]:
         "name": info.name,
         "execution-config": {
             "execution-mode": "PIPELINED",
-            "restart-strategy": settings.get("failover.restart", "None"),
+            "restart-strategy": ", ".join(
+                f"{name.rpartition('.')[2]} {value}"
+                for name, value in info.settings
+                if name.startswith("failover.restart")
+            ),
             "job-parallelism": info.parallelism,
             "object-reuse-mode": False,
             "user-config": settings,

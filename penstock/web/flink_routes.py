@@ -21,7 +21,7 @@ from penstock.web.collector import Collector
 from penstock.web.flame import flame_document
 from penstock.web.observed import JobView, TaskView
 from penstock.web.operations import Operation, Operations, TooManyOperationsError, flink_answer
-from penstock.web.requests import body_of, job_in, task_in, text_in, unknown, whole
+from penstock.web.requests import body_of, job_in, require_operator, task_in, text_in, unknown, whole
 
 LARGEST_PARALLELISM = 32_768
 _FLAME_SECONDS = 2.0
@@ -172,6 +172,7 @@ def _vertex_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         return JSONResponse(flink_metrics.answer(flink_metrics.of_subtask(found), request.query_params.get("get")))
 
     async def flamegraph(request: Request) -> Response:
+        require_operator(request)
         view = job_in(request, collector)
         task = task_in(request, view)
         given = request.query_params.get("subtaskindex")

@@ -28,7 +28,7 @@ from penstock.web.observed import JobView, TaskView, status_of
 from penstock.web.openapi import openapi_document
 from penstock.web.operations import Operations
 from penstock.web.prometheus import CONTENT_TYPE, prometheus_text
-from penstock.web.requests import body_of, job_in, task_in, text_in, whole
+from penstock.web.requests import body_of, job_in, require_operator, task_in, text_in, whole
 from penstock.web.security import COOKIE, Role
 from penstock.web.why_slow import why_slow
 
@@ -259,8 +259,7 @@ def _subtasks(task: TaskView) -> list[dict[str, Any]]:
 
 def _stack_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     def place(request: Request) -> tuple[JobView, TaskView, int]:
-        if _role(request) is not Role.OPERATOR:
-            raise HTTPException(403, "stacks show the code of functions; this needs the operator's token")
+        require_operator(request)
         view = job_in(request, collector)
         task = task_in(request, view)
         return view, task, whole(request.path_params["subtask"], "subtask", 0, task.info.parallelism - 1)
@@ -277,8 +276,7 @@ def _stack_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         return JSONResponse(flame_document(stacks))
 
     async def logs(request: Request) -> Response:
-        if _role(request) is not Role.OPERATOR:
-            raise HTTPException(403, "logs may show data; this needs the operator's token")
+        require_operator(request)
         view = job_in(request, collector)
         most = whole(request.query_params.get("most", _LOG_LINES), "most", 1, _MOST_LOG_LINES)
         lines = await asyncio.to_thread(cluster.logs, view.info.id, {}, most)

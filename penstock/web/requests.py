@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from penstock.web.collector import Collector
 from penstock.web.observed import JobView, TaskView
+from penstock.web.security import Role
 
 
 def unknown(what: str, name: object) -> HTTPException:
@@ -72,6 +73,16 @@ def job_in(request: Request, collector: Collector) -> JobView:
     if view is None:
         raise unknown("job", name)
     return view
+
+
+def require_operator(request: Request) -> None:
+    """Refuse whoever may only read: what is asked for shows code, and may show data.
+
+    Raises:
+        HTTPException: it is no operator who asks.
+    """
+    if request.scope.get("penstock.role") is not Role.OPERATOR:
+        raise HTTPException(403, "this shows code, and may show data; it needs the operator's token")
 
 
 def task_in(request: Request, view: JobView) -> TaskView:

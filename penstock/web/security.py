@@ -49,7 +49,7 @@ class Role(enum.IntEnum):
 
     NOBODY = 0
     VIEWER = 1
-    """Read all but state and stacks of user code's data."""
+    """Read all but stacks, flame graphs and logs, which show code and may show data."""
     OPERATOR = 2
     """Also take savepoints, stop, cancel and rescale jobs."""
 
@@ -132,7 +132,7 @@ class Guard:
         """Status and message, where the request is not let through."""
         headers = Headers(scope=scope)
         if _host(headers.get("host", "")) not in self._access.hosts:
-            return 421, "this server is not called so; --host NAME allows for a name"
+            return 421, "this server is not called so; penstock console --name NAME allows for a name"
         if len(scope.get("query_string", b"")) > LONGEST_QUERY:
             return 414, f"the query is longer than {LONGEST_QUERY} bytes"
         length = headers.get("content-length", "0")

@@ -7,6 +7,7 @@ its process dies, at the same port, with what it had written down of jobs that h
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -17,7 +18,9 @@ from typing import Any, Final
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.engine.job.info import JobInfo
 from penstock.web.documents import info_from, info_text
+from penstock.web.observed import ENDED_KEPT
 
+_LOG = logging.getLogger(__name__)
 ACTOR_NAME: Final = "penstock-console"
 DEFAULT_PORT: Final = 8365
 _STARTED_SECONDS: Final = 60.0
@@ -94,16 +97,23 @@ class EndedJobs:
                     info = info_from(line)
                     found.pop(info.id, None)
                     found[info.id] = info
-        kept = list(found.values())[-100:]
+        kept = list(found.values())[-ENDED_KEPT:]
         self._known = {(info.id, info.status.value) for info in kept}
+        if len(found) > 2 * ENDED_KEPT:
+            shorter = self._file.with_suffix(".new")
+            shorter.write_text("".join(info_text(info) + "\n" for info in kept), encoding="utf-8")
+            shorter.replace(self._file)
         return kept
 
     def write(self, info: JobInfo) -> None:
-        """Write one down, once."""
+        """Write one down, once; what cannot be written is shown all the same, as long as this process lives."""
         if info.status.ended and (info.id, info.status.value) not in self._known:
             self._known.add((info.id, info.status.value))
-            with self._file.open("a", encoding="utf-8") as stream:
-                stream.write(info_text(info) + "\n")
+            try:
+                with self._file.open("a", encoding="utf-8") as stream:
+                    stream.write(info_text(info) + "\n")
+            except OSError as error:
+                _LOG.warning("the end of job %r cannot be written down: %s", info.name, error)
 
 
 class ConsoleActor:

@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock import StreamEnvironment, checkpoints
 from penstock.engine.job.status import JobStatus
+from penstock.web.observed import ENDED_KEPT
 from penstock.web.serve import EndedJobs, ServerOptions, find_server, start_server, stop_server
 from tests.web.fakes import ORDERS
 
@@ -81,3 +82,13 @@ def test_ended_jobs_are_written_once_and_read_again(tmp_path: Path) -> None:
     with file.open("a") as stream:
         stream.write('{"from": "another version"}\n')
     assert EndedJobs(file).read() == [failed]
+
+
+def test_the_log_of_ended_jobs_does_not_grow_for_ever_and_a_full_disk_hides_no_job(tmp_path: Path) -> None:
+    file = tmp_path / "ended.jsonl"
+    ended = EndedJobs(file)
+    for number in range(2 * ENDED_KEPT + 1):
+        ended.write(replace(ORDERS, id=f"orders-{number}", status=JobStatus.FINISHED))
+    assert len(EndedJobs(file).read()) == ENDED_KEPT
+    assert len(file.read_text(encoding="utf-8").splitlines()) == ENDED_KEPT
+    EndedJobs(tmp_path / "no folder" / "ended.jsonl").write(replace(ORDERS, status=JobStatus.FAILED))
