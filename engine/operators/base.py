@@ -163,7 +163,9 @@ class Operator(ABC):
     def on_checkpoint_complete(self, checkpoint: int) -> None:  # noqa: B027 - optional hook
         """Checkpoint `checkpoint`, and so each one before it, counts from now on: sinks commit what it held.
 
-        Comes at most once a checkpoint; may be missed for one that a later one follows, or that is restored.
+        Comes only to tasks in which something waits for it: a transactional sink, or rows for the client. Comes at
+        least once for the checkpoint that ends the job, else at most once; may be missed for one that a later one
+        follows, or that is restored.
         """
 
     def before_suspend(self, out: Collector) -> None:  # noqa: B027 - optional hook

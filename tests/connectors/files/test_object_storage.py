@@ -23,6 +23,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Committable, ConnectorContext, Wait
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
+from penstock.engine.job.events import RescaleJob
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
 from penstock.savepoints.store import FolderJobStore
@@ -194,22 +195,20 @@ def test_every_row_is_seen_once_and_only_when_its_checkpoint_is_complete(
     _build(env, sink, faults.at_row)
     store = FolderJobStore(str(tmp_path / "checkpoints"), "files", "files")
     manager = LocalManager(env.program("files"), ManualClock(), random.Random(seed), JobFolder(store, "files"))
-    manager.start()
     steps, seen = 0, 0
     known: dict[str, list[int]] = {}
-    while not manager.status.ended:
+    while not manager.brain.ended:
         if steps == 100:
-            manager.rescale(3)
+            manager.ask(RescaleJob(3))
         manager.step(1.0)
         steps += 1
         if faults.calls != seen:
             seen = faults.calls
             rows = _json_rows(bucket, known)
             assert len(rows) == len(set(rows)), "a row is seen twice"
-            latest = manager.coordinator.latest
-            complete = latest.checkpoint if latest else 0
+            complete = manager.brain.completed
             assert not [row for row in rows if min(sink.epochs[row]) > complete], "a row is seen early"
-    assert manager.status is JobStatus.FINISHED, manager.error
+    assert manager.brain.status is JobStatus.FINISHED, manager.brain.error
     assert sorted(_json_rows(bucket, known)) == list(range(ROWS))
 
 

@@ -29,6 +29,7 @@ from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch
+from penstock.engine.job.events import RescaleJob
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
 from penstock.recovery import checkpoints, fixed_delay
@@ -188,20 +189,18 @@ def test_every_row_is_seen_once_and_only_when_its_checkpoint_is_complete(
         out.mkdir()
         reader = Reader(out, kind)
         manager = _manager(folder, sink, parallelism, seed, mode)
-        manager.start()
         steps = 0
-        while not manager.status.ended:
+        while not manager.brain.ended:
             if steps in rescales:
-                manager.rescale(rescales[steps])
+                manager.ask(RescaleJob(rescales[steps]))
             manager.step(1.0)
             steps += 1
             seen = reader.rows()
             assert len(seen) == len(set(seen)), "a row is seen twice"
-            latest = manager.coordinator.latest
-            complete = latest.checkpoint if latest else 0
+            complete = manager.brain.completed
             early = [row for row in seen if min(sink.epochs[row]) > complete]
             assert not early, f"rows {early} are seen, and {complete} is the newest complete checkpoint"
-        assert manager.status is JobStatus.FINISHED, manager.error
+        assert manager.brain.status is JobStatus.FINISHED, manager.brain.error
         assert sorted(reader.rows()) == list(range(ROWS))
         # What an attempt that failed had prepared stays, as a savepoint may hold it.
         assert [path.name for path in out.glob(".*.inprogress")] == []

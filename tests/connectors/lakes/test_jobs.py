@@ -18,6 +18,7 @@ from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.errors import ColumnTypeError
+from penstock.engine.job.events import RescaleJob
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
 from penstock.savepoints.store import FolderJobStore
@@ -60,21 +61,19 @@ def test_every_row_is_seen_once_and_only_when_its_checkpoint_is_complete(make: A
     _build(env, sink, faults.at_row)
     store = FolderJobStore(str(tmp_path / "checkpoints"), "lake", "lake")
     manager = LocalManager(env.program("lake"), ManualClock(), random.Random(seed), JobFolder(store, "lake"))
-    manager.start()
     steps, calls = 0, 0
-    while not manager.status.ended:
+    while not manager.brain.ended:
         if steps == 100:
-            manager.rescale(3)
+            manager.ask(RescaleJob(3))
         manager.step(1.0)
         steps += 1
         if faults.calls != calls:
             calls = faults.calls
             rows = seen()
             assert len(rows) == len(set(rows)), "a row is seen twice"
-            latest = manager.coordinator.latest
-            complete = latest.checkpoint if latest else 0
+            complete = manager.brain.completed
             assert not [row for row in rows if min(sink.epochs[row]) > complete], "a row is seen early"
-    assert manager.status is JobStatus.FINISHED, manager.error
+    assert manager.brain.status is JobStatus.FINISHED, manager.brain.error
     assert sorted(seen()) == list(range(ROWS))
 
 

@@ -18,6 +18,7 @@ from penstock.connectors.postgres import PostgresLookup, PostgresSink, PostgresS
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
+from penstock.engine.job.events import RescaleJob
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
 from penstock.recovery import checkpoints, fixed_delay
@@ -103,13 +104,12 @@ def test_the_table_equals_the_oracle(
     sink.sink.prepare()
     with tempfile.TemporaryDirectory() as folder:
         manager, steps = _manager(Path(folder), sink, set(rows), parallelism, seed), 0
-        manager.start()
-        while not manager.status.ended:
+        while not manager.brain.ended:
             if steps in rescales:
-                manager.rescale(rescales[steps])
+                manager.ask(RescaleJob(rescales[steps]))
             manager.step(1.0)
             steps += 1
-    assert manager.status is JobStatus.FINISHED, manager.error
+    assert manager.brain.status is JobStatus.FINISHED, manager.brain.error
     for zombie in sink.seen:
         sink.sink.commit(zombie, ConnectorContext("zombie", 0, 1, ManualClock()))
     found = sorted(database.ask(f"SELECT * FROM {table}"))
