@@ -37,7 +37,8 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         log_to_driver: whether this process shows what the workers print, and news of those that died.
 
     Raises:
-        ClusterError: there is no cluster at the address, or the process is connected to another one.
+        ClusterError: there is no cluster at the address, the process is connected to another one, or its own cluster,
+            which keeps its size, is too small.
     """
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address
@@ -46,6 +47,7 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
                 f"this process is connected to the Ray cluster at {connected}, not to {address!r}; call ray.shutdown() "
                 "first, or leave the address out"
             )
+        _check_size(cpus)
         return
     # Ray asks for a decision about a change of defaults that concerns accelerators only.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -65,6 +67,15 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         logging_level=logging.WARNING,
         log_to_driver=log_to_driver,
     )
+
+
+def _check_size(cpus: float) -> None:
+    total = float(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if is_embedded() and cpus > total:
+        raise ClusterError(
+            f"the job needs {cpus:g} CPU for its slots, and the cluster of this process, which keeps its size until "
+            f"ray.shutdown(), has {total:g}: call ray.shutdown() before, lower the parallelism, or set slot_cpus"
+        )
 
 
 def _is_same(address: str, connected: str) -> bool:

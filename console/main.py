@@ -29,6 +29,7 @@ from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import FAILED, Output
 from penstock.console.run import run
 from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, dispose_command, inspect_command
+from penstock.console.sql import sql_command
 from penstock.console.web_commands import console_command, logs_command, why_command
 from penstock.engine.errors import ConfigurationError
 
@@ -75,6 +76,7 @@ def _app() -> typer.Typer:
     app = typer.Typer(name="penstock", add_completion=False, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_root)
     app.command("run")(run)
+    app.command("sql")(sql_command)
     app.command("list")(list_command)
     app.command("info")(info_command)
     app.command("checkpoint")(checkpoint_command)

@@ -8,7 +8,11 @@
     │   ├── ColumnTypeError         a column of a type that the operation does not take
     │   ├── PatternError            a pattern over events that makes no sense: says which stage and why
     │   ├── ChangelogError          updates or deletes for an operator that takes added rows alone
-    │   └── SerializationError      a function or object that cannot be sent to the cluster
+    │   ├── SerializationError      a function or object that cannot be sent to the cluster
+    │   └── SqlError                a statement of SQL cannot be run: has the line and the column
+    │       ├── SqlSyntaxError      it is no SQL
+    │       ├── SqlValidationError  a name, a type or an option in it is wrong
+    │       └── SqlUnsupportedError Flink would run it, Penstock does not
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
@@ -83,6 +87,39 @@ class ChangelogError(GraphError):
 
 class SerializationError(GraphError):
     """A function or object of the job cannot be sent to the cluster."""
+
+
+class SqlError(GraphError):
+    """A statement of SQL cannot be run.
+
+    Args:
+        problem: what is wrong, and what to do about it.
+        line, column: where in the text, from 1.
+        excerpt: the line of the text.
+    """
+
+    def __init__(self, problem: str, line: int, column: int, excerpt: str) -> None:
+        super().__init__(problem, line, column, excerpt)
+        self.problem = problem
+        self.line = line
+        self.column = column
+        self.excerpt = excerpt
+
+    def __str__(self) -> str:
+        mark = " " * (self.column - 1) + "^"
+        return f"line {self.line}, column {self.column}: {self.problem}\n  {self.excerpt}\n  {mark}"
+
+
+class SqlSyntaxError(SqlError):
+    """The text is no SQL; the message says what was expected."""
+
+
+class SqlValidationError(SqlError):
+    """A name that there is not, a type that does not fit, an option with a wrong value."""
+
+
+class SqlUnsupportedError(SqlError):
+    """What Flink SQL has and Penstock does not; the message says why, and what to write instead."""
 
 
 class RecordError(PenstockError):

@@ -7,6 +7,17 @@ that runs a subtask loads what that needs, in half of the time that all of it wo
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _load(name)
+    except AttributeError:
+        # Loaded for messages alone: programs that run have no use for it.
+        from penstock.engine.errors import nearest
+
+        raise AttributeError(f"penstock has no {name!r}{nearest(name, __all__)}") from None
+
 
 __version__ = "0.1.0"

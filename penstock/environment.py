@@ -50,6 +50,9 @@ from penstock.savepoints.restore import NonRestoredState, url_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.tables.environment import TableEnvironment
+    from penstock.tables.table import Table
+
 Runtime = Literal["ray", "local"]
 StateBackend = Literal["heap", "rocksdb"]
 _T = TypeVar("_T")
@@ -161,6 +164,7 @@ class StreamEnvironment:
         self._start_from = FRESH
         self._program = Program(self._submit)
         self._jobs: list[JobHandle] = []
+        self._tables: TableEnvironment | None = None
 
     @classmethod
     def from_configuration(cls, values: Mapping[str, object]) -> StreamEnvironment:
@@ -315,6 +319,26 @@ class StreamEnvironment:
         from penstock.spark_exchange import source_of_frame
 
         return self.from_source(source_of_frame(frame, folder), "spark")
+
+    # Tables
+
+    @property
+    def tables(self) -> TableEnvironment:
+        """Tables, views and options of SQL: for what `sql` has no word."""
+        if self._tables is None:
+            from penstock.table_connectors import CONNECTORS
+            from penstock.tables.environment import TableEnvironment
+
+            self._tables = TableEnvironment(self.from_source, self.from_collection, CONNECTORS, self.configure)
+        return self._tables
+
+    def sql(self, statement: str) -> Table | None:
+        """Run a statement of SQL (docs/sql): a query gives a `Table`; INSERT INTO adds a sink for `execute()`.
+
+        Raises:
+            SqlError: the statement cannot be run; says line, column and why.
+        """
+        return self.tables.sql(statement)
 
     # Spark
 

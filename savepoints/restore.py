@@ -7,7 +7,6 @@ found by their uids, wherever in the program they are now; each subtask reads on
 from __future__ import annotations
 
 import enum
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from penstock.engine.errors import RestoreError, nearest
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.state.capture import merge_rows
 from penstock.engine.state.keys.groups import key_group_range
+from penstock.engine.state.rocksdb.folders import OwnedFolder
 from penstock.engine.state.snapshot import (
     OperatorSnapshot,
     Redistribution,
@@ -314,12 +314,16 @@ def _load_native(to: _Share, native: NativeHandle, groups: range) -> Mapping[str
         )
     if not groups:
         return {}
-    with tempfile.TemporaryDirectory(prefix="penstock-restore-", dir=to.directory) as folder:
+    owned = OwnedFolder(to.directory)
+    owned.path.mkdir()
+    try:
         for name, file in native.files.items():
-            path = Path(folder, check_path(name, to.blobs.url))
+            path = owned.path / check_path(name, to.blobs.url)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(memoryview(read_file(to.blobs, file)))
-        return _NATIVE_READERS[native.format](Path(folder), native.metadata, groups)
+        return _NATIVE_READERS[native.format](owned.path, native.metadata, groups)
+    finally:
+        owned.remove()
 
 
 def _read_rocksdb(folder: Path, metadata: Mapping[str, str], groups: range) -> Mapping[str, StateTable]:

@@ -41,6 +41,7 @@ from penstock.engine.connectors import Committable, ConnectorContext, Transactio
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, RecordError, nearest
+from penstock.engine.rows import shown_row
 
 if TYPE_CHECKING:
     from penstock.connectors.postgres.connection import Postgres
@@ -247,8 +248,7 @@ class _PostgresWriter(TransactionalWriter):
             self._schema = batch.data.schema
         deleted = self._deleted(batch)
         columns = {
-            name: self._fit(name, batch.data.column(name), self._table.columns[name], deleted)
-            for name in batch.data.schema.names
+            name: self._fit(name, batch.data, self._table.columns[name], deleted) for name in batch.data.schema.names
         }
         rows = pa.RecordBatch.from_arrays([*columns.values(), deleted], [*columns, DELETED])
         self._check_same(rows.schema)
@@ -280,17 +280,23 @@ class _PostgresWriter(TransactionalWriter):
             )
         return pc.equal(batch.kinds, _DELETE)
 
-    def _fit(self, name: str, array: pa.Array, column: Column, deleted: pa.BooleanArray) -> pa.Array:
+    def _fit(self, name: str, rows: pa.RecordBatch, column: Column, deleted: pa.BooleanArray) -> pa.Array:
         where = f"{self._where}, column {name!r}"
-        fitted = fit_column(array, column.type, where, self._table.encoding)
+        fitted = fit_column(rows.column(name), column.type, where, self._table.encoding)
         missing = pc.is_null(fitted)
         if name in self._keys:
             if fitted.null_count:
-                raise RecordError(f"{where}: a key is null, and cannot tell rows apart; filter such rows out before")
-        elif not column.takes_null and fitted.null_count and pc.any(pc.and_not(missing, deleted)).as_py():
-            raise RecordError(
-                f"{where}: a value is null, and table {self._name!r} takes none there; fill it, or filter such rows out"
-            )
+                row = shown_row(rows, pc.index(missing, True).as_py())
+                raise RecordError(
+                    f"{where}: a key is null, and cannot tell rows apart, in row {row}; filter such rows out before"
+                )
+        elif not column.takes_null and fitted.null_count:
+            refused = pc.and_not(missing, deleted)
+            if (first := pc.index(refused, True).as_py()) >= 0:
+                raise RecordError(
+                    f"{where}: a value is null in row {shown_row(rows, first)}, and table {self._name!r} takes none "
+                    "there; fill it, or filter such rows out"
+                )
         return fitted
 
     def prepare(self, checkpoint: int) -> Sequence[Committable]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from penstock.engine.patterns import machine_rules
 from penstock.engine.patterns.automaton import CompiledPattern, StateKind
 from penstock.engine.patterns.machine_rules import Done, Int64s, Memory, Program, Work
-from penstock.engine.patterns.matcher import Matcher
+from penstock.engine.patterns.plans import Plan, Planner
 from penstock.engine.patterns.skip import SkipKind
 
 _MOST_STATES: Final = 1_000
@@ -51,7 +51,7 @@ class Machine:
 
     def __init__(self, pattern: CompiledPattern) -> None:
         self.pattern = pattern
-        self._matcher = Matcher(pattern, "")
+        self._planner = Planner(pattern)
         self._variables = {name: number for number, name in enumerate(pattern.variables)}
         skip = pattern.skip
         variable = -1 if skip.variable is None else self._variables[skip.variable]
@@ -71,8 +71,17 @@ class Machine:
         """The numbers of the rows' answers, and which rows may begin a match."""
         distinct, places = np.unique(bits, return_inverse=True)
         known = np.array([self._number(int(one)) for one in distinct.tolist()], np.int64)
-        starts = np.array([self._matcher.starts(int(one)) for one in distinct.tolist()], np.bool_)
+        starts = np.array([self._may_start(int(one)) for one in distinct.tolist()], np.bool_)
         return known[places], starts[places]
+
+    def _may_start(self, bits: int) -> bool:
+        plan = self._plan(self.pattern.start, bits)
+        return bool(plan.moves) or not plan.stays
+
+    def _plan(self, state: int, bits: int) -> Plan:
+        plan = self._planner.plan_of_bits(state, bits)
+        assert plan is not None, "no condition is a function"
+        return plan
 
     def _number(self, bits: int) -> int:
         number = self._answers.get(bits)
@@ -86,7 +95,7 @@ class Machine:
         kind = self.pattern.states[state].kind
         if kind in (StateKind.FINAL, StateKind.STOP):
             return 0, 0, 0, 0
-        plan = self._matcher.plan(state, bits)
+        plan = self._plan(state, bits)
         first = len(self._moves)
         for variable, target, completions in plan.moves:
             # Where a match is stopped, the event may belong to a variable that must not come: nobody reads it.

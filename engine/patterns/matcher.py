@@ -8,21 +8,18 @@ Source: Flink's `NFA` and `CepOperator` as a description of the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from penstock.engine.errors import RecordError
-from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
-from penstock.engine.patterns.conditions import Leaf
+from penstock.engine.patterns.automaton import CompiledPattern, StateKind
 from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits, Overflow
 from penstock.engine.patterns.partial import Event, KeyMatches, Match, PartialMatch, Step, events_of, rows_of
+from penstock.engine.patterns.plans import Ask, Plan, Planner
 from penstock.engine.patterns.queue import drop, offer, poll
 from penstock.engine.patterns.skip import AfterMatchSkipStrategy, SkipKind
 
 _WORD: Final = 1 << 64
 _SIGN: Final = 1 << 63
-_MANY_PLANS: Final = 100_000
-"""Kept plans; tests of many expressions could make as many different ones as there are events."""
 
 
 class EventTests(Protocol):
@@ -33,8 +30,8 @@ class EventTests(Protocol):
         """The answers of the expressions: bit i is that of the i-th leaf."""
         ...
 
-    def holds(self, leaf: int, partial: PartialMatch) -> bool:
-        """The answer of a function, the i-th leaf, which may look at the partial match."""
+    def of(self, partial: PartialMatch) -> Ask:
+        """Gives the answers of functions, which may look at the partial match."""
         ...
 
 
@@ -43,34 +40,6 @@ class Timed(NamedTuple):
 
     match: Match
     time: int
-
-
-class Move(NamedTuple):
-    """What one transition makes of a partial match.
-
-    Args:
-        variable: to which the event is added; None where it is ignored.
-        target: the state of the partial match that goes on; -1 for none.
-        completions: how many matches there are.
-    """
-
-    variable: str | None
-    target: int
-    completions: int
-
-
-class Plan(NamedTuple):
-    """What an event makes of a partial match.
-
-    Args:
-        moves: in order.
-        stays: whether a start state goes on waiting for a first event.
-        takes: whether the event is taken.
-    """
-
-    moves: tuple[Move, ...]
-    stays: bool
-    takes: bool
 
 
 class Matcher:
@@ -90,13 +59,7 @@ class Matcher:
         self.dropped = 0
         self._where = where
         self._limits = limits
-        self._states = pattern.states
-        self._leaf_numbers = {leaf: number for number, leaf in enumerate(pattern.leaves)}
-        # By bits alone, for the states whose plan hangs on nothing else; None for the others.
-        self._plans: list[dict[int, Plan] | None] = [
-            {} if _is_decided_by_bits(state) else None for state in self._states
-        ]
-        self._kept = 0
+        self._planner = Planner(pattern)
         self._skips = pattern.skip.kind is not SkipKind.NO_SKIP
 
     def fresh(self) -> KeyMatches:
@@ -109,17 +72,8 @@ class Matcher:
 
     def starts(self, bits: int) -> bool:
         """Whether an event with these answers may do something for a key that has no partial match."""
-        plans = self._plans[self.pattern.start]
-        if plans is None:
-            return True
-        plan = plans.get(bits) or self._plan_of_bits(self.pattern.start, plans, bits)
-        return bool(plan.moves) or not plan.stays
-
-    def plan(self, state: int, bits: int) -> Plan:
-        """What an event with these answers does in a state that is decided by them."""
-        plans = self._plans[state]
-        assert plans is not None, "no function is asked"
-        return plans.get(bits) or self._plan_of_bits(state, plans, bits)
+        plan = self._planner.plan_of_bits(self.pattern.start, bits)
+        return plan is None or bool(plan.moves) or not plan.stays
 
     # Events
 
@@ -134,11 +88,7 @@ class Matcher:
         complete: list[PartialMatch] = []
         has_begun = False
         for partial in key.partial:
-            plans = self._plans[partial.state]
-            if plans is None:
-                plan = self._plan(partial.state, _Probe(bits, tests, partial, self._leaf_numbers).holds)
-            else:
-                plan = plans.get(bits) or self._plan_of_bits(partial.state, plans, bits)
+            plan = self._planner.plan(partial.state, bits, tests.of(partial))
             is_start = partial.state == self.pattern.start
             if is_start and plan.takes and event.time > 0:
                 has_begun = True
@@ -211,7 +161,7 @@ class Matcher:
             is_after_previous = not is_start and gap > 0 and _elapsed(time, partial.previous_time) >= gap
             within = pattern.within_ms
             if is_after_previous or (not is_start and within > 0 and _elapsed(time, partial.start_time) >= within):
-                if self._states[partial.state].kind is StateKind.PENDING:
+                if self.pattern.states[partial.state].kind is StateKind.PENDING:
                     offer(complete, partial)
                     continue
                 ended = partial.previous_time + gap if is_after_previous else partial.start_time + within
@@ -274,114 +224,6 @@ class Matcher:
                 f"{self._where}: {skip.describe()}: a match {reason}; leave out throw_exception_on_miss(), or choose "
                 "another strategy"
             )
-
-    # Plans
-
-    def _plan_of_bits(self, state: int, plans: dict[int, Plan], bits: int) -> Plan:
-        numbers = self._leaf_numbers
-        plan = self._plan(state, lambda leaf: bool(bits >> numbers[leaf] & 1))
-        if self._kept < _MANY_PLANS:
-            plans[bits] = plan
-            self._kept += 1
-        return plan
-
-    def _plan(self, state: int, holds: Callable[[Leaf], bool]) -> Plan:
-        """What happens in a state, where `holds` gives the answers of the tests."""
-        probe = _Answers(holds)
-        is_start = state == self.pattern.start
-        moves: list[Move] = []
-        stopped = False
-        takes = False
-        for edge in self._edges(self._states[state], probe):
-            target = edge.target
-            if edge.action is Action.IGNORE:
-                if is_start:
-                    continue
-                variable, completions = None, 0
-            else:
-                takes = True
-                variable, completions = edge.source.variable, int(self._completes(target, probe))
-            stopped = stopped or target.kind is StateKind.STOP
-            is_final = target.kind is StateKind.FINAL
-            moves.append(Move(variable, -1 if is_final else target.number, completions + is_final))
-        if stopped:
-            moves = [Move(move.variable, -1, move.completions) for move in moves if move.completions]
-        return Plan(tuple(moves), is_start and not stopped, takes)
-
-    def _edges(self, state: State, probe: _Answers) -> list[Transition]:
-        """The transitions that take or ignore the event, also behind states that only look at it."""
-        edges = []
-        stack = [state]
-        while stack:
-            for transition in stack.pop().transitions:
-                if transition.condition.test(probe):
-                    if transition.action is Action.PROCEED:
-                        stack.append(transition.target)
-                    else:
-                        edges.append(transition)
-        return edges
-
-    def _completes(self, state: State, probe: _Answers) -> bool:
-        """Whether the end is reached without a further event."""
-        stack = [state]
-        while stack:
-            for transition in stack.pop().transitions:
-                if transition.action is Action.PROCEED and transition.condition.test(probe):
-                    if transition.target.kind is StateKind.FINAL:
-                        return True
-                    stack.append(transition.target)
-        return False
-
-
-class _Answers:
-    """A `Probe` over a function."""
-
-    __slots__ = ("holds",)
-
-    def __init__(self, holds: Callable[[Leaf], bool]) -> None:
-        self.holds = holds
-
-
-class _Probe:
-    """Answers the tests for one event and one partial match, each function at most once."""
-
-    __slots__ = ("_answers", "_bits", "_numbers", "_partial", "_tests")
-
-    def __init__(self, bits: int, tests: EventTests, partial: PartialMatch, numbers: dict[Leaf, int]) -> None:
-        self._bits = bits
-        self._tests = tests
-        self._partial = partial
-        self._numbers = numbers
-        self._answers: dict[Leaf, bool] = {}
-
-    def holds(self, leaf: Leaf) -> bool:
-        number = self._numbers[leaf]
-        if leaf.is_expression:
-            return bool(self._bits >> number & 1)
-        answer = self._answers.get(leaf)
-        if answer is None:
-            answer = self._answers[leaf] = self._tests.holds(number, self._partial)
-        return answer
-
-
-def _is_decided_by_bits(state: State) -> bool:
-    """Whether expressions alone say what happens in a state."""
-    seen: set[tuple[int, bool]] = set()
-    stack = [(state, False)]
-    while stack:
-        current, is_target = stack.pop()
-        if (current.number, is_target) in seen:
-            continue
-        seen.add((current.number, is_target))
-        for transition in current.transitions:
-            # Behind an event that is taken, only the way to the end is looked at.
-            if is_target and transition.action is not Action.PROCEED:
-                continue
-            if not all(leaf.is_expression for leaf in transition.condition.leaves()):
-                return False
-            if transition.action is not Action.IGNORE:
-                stack.append((transition.target, is_target or transition.action is Action.TAKE))
-    return True
 
 
 def _elapsed(time: int, since: int) -> int:

@@ -153,7 +153,9 @@ def test_what_cannot_travel_is_refused_before_anything_starts() -> None:
         env.submit("lock")
 
 
-def test_a_job_that_does_not_fit_the_cluster_says_what_is_missing() -> None:
+def test_a_job_that_does_not_fit_the_cluster_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One that this process had started itself could not grow, and would be refused at once.
+    monkeypatch.setattr("penstock.actors.cluster.is_embedded", lambda: False)
     env = StreamEnvironment(parallelism=1, slot_cpus=1000, slot_timeout="500ms")
     env.from_collection([1]).collect()
     with pytest.raises(JobFailedError, match="they need 1000 CPU, and the whole cluster has 8 CPU for all") as caught:

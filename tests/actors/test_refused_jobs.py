@@ -68,7 +68,7 @@ def _same_name(env: StreamEnvironment) -> None:
 
 
 def _no_room(env: StreamEnvironment) -> None:
-    job = env.submit("crowded", parallelism=50)
+    job = env.submit("crowded", parallelism=8)
     with pytest.raises(JobFailedError, match="no room"):
         job.wait()
 

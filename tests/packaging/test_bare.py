@@ -21,7 +21,7 @@ def test_jobs_run_with_the_bare_dependencies() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("folder", ["engine", "savepoints", "actors", "console"])
+@pytest.mark.parametrize("folder", ["engine", "savepoints", "actors", "console", "tables"])
 def test_no_call_loads_pandas_by_the_way(folder: str) -> None:
     # Some versions of Arrow have these without pandas, and others do not.
     found = [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import penstock
 
 
@@ -16,6 +18,11 @@ def test_every_public_name_is_there() -> None:
     assert sorted(ast.literal_eval(listed)) == sorted(penstock.__all__)
     for name in penstock.__all__:
         assert hasattr(penstock, name), name
+
+
+def test_a_name_that_is_nearly_one_of_them_is_told() -> None:
+    with pytest.raises(AttributeError, match=r"penstock has no 'sun' \(did you mean 'sum'\?\)"):
+        _ = penstock.sun
 
 
 def test_a_process_that_runs_a_subtask_does_not_load_what_programs_are_written_with() -> None:

@@ -22,7 +22,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("engine", "actors", "connectors", "savepoints", "console")
+PACKAGES = ("engine", "actors", "connectors", "savepoints", "console", "tables")
 CHECK_TREE = ROOT / "scripts" / "check-tree"
 
 

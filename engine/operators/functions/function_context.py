@@ -6,8 +6,8 @@ name, and that keyed state is refused, with the remedy, where there are no keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from penstock.engine.errors import ConfigurationError, StateError
 from penstock.engine.metric_types import MetricGroup
@@ -32,6 +32,15 @@ from penstock.engine.state.descriptors import (
 from penstock.engine.state.operator_state import OperatorState
 
 _State = TypeVar("_State")
+
+
+_GETTERS: Final[Mapping[str, type]] = {
+    "get_state": ValueStateDescriptor,
+    "get_list_state": ListStateDescriptor,
+    "get_map_state": MapStateDescriptor,
+    "get_reducing_state": ReducingStateDescriptor,
+    "get_aggregating_state": AggregatingStateDescriptor,
+}
 
 
 class FunctionRuntime:
@@ -117,7 +126,9 @@ class FunctionRuntime:
     def _check(self, method: str, descriptor: object, kind: type) -> None:
         where = self._context.where
         if not isinstance(descriptor, kind):
-            raise ConfigurationError(f"{where}: {method} takes a {kind.__name__}, not {descriptor!r:.200}")
+            getters = [getter for getter, of in _GETTERS.items() if isinstance(descriptor, of)]
+            hint = f"; {' or '.join(getters)} takes that" if getters else ""
+            raise ConfigurationError(f"{where}: {method} takes a {kind.__name__}, not {descriptor!r:.200}{hint}")
         if self._sealed:
             raise StateError(
                 f"{where}: {method}({descriptor.name!r}) was called after open; declare every state in "  # type: ignore[attr-defined]

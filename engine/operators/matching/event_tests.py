@@ -19,6 +19,7 @@ from penstock.engine.operators.expressions import BoundSteps
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.conditions import Leaf
 from penstock.engine.patterns.partial import PartialMatch, rows_of
+from penstock.engine.patterns.plans import Ask
 
 Bits: TypeAlias = npt.NDArray[Any]
 """For each row an int whose bit i is the answer of the i-th test; Python's own ints where there are more than 62."""
@@ -81,11 +82,14 @@ class FunctionTests:
         self._match.timestamp = timestamp
         self._answers.clear()
 
-    def holds(self, leaf: int, partial: PartialMatch) -> bool:
-        """As `EventTests.holds`."""
+    def of(self, partial: PartialMatch) -> Ask:
+        """As `EventTests.of`; good until the next call."""
+        self._match.partial = partial
+        return self._holds
+
+    def _holds(self, leaf: int) -> bool:
         test = self._leaves[leaf]
         if test.is_iterative:
-            self._match.partial = partial
             return self._call(test, self._row, self._match)
         answer = self._answers.get(leaf)
         if answer is None:

@@ -48,9 +48,9 @@ class KeyedFinder:
         self._pattern = plan.pattern
         self._context = context
         self._found = found
-        self._backend = create_backend(context.config.state_backend, backend_context(context, plan.keys))
-        self._services = KeyedServices(context, plan.keys, self._backend)
-        self._kept = MatchState(self._backend, self._pattern, plan.row_type, context.where)
+        backend = create_backend(context.config.state_backend, backend_context(context, plan.keys))
+        self._services = KeyedServices(context, plan.keys, backend)
+        self._kept = MatchState(backend, self._pattern, plan.row_type, context.where)
         self._matcher = Matcher(self._pattern, context.where, plan.limits)
         self._expressions = ExpressionTests(self._pattern, context)
         self._tests = FunctionTests(self._pattern, context)
@@ -81,7 +81,7 @@ class KeyedFinder:
         rows = None if due is None else self._due_rows(due)
         runs = {} if rows is None else self._runs_of_rows(rows)
         for key in timers:
-            if instant(key) not in runs and (held := self._load(key)) is not None:
+            if instant(key) not in runs and (held := self._kept.load(key)) is not None:
                 runs[instant(key)] = _Run(KeyRows(key, 0, 0), held)
         if rows is not None:
             rows.make_rows([run.rows for run in runs.values()])
@@ -98,15 +98,11 @@ class KeyedFinder:
         """The keys that have rows that matter; where there is no partial match, a row must be able to begin one."""
         runs: dict[Key, _Run] = {}
         for of_key in rows.by_key():
-            held = self._load(of_key.key)
+            held = self._kept.load(of_key.key)
             wanted = rows.from_first_start(of_key) if held is None else of_key
             if wanted.begin < wanted.end:
                 runs[instant(wanted.key)] = _Run(wanted, held)
         return runs
-
-    def _load(self, key: Key) -> KeyMatches | None:
-        self._backend.set_current_key(key)
-        return self._kept.load()
 
     def _due_rows(self, due: TimedRows) -> DueRows:
         return DueRows(due, self._plan.keys, self._expressions.bits, self._matcher.starts, self._context.where)
@@ -118,12 +114,11 @@ class KeyedFinder:
             self._take_rows(key, matches, rows, run.rows, until)
         if until is not None:
             self._advance(key, matches, until, Place(until, _BEHIND_ALL))
-        self._backend.set_current_key(key)
         if not self._matcher.is_fresh(matches):
             self._expire_idle(key, matches, until)
-            self._kept.save(matches)
+            self._kept.save(key, matches)
         elif run.held is not None:
-            self._kept.clear()
+            self._kept.save(key, None)
 
     def _take_rows(self, key: Key, matches: KeyMatches, rows: DueRows, of_key: KeyRows, until: int | None) -> None:
         matcher, tests, found = self._matcher, self._tests, self._found
@@ -181,6 +176,7 @@ class KeyedFinder:
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """The partial matches and their timers."""
+        self._kept.flush()
         return self._services.capture(request)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:

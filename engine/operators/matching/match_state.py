@@ -13,12 +13,15 @@ import pyarrow as pa
 from penstock.engine.errors import StateError
 from penstock.engine.patterns.automaton import CompiledPattern, StateKind
 from penstock.engine.patterns.partial import Event, KeyMatches, PartialMatch, Step
-from penstock.engine.state.backend import KeyedStateBackend
+from penstock.engine.state.backend import Key, KeyedStateBackend
 from penstock.engine.state.descriptors import ListStateDescriptor
+from penstock.engine.state.state_tables import instant
 
 MATCHES: Final = "partial-matches"
 STEPS: Final = "match-steps"
 EVENTS: Final = "match-events"
+_MOST_AT_HAND: Final = 32_768
+"""Keys; with more, objects would take more memory than state that is kept by RocksDB should."""
 _INT: Final = pa.int64()
 _MATCH_TYPE: Final = pa.struct(
     [
@@ -34,7 +37,7 @@ _STEP_TYPE: Final = pa.struct([("previous", _INT), ("variable", pa.string()), ("
 
 
 class MatchState:
-    """The partial matches of the backend's current key.
+    """The partial matches of all keys. Those of keys that are worked on stay at hand as objects until `flush`.
 
     Args:
         backend: holds the state.
@@ -52,9 +55,32 @@ class MatchState:
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._final = next(state.number for state in pattern.states if state.kind is StateKind.FINAL)
         self._where = where
+        self._backend = backend
+        self._at_hand: dict[Key, tuple[Key, KeyMatches | None]] = {}
 
-    def load(self) -> KeyMatches | None:
-        """The current key's, or None where it has none."""
+    def load(self, key: Key) -> KeyMatches | None:
+        """Those of a key, or None where it has none."""
+        at_hand = self._at_hand.get(instant(key))
+        return self._read(key) if at_hand is None else at_hand[1]
+
+    def save(self, key: Key, matches: KeyMatches | None) -> None:
+        """Keep those of a key; None for none."""
+        self._at_hand[instant(key)] = key, matches
+        if len(self._at_hand) > _MOST_AT_HAND:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make the backend hold everything."""
+        at_hand, self._at_hand = self._at_hand, {}
+        for key, matches in at_hand.values():
+            self._backend.set_current_key(key)
+            if matches is None:
+                self._clear()
+            else:
+                self._write(matches)
+
+    def _read(self, key: Key) -> KeyMatches | None:
+        self._backend.set_current_key(key)
         held = self._matches.get()
         if not held:
             return None
@@ -77,17 +103,15 @@ class MatchState:
         first = None if kept["first_event"] is None else events[kept["first_event"]]
         return PartialMatch(number, step, first, kept["start_time"], kept["previous_time"])
 
-    def clear(self) -> None:
-        """The current key has no partial matches any more."""
+    def _clear(self) -> None:
         self._matches.clear()
         self._steps.clear()
         self._events.clear()
 
-    def save(self, key: KeyMatches) -> None:
-        """Keep the current key's."""
+    def _write(self, kept: KeyMatches) -> None:
         saved = _Saved()
-        matches = [self._saved(match, False, saved) for match in key.partial]
-        matches += [self._saved(match, True, saved) for match in key.complete]
+        matches = [self._saved(match, False, saved) for match in kept.partial]
+        matches += [self._saved(match, True, saved) for match in kept.complete]
         self._matches.update(matches)
         self._steps.update(saved.steps)
         self._events.update(saved.events)

@@ -12,9 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -35,6 +33,7 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.engine.state.rocksdb.codec import byte_codec
+from penstock.engine.state.rocksdb.folders import OwnedFolder
 from penstock.engine.state.rocksdb.keys import GROUP, STATE_ID, TOUCHED_TIME, PlaceCodec, field_codec
 from penstock.engine.state.rocksdb.store import RocksDbReader, RocksDbStore
 from penstock.engine.state.snapshot import Redistribution, StateTable
@@ -78,9 +77,9 @@ class RocksDbCapture:
 
     def __init__(self, store: RocksDbStore, metadata: Mapping[str, str], where: str) -> None:
         self._where = where
-        parent = tempfile.mkdtemp(prefix="penstock-checkpoint-", dir=Path(store.folder).parent)
-        self._remove = weakref.finalize(self, shutil.rmtree, parent, ignore_errors=True)
-        self.folder: Final = Path(parent, "files")
+        # On the disk that the database is on: its files are linked.
+        self._owned: Final = OwnedFolder(store.directory)
+        self.folder: Final = self._owned.path
         store.link(self.folder)
         self._metadata = metadata
         needed = [path for path in self.folder.iterdir() if path.name.startswith(_NEEDED) or path.suffix == _SST]
@@ -114,7 +113,7 @@ class RocksDbCapture:
             return states.table(reader, name, range(states.max_parallelism), expired_until).data
 
     def release(self) -> None:
-        self._remove()
+        self._owned.remove()
 
 
 def read_native(directory: Path, metadata: Mapping[str, str], groups: range) -> dict[str, StateTable]:

@@ -7,15 +7,14 @@ below, however much is stored.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import uuid
-import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.engine.errors import ConfigurationError, StateError
+from penstock.engine.state.rocksdb.folders import OwnedFolder
 
 if TYPE_CHECKING:
     from rocksdict import Options, ReadOptions
@@ -53,16 +52,14 @@ class RocksDbStore:
                 "pip install 'penstock[rocksdb]' on every node, or use state_backend='heap'"
             ) from error
         try:
-            if directory is not None:
-                Path(directory).mkdir(parents=True, exist_ok=True)
-            self.folder: Final = tempfile.mkdtemp(prefix="penstock-state-", dir=directory)
+            self._owned: Final = OwnedFolder(directory)
         except OSError as error:
             raise ConfigurationError(
                 f"{where}: no folder for state can be made in {directory or tempfile.gettempdir()}: {error}; set "
                 "state_directory to a folder that every node can write to"
             ) from error
-        # Also when the process ends and nobody has closed it.
-        self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder: Final = str(self._owned.path)
+        self.directory: Final = directory
         self.id: Final = uuid.uuid4().hex
         """No other database ever has it."""
         self._rocksdict = rocksdict
@@ -136,9 +133,9 @@ class RocksDbStore:
 
     def close(self) -> None:
         """Close the database and remove its folder."""
-        if self._remove.alive:
+        if self._owned.held:
             self._database.close()
-            self._remove()
+            self._owned.remove()
 
 
 class RocksDbReader:

@@ -526,6 +526,7 @@ def test_a_timer_is_refused_where_nothing_would_happen_when_it_fires(kind: str) 
         (lambda context: context.get_state(TOTAL).value(), StateError, "outside a keyed context|no current key"),
         (lambda context: context.get_state("total"), ConfigurationError, "get_state takes a ValueStateDescriptor"),
         (lambda context: context.get_map_state(TOTAL), ConfigurationError, "takes a MapStateDescriptor"),
+        (lambda context: context.get_list_state(TOTAL), ConfigurationError, "; get_state takes that"),
         (
             lambda context: (
                 context.get_list_state(ListStateDescriptor("x", "int64")),

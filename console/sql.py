@@ -1,0 +1,87 @@
+"""`penstock sql`: runs scripts of SQL, and single statements.
+
+Queries show their rows, INSERT INTO runs as a job; tables, views and options stay from one statement to the next.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table as RichTable
+
+from penstock.console.options import Json, Traceback, output_of
+from penstock.console.output import Output
+from penstock.engine.errors import ConfigurationError
+from penstock.environment import StreamEnvironment
+from penstock.tables.parse import statements as s
+from penstock.tables.table import Table
+
+
+def sql_command(
+    context: typer.Context,
+    statement: Annotated[str | None, typer.Argument(help="Statements; none reads them from standard input.")] = None,
+    file: Annotated[Path | None, typer.Option("-f", "--file", help="A script to run.")] = None,
+    init: Annotated[Path | None, typer.Option("-i", "--init", help="A script to run before: CREATE TABLE.")] = None,
+    runtime: Annotated[str, typer.Option("--runtime", help="local: in this process; ray: on a cluster.")] = "local",
+    parallelism: Annotated[int | None, typer.Option("-p", "--parallelism", help="Subtasks of each operator.")] = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Run SQL: a script (-f), statements, or what comes by standard input."""
+    if file is not None and statement is not None:
+        raise ConfigurationError("sql: give statements or -f FILE, not both")
+    text = _read(file) if file is not None else statement if statement is not None else sys.stdin.read()
+    if runtime not in ("local", "ray"):
+        raise ConfigurationError(f"sql: --runtime takes local or ray, not {runtime!r}")
+    env = StreamEnvironment(runtime="local" if runtime == "local" else "ray", parallelism=parallelism)
+    output = output_of(context)
+    results: list[dict[str, Any]] = []
+    if init is not None:
+        run_script(env, _read(init), output, [])
+    run_script(env, text, output, results)
+    if output.as_json:
+        output.result({"results": results}, "")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise ConfigurationError(f"sql: {path} cannot be read: {error.strerror}") from error
+
+
+def run_script(env: StreamEnvironment, text: str, output: Output, results: list[dict[str, Any]]) -> None:
+    """Run the statements of a script, one after another; the first that fails ends it.
+
+    Args:
+        env: whose tables and options they use.
+        text: the script.
+        output: shows the rows of queries.
+        results: gets an entry for each statement that shows rows, for `--json`.
+    """
+    for statement, source in env.tables.script(text):
+        table = env.tables.run(statement, source)
+        if table is not None:
+            _show(table, output, results)
+        elif isinstance(statement, s.Insert | s.StatementSet):
+            env.execute("sql")
+
+
+def _show(table: Table, output: Output, results: list[dict[str, Any]]) -> None:
+    rows = list(table.collect())
+    if output.as_json:
+        results.append({"columns": {n: str(t) for n, t in table.columns.items()}, "rows": rows})
+        return
+    names = list(rows[0]) if rows else list(table.columns)
+    shown = RichTable(*names)
+    for row in rows:
+        shown.add_row(*(_shown(value) for value in row.values()))
+    output.result(None, shown)
+    output.result(None, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+
+
+def _shown(value: object) -> str:
+    return "NULL" if value is None else str(value)

@@ -1,0 +1,193 @@
+"""What an event does in a state of an automaton: worked out once for the answers of the tests, looked up from then on.
+
+The matcher and the machine ask a `Planner`. It guarantees that a function is asked only where the answers so far leave
+it open, from the left, and at most once for an event and a partial match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
+from penstock.engine.patterns.conditions import Leaf
+
+Ask: TypeAlias = Callable[[int], bool]
+"""Gives the answer of a function, by the number of its leaf."""
+_MOST_KEPT: Final = 100_000
+"""Plans; tests of many expressions could make as many different ones as there are events."""
+
+
+class Move(NamedTuple):
+    """What one transition makes of a partial match.
+
+    Args:
+        variable: to which the event is added; None where it is ignored.
+        target: the state of the partial match that goes on; -1 for none.
+        completions: how many matches there are.
+    """
+
+    variable: str | None
+    target: int
+    completions: int
+
+
+class Plan(NamedTuple):
+    """What an event makes of a partial match.
+
+    Args:
+        moves: in order.
+        stays: whether a start state goes on waiting for a first event.
+        takes: whether the event is taken.
+    """
+
+    moves: tuple[Move, ...]
+    stays: bool
+    takes: bool
+
+
+@dataclass(slots=True)
+class _Question:
+    """The function that is asked next, and what follows from its answers, as far as is known."""
+
+    leaf: int
+    yes: _Question | Plan | None = None
+    no: _Question | Plan | None = None
+
+
+class Planner:
+    """Knows the plans of one pattern."""
+
+    def __init__(self, pattern: CompiledPattern) -> None:
+        self._states = pattern.states
+        self._start = pattern.start
+        self._numbers = {leaf: number for number, leaf in enumerate(pattern.leaves)}
+        self._known: list[dict[int, _Question | Plan]] = [{} for _ in pattern.states]
+        """By state and the answers of the expressions."""
+        self._kept = 0
+
+    def plan(self, state: int, bits: int, ask: Ask) -> Plan:
+        """What an event does.
+
+        Args:
+            state: where the partial match is.
+            bits: the answers of the expressions.
+            ask: gives those of functions.
+        """
+        known = self._known[state].get(bits)
+        asked: list[tuple[int, bool]] = []
+        while isinstance(known, _Question):
+            answer = ask(known.leaf)
+            asked.append((known.leaf, answer))
+            known = known.yes if answer else known.no
+        return self._worked_out(state, bits, asked, ask) if known is None else known
+
+    def plan_of_bits(self, state: int, bits: int) -> Plan | None:
+        """What an event does, or None where that hangs on functions."""
+        try:
+            return self.plan(state, bits, _refuse)
+        except _AskedError:
+            return None
+
+    def _worked_out(self, state: int, bits: int, asked: list[tuple[int, bool]], ask: Ask) -> Plan:
+        """The plan, where those answers have not come together before."""
+        probe = _Probe(bits, dict(asked), ask, self._numbers)
+        plan = self._made(state, probe)
+        if self._kept < _MOST_KEPT:
+            self._kept += 1
+            self._keep(state, bits, list(probe.answers.items()), plan)
+        return plan
+
+    def _keep(self, state: int, bits: int, answers: list[tuple[int, bool]], plan: Plan) -> None:
+        if not answers:
+            self._known[state][bits] = plan
+            return
+        place = self._known[state].setdefault(bits, _Question(answers[0][0]))
+        for number, (_, answer) in enumerate(answers):
+            assert isinstance(place, _Question), "the same answers ask the same next question"
+            following = place.yes if answer else place.no
+            if following is None:
+                is_last = number == len(answers) - 1
+                following = plan if is_last else _Question(answers[number + 1][0])
+                if answer:
+                    place.yes = following
+                else:
+                    place.no = following
+            place = following
+
+    def _made(self, state: int, probe: _Probe) -> Plan:
+        is_start = state == self._start
+        moves: list[Move] = []
+        stopped = False
+        takes = False
+        for edge in _edges(self._states[state], probe):
+            target = edge.target
+            if edge.action is Action.IGNORE:
+                if is_start:
+                    continue
+                variable, completions = None, 0
+            else:
+                takes = True
+                variable, completions = edge.source.variable, int(_completes(target, probe))
+            stopped = stopped or target.kind is StateKind.STOP
+            is_final = target.kind is StateKind.FINAL
+            moves.append(Move(variable, -1 if is_final else target.number, completions + is_final))
+        if stopped:
+            moves = [Move(move.variable, -1, move.completions) for move in moves if move.completions]
+        return Plan(tuple(moves), is_start and not stopped, takes)
+
+
+def _edges(state: State, probe: _Probe) -> list[Transition]:
+    """The transitions that take or ignore the event, also behind states that only look at it."""
+    edges = []
+    stack = [state]
+    while stack:
+        for transition in stack.pop().transitions:
+            if transition.condition.test(probe):
+                if transition.action is Action.PROCEED:
+                    stack.append(transition.target)
+                else:
+                    edges.append(transition)
+    return edges
+
+
+def _completes(state: State, probe: _Probe) -> bool:
+    """Whether the end is reached without a further event."""
+    stack = [state]
+    while stack:
+        for transition in stack.pop().transitions:
+            if transition.action is Action.PROCEED and transition.condition.test(probe):
+                if transition.target.kind is StateKind.FINAL:
+                    return True
+                stack.append(transition.target)
+    return False
+
+
+class _Probe:
+    """Answers the tests for one event and one partial match, and remembers in which order functions were asked."""
+
+    __slots__ = ("_ask", "_bits", "_numbers", "answers")
+
+    def __init__(self, bits: int, answers: dict[int, bool], ask: Ask, numbers: dict[Leaf, int]) -> None:
+        self._bits = bits
+        self.answers = answers
+        self._ask = ask
+        self._numbers = numbers
+
+    def holds(self, leaf: Leaf) -> bool:
+        number = self._numbers[leaf]
+        if leaf.is_expression:
+            return bool(self._bits >> number & 1)
+        answer = self.answers.get(number)
+        if answer is None:
+            answer = self.answers[number] = self._ask(number)
+        return answer
+
+
+class _AskedError(Exception):
+    """A function would have to be asked."""
+
+
+def _refuse(leaf: int) -> bool:
+    raise _AskedError

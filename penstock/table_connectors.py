@@ -1,0 +1,157 @@
+"""The connectors that CREATE TABLE may name: how the options of each become a source or a sink.
+
+`StreamEnvironment.tables` takes them. The options are spelled as those of Flink's connectors, where Flink has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from penstock.engine.changelog import ANY_MODE
+from penstock.engine.changelog import ChangelogMode as EngineMode
+from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.elements import Batch
+from penstock.tables.catalog.catalog import CatalogTable
+from penstock.tables.catalog.connectors import ScannedTable, TableConnector
+from penstock.tables.lower.lowering import schema_of
+from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Columns
+
+FileFormat = Literal["csv", "json", "parquet", "avro"]
+_FORMATS: Final[tuple[FileFormat, ...]] = ("csv", "json", "parquet", "avro")
+
+
+def _choice(table: CatalogTable, option: str, known: tuple[FileFormat, ...]) -> FileFormat:
+    value = table.options.get(option, "")
+    for choice in known:
+        if choice == value:
+            return choice
+    at = max(table.source.text.find(f"'{option}'"), 0)
+    given = f"not {value!r}" if value else "and it is missing"
+    raise table.source.invalid(at, f"the option {option!r} takes {', '.join(known)}, {given}")
+
+
+def _required(table: CatalogTable, option: str) -> str:
+    value = table.options.get(option)
+    if not value:
+        at = max(table.source.text.upper().rfind("WITH"), 0)
+        raise table.source.invalid(at, f"the connector {table.connector!r} needs the option {option!r}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """`filesystem`: files of a folder, CSV, JSON lines, Parquet or Avro."""
+
+    name: str = "filesystem"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {
+            "path": "a file, a folder or a pattern; INSERT INTO writes into a folder",
+            "format": f"one of {', '.join(_FORMATS)}",
+            "source.monitor-interval": "how often to look for new files; without it, those that are there are read",
+        }
+
+    def source_mode(self, table: CatalogTable) -> ChangelogMode:
+        return INSERT_ONLY
+
+    def sink_mode(self, table: CatalogTable) -> ChangelogMode:
+        return INSERT_ONLY
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        from penstock.connectors.files.source import FileSource
+
+        path = _required(table, "path")
+        chosen = _choice(table, "format", _FORMATS)
+        monitor = table.options.get("source.monitor-interval")
+        schema = schema_of(columns)
+        if monitor is None:
+            return ScannedTable(FileSource.of(path, chosen, schema))
+        return ScannedTable(FileSource.of(path, chosen, schema, monitor=monitor))
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        from penstock.connectors.files.sink import FileSink
+
+        return FileSink(_required(table, "path"), _choice(table, "format", _FORMATS))
+
+
+class _NoRows(SinkWriter):
+    def write(self, batch: Batch) -> None:
+        """Forget the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _BlackHole(Sink):
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        return _NoRows()
+
+    def describe(self) -> str:
+        return "blackhole"
+
+    @property
+    def changelog_modes(self) -> AbstractSet[EngineMode]:
+        return ANY_MODE
+
+
+@dataclass(frozen=True, slots=True)
+class BlackHoleTable:
+    """`blackhole`: takes all changes, and forgets them."""
+
+    name: str = "blackhole"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {}
+
+    def source_mode(self, table: CatalogTable) -> None:
+        return None
+
+    def sink_mode(self, table: CatalogTable) -> ChangelogMode:
+        return RETRACT
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        raise NotImplementedError("source_mode says that it cannot be read")
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        return _BlackHole()
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTable:
+    """`sample`: real data to try queries on."""
+
+    name: str = "sample"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {"data": "flights: the 336,776 departures from New York in 2013 (pip install 'penstock[examples]')"}
+
+    def source_mode(self, table: CatalogTable) -> ChangelogMode:
+        return INSERT_ONLY
+
+    def sink_mode(self, table: CatalogTable) -> None:
+        return None
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        from penstock.connectors.collection import CollectionSource
+        from penstock.sample_data import departures
+
+        if _required(table, "data") != "flights":
+            raise table.source.invalid(max(table.source.text.find("'data'"), 0), "the sample data is 'flights'")
+        rows = departures()
+        for column in columns:
+            if column.name not in rows.column_names:
+                known = ", ".join(rows.column_names)
+                raise table.source.invalid(0, f"the flights have no column {column.name!r}; they have {known}")
+        schema = schema_of(columns)
+        return ScannedTable(CollectionSource.of(rows.select(schema.names).cast(schema), None))
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        raise NotImplementedError("sink_mode says that it cannot be written to")
+
+
+CONNECTORS: Final[tuple[TableConnector, ...]] = (FileTable(), BlackHoleTable(), SampleTable())
+"""All of them."""

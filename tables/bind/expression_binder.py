@@ -1,0 +1,389 @@
+"""Binds expressions: looks names up, gives each expression its type, and makes implicit casts explicit.
+
+The query binder gives it a scope and, where aggregates or OVER may stand, a hook that takes those out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.engine.errors import nearest
+from penstock.tables import types as t
+from penstock.tables.bind import literals
+from penstock.tables.bind.scopes import Scope, field_of
+from penstock.tables.expressions import Conditional, Constant, Conversion, Expression, FunctionCall
+from penstock.tables.functions import signatures as s
+from penstock.tables.functions.aggregates import AGGREGATES, RANKS
+from penstock.tables.functions.casts import castable
+from penstock.tables.functions.common_types import common_type, comparable_type
+from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.functions.temporal import UNITS
+from penstock.tables.parse import nodes as n
+from penstock.tables.parse.text import SqlText
+from penstock.tables.types import Kind, SqlType
+
+Hook = Callable[[n.Node], "Expression | None"]
+_COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_NOT_NULL_TEXT: Final = t.STRING.with_nullable(False)
+
+
+def converted(expression: Expression, wanted: SqlType) -> Expression:
+    """The expression as a value of another type; itself where it has that type but for null."""
+    kind = wanted.with_nullable(expression.type.nullable)
+    if expression.type.same_as(wanted):
+        return expression
+    if isinstance(expression, Constant) and expression.value is None:
+        return Constant(wanted.with_nullable(True), None)
+    return Conversion(kind, expression)
+
+
+def call(name: str, *arguments: Expression) -> FunctionCall:
+    """A call whose arguments have fitting types."""
+    return FunctionCall(SCALAR_FUNCTIONS[name].result([a.type for a in arguments]), name, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionBinder:
+    """Binds expressions over the columns of a scope.
+
+    Args:
+        source: the text, for errors.
+        scope: what names mean.
+        hook: looks at each node first; what it gives stands for the node.
+    """
+
+    source: SqlText
+    scope: Scope
+    hook: Hook | None = None
+
+    def bind(self, node: n.Node) -> Expression:
+        """The bound expression.
+
+        Raises:
+            SqlValidationError: an unknown name or function, or a type that does not fit.
+            SqlUnsupportedError: what may not stand here.
+        """
+        if self.hook is not None:
+            found = self.hook(node)
+            if found is not None:
+                return found
+        match node:
+            case n.Name():
+                return self._name(node)
+            case n.NumberLiteral():
+                return literals.number(node, self.source)
+            case n.StringLiteral():
+                length = max(len(node.value), 1)
+                return Constant(SqlType(Kind.CHAR, False, length), node.value)
+            case n.NullLiteral():
+                return Constant(t.NULL, None)
+            case n.BooleanLiteral():
+                return Constant(t.BOOLEAN.with_nullable(node.value is None), node.value)
+            case n.TemporalLiteral():
+                return literals.temporal(node, self.source)
+            case n.IntervalLiteral():
+                return literals.interval(node, self.source)
+            case n.Keyword():
+                return Constant(_NOT_NULL_TEXT, node.word)
+            case n.Unary():
+                return self._unary(node)
+            case n.Binary():
+                return self._binary(node)
+            case n.IsTest():
+                return self._is_test(node)
+            case n.IsDistinct():
+                left, right = self._comparable(node.at, self.bind(node.left), self.bind(node.right))
+                return call("IS_NOT_DISTINCT" if node.negated else "IS_DISTINCT", left, right)
+            case n.Between():
+                return self._between(node)
+            case n.InList():
+                return self._in_list(node)
+            case n.Like():
+                return self._like(node)
+            case n.Case():
+                return self._case(node)
+            case n.Cast():
+                return self._cast(node)
+            case n.Call():
+                return self._call(node)
+        return self._constructed(node)
+
+    def condition(self, node: n.Node, where: str) -> Expression:
+        """A bound boolean."""
+        bound = self.bind(node)
+        if bound.type.kind not in (Kind.BOOLEAN, Kind.NULL):
+            raise self.source.invalid(node.at, f"{where} needs a condition (BOOLEAN), not {bound.type}")
+        return converted(bound, t.BOOLEAN)
+
+    def _name(self, node: n.Name) -> Expression:
+        found = self.scope.find(node, self.source)
+        if found is None:
+            raise self.scope.unknown(node, self.source)
+        return found
+
+    # Operators
+
+    def _unary(self, node: n.Unary) -> Expression:
+        if node.operator == "NOT":
+            return call("NOT", self.condition(node.operand, "NOT"))
+        operand = self.bind(node.operand)
+        if operand.type.kind in t.INTERVALS:
+            return operand if node.operator == "+" else call("MULTIPLY_INTERVAL", operand, Constant(t.INT, -1))
+        if not operand.type.is_numeric and operand.type.kind is not Kind.NULL:
+            raise self.source.invalid(node.at, f"{node.operator!r} needs a number, not {operand.type}")
+        if node.operator == "+":
+            return operand
+        if isinstance(operand, Constant) and operand.value is not None:
+            return Constant(operand.type, -operand.value)  # type: ignore[operator]
+        return call("NEGATE", operand)
+
+    def _binary(self, node: n.Binary) -> Expression:
+        operator = node.operator
+        if operator in ("AND", "OR"):
+            return call(operator, self.condition(node.left, operator), self.condition(node.right, operator))
+        left, right = self.bind(node.left), self.bind(node.right)
+        if operator in _COMPARISONS:
+            return call(operator, *self._comparable(node.at, left, right))
+        if operator == "||":
+            return call("||", *(self._argument(side, s.TEXT, "||", node.at) for side in (left, right)))
+        times = self._with_times(node, left, right)
+        if times is not None:
+            return times
+        for side in (left, right):
+            if not side.type.is_numeric and side.type.kind is not Kind.NULL and not side.type.is_text:
+                raise self.source.invalid(
+                    node.at, f"{operator!r} takes numbers, not {left.type} and {right.type}; cast them"
+                )
+        return call(operator, *(converted(side, t.DOUBLE) if side.type.is_text else side for side in (left, right)))
+
+    def _with_times(self, node: n.Binary, left: Expression, right: Expression) -> Expression | None:
+        """Sums of times and intervals; None where there are none."""
+        one, other, operator = left.type.kind, right.type.kind, node.operator
+        if one in t.TEMPORAL and other in t.INTERVALS and operator in "+-":
+            return call("PLUS_INTERVAL" if operator == "+" else "MINUS_INTERVAL", left, right)
+        if one in t.INTERVALS and other in t.TEMPORAL and operator == "+":
+            return call("PLUS_INTERVAL", right, left)
+        if one in t.INTERVALS and other is one and operator in "+-":
+            return call("ADD_INTERVALS" if operator == "+" else "SUBTRACT_INTERVALS", left, right)
+        if one in t.INTERVALS and right.type.is_numeric and operator == "*":
+            return call("MULTIPLY_INTERVAL", left, right)
+        if other in t.INTERVALS and left.type.is_numeric and operator == "*":
+            return call("MULTIPLY_INTERVAL", right, left)
+        return None
+
+    def _comparable(self, at: int, left: Expression, right: Expression) -> tuple[Expression, Expression]:
+        common = comparable_type(left.type, right.type)
+        if common is None:
+            raise self.source.invalid(
+                at,
+                f"{left.type} and {right.type} cannot be compared; cast one of them, such as CAST(x AS {right.type})",
+            )
+        return converted(left, common), converted(right, common)
+
+    def _is_test(self, node: n.IsTest) -> Expression:
+        if node.what in ("NULL", "UNKNOWN"):
+            return call("IS_NOT_NULL" if node.negated else "IS_NULL", self.bind(node.operand))
+        test = call(f"IS_{node.what}", self.condition(node.operand, f"IS {node.what}"))
+        return call("NOT", test) if node.negated else test
+
+    def _between(self, node: n.Between) -> Expression:
+        low = n.Binary(node.at, ">=", node.operand, node.low)
+        high = n.Binary(node.at, "<=", node.operand, node.high)
+        within: n.Node = n.Binary(node.at, "AND", low, high)
+        if node.symmetric:
+            other = n.Binary(
+                node.at,
+                "AND",
+                n.Binary(node.at, ">=", node.operand, node.high),
+                n.Binary(node.at, "<=", node.operand, node.low),
+            )
+            within = n.Binary(node.at, "OR", within, other)
+        return self.bind(n.Unary(node.at, "NOT", within) if node.negated else within)
+
+    def _in_list(self, node: n.InList) -> Expression:
+        operand = self.bind(node.operand)
+        tests = [call("=", *self._comparable(item.at, operand, self.bind(item))) for item in node.items]
+        found: Expression = tests[0]
+        for test in tests[1:]:
+            found = call("OR", found, test)
+        return call("NOT", found) if node.negated else found
+
+    def _like(self, node: n.Like) -> Expression:
+        parts = [node.operand, node.pattern, *([] if node.escape is None else [node.escape])]
+        bound = [self._argument(self.bind(part), s.TEXT, node.operator, part.at) for part in parts]
+        test = call(node.operator, *bound)
+        return call("NOT", test) if node.negated else test
+
+    # Conditions and casts
+
+    def _case(self, node: n.Case) -> Expression:
+        conditions = [
+            self.condition(test, "WHEN")
+            if node.operand is None
+            else self.bind(n.Binary(test.at, "=", node.operand, test))
+            for test, _ in node.branches
+        ]
+        values = [self.bind(value) for _, value in node.branches]
+        default = Constant(t.NULL, None) if node.default is None else self.bind(node.default)
+        return self._conditional(node.at, conditions, values, default)
+
+    def _conditional(
+        self, at: int, conditions: Sequence[Expression], values: Sequence[Expression], default: Expression
+    ) -> Expression:
+        common = common_type([*(value.type for value in values), default.type])
+        if common is None:
+            kinds = ", ".join(dict.fromkeys(str(value.type) for value in (*values, default)))
+            raise self.source.invalid(at, f"the results have no type in common ({kinds}); cast them to one")
+        branches = [(test, converted(value, common)) for test, value in zip(conditions, values, strict=True)]
+        return Conditional(common, tuple(branches), converted(default, common))
+
+    def _cast(self, node: n.Cast) -> Expression:
+        operand = self.bind(node.operand)
+        if not castable(operand.type, node.type):
+            raise self.source.invalid(node.at, f"{operand.type} cannot be cast to {node.type}")
+        nullable = operand.type.nullable or node.safe
+        return Conversion(node.type.with_nullable(nullable), operand, node.safe)
+
+    # Calls
+
+    def _call(self, node: n.Call) -> Expression:
+        if node.over is not None or node.name in RANKS:
+            raise self.source.unsupported(node.at, f"{node.name} with OVER may stand in SELECT only")
+        if node.name in AGGREGATES:
+            raise self.source.invalid(
+                node.at, f"the aggregate {node.name} may not stand here; use it in SELECT or HAVING, or in a subquery"
+            )
+        if node.star or node.distinct or node.filter is not None or node.within:
+            raise self.source.invalid(node.at, f"{node.name} is no aggregate: no *, DISTINCT, FILTER or ORDER BY")
+        if any(argument.name is not None for argument in node.arguments):
+            raise self.source.unsupported(node.at, f"{node.name} takes no named arguments")
+        arguments = [argument.value for argument in node.arguments]
+        special = _CONDITIONALS.get(node.name)
+        if special is not None:
+            return special(self, node, arguments)
+        return self._function(node, arguments)
+
+    def _function(self, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+        name = node.name
+        if name in ("TIMESTAMPADD", "TIMESTAMPDIFF", "EXTRACT"):
+            self._check_unit(arguments[0], name)
+        if name in ("FLOOR", "CEIL", "CEILING") and len(arguments) == 2:
+            self._check_unit(arguments[1], name)
+            name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
+        function = SCALAR_FUNCTIONS.get(name)
+        if function is None or not name[0].isalpha():
+            known = [*SCALAR_FUNCTIONS, *AGGREGATES, *_CONDITIONALS]
+            raise self.source.invalid(node.at, f"there is no function {node.name}{nearest(node.name, known)}")
+        if len(arguments) < function.fewest or (function.most is not None and len(arguments) > function.most):
+            raise self.source.invalid(node.at, f"{name} takes {_counts(function)}, not {len(arguments)}")
+        bound = [
+            self._argument(self.bind(argument), function.parameter(place), name, argument.at)
+            for place, argument in enumerate(arguments)
+        ]
+        try:
+            return call(name, *bound)
+        except TypeError as error:
+            raise self.source.invalid(node.at, f"{name}: {error}") from None
+
+    def _check_unit(self, node: n.Node, name: str) -> None:
+        if not isinstance(node, n.Keyword) or node.word not in UNITS:
+            shown = node.word if isinstance(node, n.Keyword) else "this"
+            raise self.source.invalid(
+                node.at,
+                f"{shown!r} is no unit of time{nearest(shown, UNITS)}; {name} takes YEAR, MONTH, DAY, HOUR, ...",
+            )
+
+    def _argument(self, bound: Expression, parameter: str, name: str, at: int) -> Expression:
+        wanted = s.accepts(parameter, bound.type)
+        if wanted is None:
+            raise self.source.invalid(at, f"{name} takes {parameter} here, not {bound.type}; cast it")
+        return converted(bound, wanted)
+
+    def _constructed(self, node: n.Node) -> Expression:
+        match node:
+            case n.RowConstructor():
+                return call("ROW", *map(self.bind, node.items))
+            case n.ArrayConstructor():
+                return self._of_common(node.at, "ARRAY", node.items, 1)
+            case n.MapConstructor():
+                return self._of_common(node.at, "MAP", node.items, 2)
+            case n.Element():
+                operand, index = self.bind(node.operand), self.bind(node.index)
+                try:
+                    return call("ELEMENT_AT", operand, index)
+                except TypeError as error:
+                    raise self.source.invalid(node.at, str(error)) from None
+            case n.FieldOf():
+                return field_of(self.bind(node.operand), node.field, self.source)
+            case n.Subquery():
+                raise self.source.unsupported(node.at, "a query as a value is not supported here; use a join")
+            case n.Exists() | n.InQuery():
+                raise self.source.unsupported(
+                    node.at, "EXISTS and IN with a query may only stand in WHERE, joined by AND; use a join elsewhere"
+                )
+            case n.Star():
+                raise self.source.invalid(node.at, "* may only stand in SELECT and in COUNT(*)")
+        raise self.source.invalid(node.at, "this may not stand here")
+
+    def _of_common(self, at: int, name: str, items: Sequence[n.Node], every: int) -> Expression:
+        bound = [self.bind(item) for item in items]
+        if not bound or len(bound) % every:
+            raise self.source.invalid(at, f"{name}[...] needs elements" + (" in pairs" if every == 2 else ""))
+        for first in range(every):
+            group = bound[first::every]
+            common = common_type([item.type for item in group])
+            if common is None:
+                raise self.source.invalid(at, f"the elements of {name} have no type in common; cast them")
+            bound[first::every] = [converted(item, common) for item in group]
+        return call(name, *bound)
+
+
+def _counts(function: s.ScalarFunction) -> str:
+    if function.most is None:
+        return f"at least {function.fewest} arguments"
+    if function.fewest == function.most:
+        return f"{function.most} argument{'' if function.most == 1 else 's'}"
+    return f"{function.fewest} to {function.most} arguments"
+
+
+def _coalesce(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+    if not arguments:
+        raise binder.source.invalid(node.at, f"{node.name} needs arguments")
+    values = [binder.bind(argument) for argument in arguments]
+    found = binder._conditional(node.at, [call("IS_NOT_NULL", v) for v in values[:-1]], values[:-1], values[-1])
+    nullable = all(value.type.nullable for value in values)
+    if isinstance(found, Conditional):
+        return Conditional(found.type.with_nullable(nullable), found.branches, found.default)
+    return found
+
+
+def _if(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+    if len(arguments) != 3:
+        raise binder.source.invalid(node.at, f"IF takes 3 arguments, not {len(arguments)}")
+    test, value, other = arguments
+    return binder._conditional(node.at, [binder.condition(test, "IF")], [binder.bind(value)], binder.bind(other))
+
+
+def _null_if(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+    if len(arguments) != 2:
+        raise binder.source.invalid(node.at, f"NULLIF takes 2 arguments, not {len(arguments)}")
+    test = binder.bind(n.Binary(node.at, "=", *arguments))
+    value = binder.bind(arguments[0])
+    return binder._conditional(node.at, [test], [Constant(t.NULL, None)], value)
+
+
+def _type_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+    if len(arguments) != 1:
+        raise binder.source.invalid(node.at, f"TYPEOF takes 1 argument, not {len(arguments)}")
+    return Constant(_NOT_NULL_TEXT, str(binder.bind(arguments[0]).type))
+
+
+_CONDITIONALS: Final[dict[str, Callable[[ExpressionBinder, n.Call, Sequence[n.Node]], Expression]]] = {
+    "COALESCE": _coalesce,
+    "IFNULL": _coalesce,
+    "IF": _if,
+    "NULLIF": _null_if,
+    "TYPEOF": _type_of,
+}

@@ -1,0 +1,178 @@
+"""GROUP BY and the aggregates of a SELECT: what is grouped by, what is computed, and what SELECT may still name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.engine.errors import SqlError
+from penstock.tables import types as t
+from penstock.tables.bind.expression_binder import ExpressionBinder, converted
+from penstock.tables.bind.group_windows import GroupWindow
+from penstock.tables.expressions import Constant, Expression, InputColumn
+from penstock.tables.functions import signatures as s
+from penstock.tables.functions.aggregates import AGGREGATES
+from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
+from penstock.tables.parse.text import SqlText
+from penstock.tables.plan.nodes import Aggregate, AggregateCall, Column, PlanNode, Project, TimeAttribute, unique_names
+from penstock.tables.types import Kind
+
+
+class Grouping:
+    """Collects the keys and aggregates of one SELECT; `hook` gives their columns to the expression binder.
+
+    Args:
+        source: the text, for errors.
+        inner: binds over the rows that are grouped.
+        node: these rows.
+        group_by: the items of GROUP BY.
+        window: the window among them, if there is one.
+    """
+
+    def __init__(
+        self,
+        source: SqlText,
+        inner: ExpressionBinder,
+        node: PlanNode,
+        group_by: Sequence[n.Node],
+        window: GroupWindow | None,
+    ) -> None:
+        self._source = source
+        self._inner = inner
+        self._node = node
+        self._window = window
+        self._keys: list[Expression] = []
+        for item in group_by:
+            if window is not None and item is window.call:
+                self._keys.extend(window.bounds)
+            elif isinstance(item, q.GroupingSets):
+                raise source.unsupported(item.at, "GROUPING SETS, ROLLUP and CUBE are not supported; use UNION ALL")
+            else:
+                self._keys.append(inner.bind(item))
+        self._calls: list[tuple[AggregateCall, tuple[Expression, ...], Expression | None]] = []
+
+    def hook(self, node: n.Node) -> Expression | None:
+        """The column of a key or an aggregate; None for what is made of others.
+
+        Raises:
+            SqlValidationError: a column that is no key, outside an aggregate.
+        """
+        if self._window is not None:
+            window_bound = self._window.bound_of(node)
+            if window_bound is not None:
+                return self._key(self._keys.index(window_bound))
+        if isinstance(node, n.Call) and node.name in AGGREGATES and node.over is None:
+            return self._aggregate(node)
+        if isinstance(node, n.NumberLiteral | n.StringLiteral | n.NullLiteral | n.BooleanLiteral | n.Keyword):
+            return None
+        bound = self._bound(node)
+        if bound in self._keys:
+            return self._key(self._keys.index(bound))
+        if isinstance(node, n.Name):
+            known = self._inner.bind(node)
+            raise self._source.invalid(
+                node.at, f"column {node.text!r} ({known.type}) is neither in GROUP BY nor in an aggregate; add it there"
+            )
+        return None
+
+    def _bound(self, node: n.Node) -> Expression | None:
+        try:
+            return self._inner.bind(node)
+        except SqlError:
+            return None
+
+    def _key(self, place: int) -> InputColumn:
+        return InputColumn(self._keys[place].type, place)
+
+    def _aggregate(self, node: n.Call) -> InputColumn:
+        call, arguments, condition = bound_aggregate(node, self._inner, self._source)
+        if not self._keys and not AGGREGATES[node.name].counts:
+            # Without groups there is a result also for no rows.
+            call = replace(call, type=call.type.with_nullable(True))
+        entry = (call, arguments, condition)
+        if entry not in self._calls:
+            self._calls.append(entry)
+        return InputColumn(call.type, len(self._keys) + self._calls.index(entry))
+
+    def plan(self) -> Aggregate:
+        """The aggregation over the rows, with the columns that the hook has promised."""
+        values = list(self._keys)
+        calls = []
+        for call, arguments, condition in self._calls:
+            places = tuple(_placed(values, argument) for argument in arguments)
+            filter_place = None if condition is None else _placed(values, condition)
+            calls.append(replace(call, arguments=places, filter=filter_place))
+        names = unique_names([_name(value, self._node, place) for place, value in enumerate(values)])
+        columns = tuple(
+            Column(name, value.type, _time(value, self._node)) for name, value in zip(names, values, strict=True)
+        )
+        projected = Project(self._node, tuple(values), columns)
+        keys = columns[: len(self._keys)]
+        results = [Column(f"EXPR${len(keys) + place}", call.type) for place, call in enumerate(calls)]
+        taken = unique_names([column.name for column in (*keys, *results)])
+        every = tuple(
+            Column(name, column.type, column.time) for name, column in zip(taken, (*keys, *results), strict=True)
+        )
+        return Aggregate(projected, tuple(range(len(keys))), tuple(calls), every)
+
+
+def bound_aggregate(
+    node: n.Call, binder: ExpressionBinder, source: SqlText
+) -> tuple[AggregateCall, tuple[Expression, ...], Expression | None]:
+    """An aggregate with its arguments and its filter, bound over the rows that are aggregated.
+
+    Raises:
+        SqlError: wrong arguments, or what is not supported.
+    """
+    function = AGGREGATES[node.name]
+    values = [argument.value for argument in node.arguments]
+    if node.star and node.name != "COUNT":
+        raise source.invalid(node.at, f"{node.name} takes an argument, not *")
+    if node.within:
+        raise source.unsupported(node.at, f"{node.name} with ORDER BY is not supported")
+    if not node.star and not len(function.parameters) - function.optional <= len(values) <= len(function.parameters):
+        if node.name == "COUNT" and len(values) > 1:
+            raise source.unsupported(node.at, "COUNT of several columns is not supported; use COUNT(DISTINCT ROW(...))")
+        raise source.invalid(node.at, f"{node.name} takes {len(function.parameters)} arguments, not {len(values)}")
+    bound: list[Expression] = []
+    constants: list[object] = []
+    for place, value in enumerate(values):
+        argument = binder.bind(value)
+        wanted = s.accepts(function.parameters[place], argument.type)
+        if wanted is None or (wanted.kind is Kind.NULL and place == 0):
+            raise source.invalid(
+                value.at, f"{node.name} takes {function.parameters[place]}, not {argument.type}; cast it"
+            )
+        if place:
+            if not isinstance(argument, Constant):
+                raise source.unsupported(value.at, f"this argument of {node.name} must be a literal")
+            constants.append(argument.value)
+            continue
+        if isinstance(argument, Constant) and argument.value is None:
+            raise source.invalid(value.at, f"{node.name} of NULL has no type; cast it")
+        bound.append(converted(argument, wanted))
+    condition = None if node.filter is None else binder.condition(node.filter, "FILTER")
+    infer = [argument.type for argument in bound]
+    nullable = not function.counts and (any(kind.nullable for kind in infer) or condition is not None)
+    kind = t.BIGINT.with_nullable(False) if node.star else function.infer(infer).with_nullable(nullable)
+    # COUNT of what is never null counts rows.
+    arguments = (
+        () if node.name == "COUNT" and not node.distinct and not any(k.nullable for k in infer) else tuple(bound)
+    )
+    distinct = node.distinct and node.name not in ("MIN", "MAX")
+    return AggregateCall(node.name, (), kind, distinct, None, tuple(constants)), arguments, condition
+
+
+def _placed(values: list[Expression], value: Expression) -> int:
+    if value not in values:
+        values.append(value)
+    return values.index(value)
+
+
+def _name(value: Expression, node: PlanNode, place: int) -> str:
+    return node.columns[value.index].name if isinstance(value, InputColumn) else f"EXPR${place}"
+
+
+def _time(value: Expression, node: PlanNode) -> TimeAttribute | None:
+    return node.columns[value.index].time if isinstance(value, InputColumn) else None

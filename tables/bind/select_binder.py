@@ -1,0 +1,247 @@
+"""Binds SELECT: WHERE with its subqueries, GROUP BY, aggregates, HAVING, OVER, DISTINCT, ORDER BY."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.engine.durations import parse_duration
+from penstock.tables import types as t
+from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.group_windows import GroupWindow, find_group_window
+from penstock.tables.bind.grouping import Grouping
+from penstock.tables.bind.over_calls import OverCalls
+from penstock.tables.bind.scopes import Scope
+from penstock.tables.bind.subqueries import bind_where
+from penstock.tables.expressions import Constant, Expression, InputColumn
+from penstock.tables.functions.aggregates import AGGREGATES
+from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
+from penstock.tables.plan.nodes import (
+    Aggregate,
+    Column,
+    Filter,
+    PlanNode,
+    Project,
+    Sort,
+    SortKey,
+    Values,
+    unique_names,
+)
+
+if TYPE_CHECKING:
+    from penstock.tables.bind.query_binder import QueryBinder
+
+
+_HINTS: Final = ("STATE_TTL",)
+
+
+class SelectBinder:
+    """Binds one SELECT."""
+
+    def __init__(self, queries: QueryBinder, select: q.Select) -> None:
+        self._queries = queries
+        self._source = queries.source
+        self._select = select
+
+    def bind(self, order_by: tuple[n.OrderItem, ...], limits: tuple[int | None, int]) -> PlanNode:
+        """The plan of the SELECT, in order and cut."""
+        select = self._select
+        node, scope = self._from()
+        if select.where is not None:
+            node = bind_where(self._queries, select.where, node, scope)
+        window = find_group_window(select.group_by or (), node, scope, self._source)
+        if window is not None:
+            node, scope = window.node, Scope(scope.members, window.node.columns)
+        if select.group_by is not None or self._has_aggregates():
+            node, binder = self._grouped(node, scope, window)
+        else:
+            if select.hints:
+                raise self._source.unsupported(select.at, "hints are supported in a SELECT with GROUP BY alone")
+            if select.having is not None:
+                raise self._source.invalid(select.having.at, "HAVING needs GROUP BY or aggregates; use WHERE")
+            binder = ExpressionBinder(self._source, scope)
+        return self._projected(node, scope, binder, order_by, limits)
+
+    def _from(self) -> tuple[PlanNode, Scope]:
+        if self._select.source is None:
+            return Values(((),), ()), Scope((), ())
+        return self._queries.relation(self._select.source)
+
+    # Groups
+
+    def _has_aggregates(self) -> bool:
+        parts = [item.value for item in self._select.items]
+        if self._select.having is not None:
+            parts.append(self._select.having)
+        return any(is_aggregate(node) for part in parts for node in nodes_in(part))
+
+    def _grouped(self, node: PlanNode, scope: Scope, window: GroupWindow | None) -> tuple[PlanNode, ExpressionBinder]:
+        grouping = Grouping(
+            self._source, ExpressionBinder(self._source, scope), node, self._select.group_by or (), window
+        )
+        binder = ExpressionBinder(self._source, Scope((), ()), grouping.hook)
+        having = None if self._select.having is None else binder.condition(self._select.having, "HAVING")
+        # The aggregates are known when all of SELECT has been looked at once.
+        for item in self._select.items:
+            for part in nodes_in(item.value):
+                if is_aggregate(part):
+                    grouping.hook(part)
+        aggregate: PlanNode = replace(grouping.plan(), ttl_ms=self._ttl(scope))
+        if having is not None:
+            aggregate = Filter(aggregate, having)
+        return aggregate, binder
+
+    def _ttl(self, scope: Scope) -> int | None:
+        """How long groups live, by the hint STATE_TTL with the name of the table.
+
+        Raises:
+            SqlValidationError: another hint, or one that names no table of FROM.
+        """
+        at = self._select.at
+        for hint in self._select.hints:
+            if hint not in _HINTS:
+                raise self._source.unsupported(at, f"the hint {hint} is not supported; there is {', '.join(_HINTS)}")
+        times = self._select.hints.get("STATE_TTL", {})
+        names = [member.name for member in scope.members]
+        for name in times:
+            if name not in names:
+                raise self._source.invalid(at, f"STATE_TTL names {name!r}, and FROM has {', '.join(map(str, names))}")
+        if len(names) > 1 and times:
+            raise self._source.unsupported(at, "STATE_TTL is supported for the groups of one table")
+        return parse_duration(next(iter(times.values())), "STATE_TTL") if times else None
+
+    # SELECT's own columns
+
+    def _projected(
+        self,
+        node: PlanNode,
+        scope: Scope,
+        binder: ExpressionBinder,
+        order_by: tuple[n.OrderItem, ...],
+        limits: tuple[int | None, int],
+    ) -> PlanNode:
+        overs = OverCalls(self._source, binder, node, {window.name: over for window, over in self._select.windows})
+        outer = ExpressionBinder(self._source, binder.scope, overs.hook)
+        expressions: list[Expression] = []
+        names: list[str] = []
+        for item in self._select.items:
+            self._item(item, outer, scope, binder, expressions, names)
+        qualify = None if self._select.qualify is None else outer.condition(self._select.qualify, "QUALIFY")
+        names = unique_names(names)
+        hidden, keys = self._order(order_by, outer, expressions, names)
+        node = overs.plan()
+        places = overs.places
+        every = [places(expression) for expression in (*expressions, *hidden)]
+        if qualify is not None:
+            node = Filter(node, places(qualify))
+        taken = unique_names([*names, *(f"order${i}" for i in range(len(hidden)))])
+        columns = tuple(self._column(node, name, e) for name, e in zip(taken, every, strict=True))
+        node = Project(node, tuple(every), columns)
+        if self._select.distinct:
+            if hidden:
+                raise self._source.invalid(order_by[0].at, "ORDER BY takes columns of SELECT DISTINCT only")
+            plain = tuple(Column(c.name, c.type, c.time) for c in columns)
+            node = Aggregate(node, tuple(range(len(columns))), (), plain)
+        limit, offset = limits
+        if keys or limit is not None or offset:
+            node = Sort(node, keys, limit, offset)
+        if hidden:
+            visible = node.columns[: len(names)]
+            node = Project(node, tuple(InputColumn(c.type, i) for i, c in enumerate(visible)), visible)
+        return node
+
+    def _item(
+        self,
+        item: q.SelectItem,
+        binder: ExpressionBinder,
+        scope: Scope,
+        inner: ExpressionBinder,
+        expressions: list[Expression],
+        names: list[str],
+    ) -> None:
+        if isinstance(item.value, n.Star):
+            if inner.hook is not None:
+                raise self._source.invalid(item.at, "* may not stand beside GROUP BY; name the columns")
+            qualifier = None if item.value.qualifier is None else item.value.qualifier.name
+            places = scope.places(qualifier)
+            if not places:
+                raise self._source.invalid(item.at, f"no table {qualifier!r} in FROM" if qualifier else "* needs FROM")
+            names_of = visible_names(scope)
+            expressions.extend(scope.column(place) for place in places)
+            names.extend(names_of[place] for place in places)
+            return
+        bound = binder.bind(item.value)
+        if isinstance(bound, Constant) and bound.value is None and bound.type.kind is t.Kind.NULL:
+            raise self._source.invalid(item.at, "NULL alone has no type; write CAST(NULL AS type)")
+        expressions.append(bound)
+        names.append(item.alias.name if item.alias is not None else _name_of(item.value, len(names)))
+
+    def _order(
+        self,
+        order_by: tuple[n.OrderItem, ...],
+        binder: ExpressionBinder,
+        expressions: Sequence[Expression],
+        names: Sequence[str],
+    ) -> tuple[list[Expression], tuple[SortKey, ...]]:
+        from penstock.tables.bind.query_binder import sort_key
+
+        hidden: list[Expression] = []
+        keys = []
+        for item in order_by:
+            value = item.value
+            if isinstance(value, n.NumberLiteral) and value.text.isdigit():
+                if not 1 <= int(value.text) <= len(names):
+                    raise self._source.invalid(value.at, f"SELECT has {len(names)} columns, no column {value.text}")
+                keys.append(sort_key(item, int(value.text) - 1))
+                continue
+            if isinstance(value, n.Name) and len(value.parts) == 1 and value.parts[0].name in names:
+                keys.append(sort_key(item, list(names).index(value.parts[0].name)))
+                continue
+            bound = binder.bind(value)
+            if bound in expressions:
+                keys.append(sort_key(item, list(expressions).index(bound)))
+                continue
+            keys.append(sort_key(item, len(names) + len(hidden)))
+            hidden.append(bound)
+        return hidden, tuple(keys)
+
+    @staticmethod
+    def _column(node: PlanNode, name: str, expression: Expression) -> Column:
+        time = node.columns[expression.index].time if isinstance(expression, InputColumn) else None
+        return Column(name, expression.type, time)
+
+
+def visible_names(scope: Scope) -> dict[int, str]:
+    """The name of each column, by its place."""
+    return {m.first + offset: name for m in scope.members for offset, name in enumerate(m.names)}
+
+
+def _name_of(node: n.Node, place: int) -> str:
+    if isinstance(node, n.Name):
+        return node.parts[-1].name
+    return f"EXPR${place}"
+
+
+def is_aggregate(node: n.Node) -> bool:
+    """Whether it is a call of an aggregate that is not over a window of rows."""
+    return isinstance(node, n.Call) and node.name in AGGREGATES and node.over is None
+
+
+def nodes_in(node: object) -> list[n.Node]:
+    """The node and all below it, but for queries in it and what is below an aggregate."""
+    found: list[n.Node] = []
+    _gather(node, found)
+    return found
+
+
+def _gather(node: object, found: list[n.Node]) -> None:
+    if isinstance(node, tuple):
+        for part in node:
+            _gather(part, found)
+    elif isinstance(node, n.Node) and not isinstance(node, q.Query):
+        found.append(node)
+        if not is_aggregate(node):
+            for field in fields(node):
+                _gather(getattr(node, field.name), found)

@@ -1,0 +1,232 @@
+"""Binds functions in FROM: TUMBLE, HOP, CUMULATE, SESSION, TO_CHANGELOG, FROM_CHANGELOG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from penstock.engine.errors import nearest
+from penstock.tables import types as t
+from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.scopes import Scope
+from penstock.tables.expressions import Constant, InputColumn
+from penstock.tables.parse import nodes as n
+from penstock.tables.parse.text import SqlText
+from penstock.tables.plan.nodes import (
+    Column,
+    Columns,
+    FromChangelog,
+    PlanNode,
+    TimeAttribute,
+    ToChangelog,
+    WindowKind,
+    WindowSpec,
+    WindowTable,
+)
+from penstock.tables.types import Kind
+
+_PARAMETERS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
+    "TUMBLE": (("DATA", "TIMECOL", "SIZE", "OFFSET"), 3),
+    "HOP": (("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"), 4),
+    "CUMULATE": (("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"), 4),
+    "SESSION": (("DATA", "TIMECOL", "GAP"), 3),
+    "TO_CHANGELOG": (("INPUT", "OP", "OP_MAPPING"), 1),
+    "FROM_CHANGELOG": (("INPUT", "OP", "OP_MAPPING"), 1),
+}
+"""Names of the parameters, and how many must be given."""
+TABLE_FUNCTIONS: Final = frozenset(_PARAMETERS)
+_OPERATIONS: Final = ("INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE")
+_DEFAULT_OP: Final = "op"
+
+
+class TableFunctionBinder:
+    """Binds one call.
+
+    Args:
+        source: the text, for errors.
+        call: the call; its table argument is bound already.
+        arguments: by parameter, in capitals.
+    """
+
+    def __init__(self, source: SqlText, call: n.Call) -> None:
+        self._source = source
+        self._call = call
+        self.arguments = self._assigned()
+
+    def _assigned(self) -> dict[str, n.Node]:
+        names, fewest = _PARAMETERS[self._call.name]
+        found: dict[str, n.Node] = {}
+        for place, argument in enumerate(self._call.arguments):
+            if argument.name is None and place >= len(names):
+                raise self._source.invalid(argument.at, f"{self._call.name} takes at most {len(names)} arguments")
+            name = argument.name or names[place]
+            if name not in names:
+                raise self._source.invalid(
+                    argument.at,
+                    f"{self._call.name} has no parameter {name.lower()!r}{nearest(name, names)}; it takes "
+                    f"{', '.join(names).lower()}",
+                )
+            found[name] = argument.value
+        missing = [name for name in names[:fewest] if name not in found]
+        if missing:
+            raise self._source.invalid(
+                self._call.at, f"{self._call.name} lacks {missing[0].lower()!r}; it takes {', '.join(names).lower()}"
+            )
+        return found
+
+    def table(self) -> n.TableArgument:
+        """The argument that is a table.
+
+        Raises:
+            SqlValidationError: another kind of argument.
+        """
+        name = _PARAMETERS[self._call.name][0][0]
+        argument = self.arguments[name]
+        if isinstance(argument, n.Subquery):
+            return n.TableArgument(argument.at, argument.query, ())
+        if not isinstance(argument, n.TableArgument):
+            raise self._source.invalid(
+                argument.at, f"the first argument of {self._call.name} is a table: write TABLE before its name"
+            )
+        return argument
+
+    def bind(self, node: PlanNode, scope: Scope) -> PlanNode:
+        """The plan of the call over its table."""
+        if self._call.name == "TO_CHANGELOG":
+            return self._to_changelog(node)
+        if self._call.name == "FROM_CHANGELOG":
+            return self._from_changelog(node)
+        return self._window(node, scope)
+
+    # Windows
+
+    def _window(self, node: PlanNode, scope: Scope) -> PlanNode:
+        place = self._descriptor("TIMECOL", node.columns)
+        time = node.columns[place].time
+        if time not in (TimeAttribute.ROWTIME, TimeAttribute.PROCTIME):
+            raise self._source.invalid(
+                self.arguments["TIMECOL"].at,
+                f"column {node.columns[place].name!r} is no time attribute, so windows over it would never end; "
+                "declare WATERMARK FOR it in CREATE TABLE, or take a column of PROCTIME()",
+            )
+        kind = WindowKind(self._call.name)
+        size = self._length("GAP" if kind is WindowKind.SESSION else "SIZE", positive=True)
+        step = self._length({"HOP": "SLIDE", "CUMULATE": "STEP"}.get(self._call.name, ""), positive=True)
+        if kind is WindowKind.CUMULATE and size % step:
+            raise self._source.invalid(self._call.at, "the size of CUMULATE must be a multiple of its step")
+        spec = WindowSpec(kind, size, step, self._length("OFFSET", positive=False), time)
+        binder = ExpressionBinder(self._source, scope)
+        partition = []
+        for key in self.table().partition_by:
+            bound = binder.bind(key)
+            if not isinstance(bound, InputColumn):
+                raise self._source.invalid(key.at, "PARTITION BY of a table takes columns")
+            partition.append(bound.index)
+        if partition and kind is not WindowKind.SESSION:
+            raise self._source.unsupported(self._call.at, f"PARTITION BY has no meaning in {kind.value}; leave it out")
+        return window_table(node, spec, place, tuple(partition))
+
+    def _descriptor(self, parameter: str, columns: Columns) -> int:
+        argument = self.arguments[parameter]
+        if not isinstance(argument, n.Descriptor) or len(argument.columns) != 1:
+            raise self._source.invalid(argument.at, f"write DESCRIPTOR(column) for {parameter.lower()!r}")
+        name = argument.columns[0].name
+        names = [column.name for column in columns]
+        if name not in names:
+            raise self._source.invalid(
+                argument.columns[0].at, f"no column {name!r}{nearest(name, names)}; the table has {', '.join(names)}"
+            )
+        return names.index(name)
+
+    def _length(self, parameter: str, positive: bool) -> int:
+        if parameter not in self.arguments:
+            return 0
+        argument = self.arguments[parameter]
+        bound = ExpressionBinder(self._source, Scope((), ())).bind(argument)
+        if not isinstance(bound, Constant) or bound.type.kind is not Kind.INTERVAL_MILLIS:
+            raise self._source.invalid(argument.at, f"{parameter.lower()!r} is an interval: INTERVAL '5' MINUTE")
+        length = bound.value
+        assert isinstance(length, int)
+        if positive and length <= 0:
+            raise self._source.invalid(argument.at, f"{parameter.lower()!r} must be longer than 0")
+        return length
+
+    # Changelogs
+
+    def _to_changelog(self, node: PlanNode) -> PlanNode:
+        name = self._op_name()
+        codes = {operation: operation for operation in _OPERATIONS}
+        if "OP_MAPPING" in self.arguments:
+            codes = {}
+            for operations, code, at in self._mapping():
+                for operation in operations:
+                    self._check_operation(operation, at)
+                    codes[operation] = code
+        op = Column(name, t.STRING.with_nullable(False))
+        plain = tuple(Column(c.name, c.type, c.time) for c in node.columns)
+        return ToChangelog(node, codes, (op, *plain))
+
+    def _from_changelog(self, node: PlanNode) -> PlanNode:
+        name = self._op_name()
+        names = [column.name for column in node.columns]
+        if name not in names:
+            raise self._source.invalid(
+                self._call.at,
+                f"the table has no column {name!r} with the operation{nearest(name, names)}; name it with "
+                "op => DESCRIPTOR(column)",
+            )
+        kinds = {operation: operation for operation in _OPERATIONS}
+        if "OP_MAPPING" in self.arguments:
+            kinds = {}
+            for codes, operation, at in self._mapping():
+                self._check_operation(operation, at)
+                kinds.update(dict.fromkeys(codes, operation))
+        place = names.index(name)
+        columns = tuple(column for i, column in enumerate(node.columns) if i != place)
+        return FromChangelog(node, place, kinds, columns)
+
+    def _op_name(self) -> str:
+        argument = self.arguments.get("OP")
+        if argument is None:
+            return _DEFAULT_OP
+        if not isinstance(argument, n.Descriptor) or len(argument.columns) != 1:
+            raise self._source.invalid(
+                argument.at, "The descriptor for argument 'op' must contain exactly one column name."
+            )
+        return argument.columns[0].name
+
+    def _mapping(self) -> Sequence[tuple[list[str], str, int]]:
+        argument = self.arguments["OP_MAPPING"]
+        if not isinstance(argument, n.MapConstructor) or len(argument.items) % 2:
+            raise self._source.invalid(argument.at, "'op_mapping' is a MAP of texts, such as MAP['c, r', 'INSERT']")
+        pairs = []
+        for key, value in zip(argument.items[::2], argument.items[1::2], strict=True):
+            if not isinstance(key, n.StringLiteral) or not isinstance(value, n.StringLiteral):
+                raise self._source.invalid(key.at, "'op_mapping' is a MAP of texts, such as MAP['c, r', 'INSERT']")
+            pairs.append(([part.strip() for part in key.value.split(",")], value.value, key.at))
+        return pairs
+
+    def _check_operation(self, operation: str, at: int) -> None:
+        if operation not in _OPERATIONS:
+            raise self._source.invalid(
+                at,
+                f"Unknown change operation: {operation!r}{nearest(operation, _OPERATIONS)}; there are "
+                f"{', '.join(_OPERATIONS)}",
+            )
+
+
+def window_table(node: PlanNode, spec: WindowSpec, place: int, partition: tuple[int, ...]) -> WindowTable:
+    """The plan node that gives rows their windows."""
+    given = node.columns[place]
+    local = given.type.kind is Kind.TIMESTAMP_LTZ and spec.time is TimeAttribute.ROWTIME
+    bound = t.timestamp(3).with_nullable(False)
+    time = given.type.with_nullable(False) if local else bound
+    if spec.time is TimeAttribute.PROCTIME:
+        time = t.timestamp_ltz(3).with_nullable(False)
+    kept = tuple(Column(c.name, c.type, c.time if c.time is TimeAttribute.PROCTIME else None) for c in node.columns)
+    added = (
+        Column("window_start", bound, TimeAttribute.WINDOW_START),
+        Column("window_end", bound, TimeAttribute.WINDOW_END),
+        Column("window_time", time, spec.time),
+    )
+    return WindowTable(node, spec, place, partition, (*kept, *added))

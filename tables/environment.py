@@ -1,0 +1,364 @@
+"""The environment of tables: runs statements against a catalog, and gives `Table`s for queries.
+
+`StreamEnvironment.sql` and `StreamEnvironment.tables` lead here; the command line runs scripts by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+
+from penstock.engine.api.streams import DataStream
+from penstock.engine.connectors import Source
+from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nearest
+from penstock.tables.bind.inserts import bind_insert
+from penstock.tables.bind.query_binder import QueryContext, bind_query
+from penstock.tables.bind.table_binder import bind_table, check_table, primary_key
+from penstock.tables.catalog.catalog import Catalog, CatalogTable, CatalogView, Entry, StreamTable
+from penstock.tables.catalog.connectors import Connectors, TableConnector
+from penstock.tables.functions.aggregates import AGGREGATES
+from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.lower.lowering import Lowering
+from penstock.tables.lower.sinks import write
+from penstock.tables.parse import statements as s
+from penstock.tables.parse.queries import Query
+from penstock.tables.parse.statement_parser import parse_script, parse_statement
+from penstock.tables.parse.text import SqlText
+from penstock.tables.plan.changelog import changelog_mode
+from penstock.tables.plan.explain import explained
+from penstock.tables.plan.nodes import INSERT_ONLY, Column, PlanNode, SinkPlan, TimeAttribute
+from penstock.tables.plan.rules.apply import rewritten_plan
+from penstock.tables.table import Table
+from penstock.tables.types import type_of_arrow
+
+OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "table.local-time-zone": ("UTC", ()),
+    "table.exec.sink.not-null-enforcer": ("ERROR", ("ERROR", "DROP")),
+    "table.exec.sink.type-length-enforcer": ("IGNORE", ("IGNORE", "TRIM_PAD", "ERROR")),
+    "table.exec.sink.nested-constraint-enforcer": ("IGNORE", ("IGNORE", "ROWS", "ROWS_AND_COLLECTIONS")),
+}
+"""The options of SET: their defaults, and the values that they take; none for any."""
+
+
+class TableEnvironment:
+    """Tables, views and options, and the statements that use them.
+
+    Args:
+        from_source: begins a stream of the program; the name is for `explain()`.
+        from_rows: begins a stream of rows that are here.
+        connectors: what tables can be made of.
+        configure: takes the options of SET that are settings of jobs.
+
+    Example:
+        >>> from penstock import StreamEnvironment
+        >>> tables = StreamEnvironment(runtime="local").tables
+        >>> tables.sql("CREATE VIEW v AS SELECT 1 AS one")
+        >>> tables.sql("SELECT one + one AS two FROM v").columns
+        {'two': SqlType(kind=<Kind.INT: 'INT'>, nullable=False, precision=0, scale=0, parts=(), fields=())}
+    """
+
+    def __init__(
+        self,
+        from_source: Callable[[Source, str], DataStream],
+        from_rows: Callable[[pa.Table], DataStream],
+        connectors: Sequence[TableConnector],
+        configure: Callable[[Mapping[str, object]], None],
+    ) -> None:
+        self.catalog = Catalog()
+        self.connectors = Connectors(connectors)
+        self._from_source = from_source
+        self._from_rows = from_rows
+        self._configure = configure
+        self._options: dict[str, str] = {}
+
+    # Statements
+
+    def sql(self, text: str) -> Table | None:
+        """Run one statement: a query gives a `Table`, and so do SHOW, DESCRIBE, EXPLAIN and SET; others give None.
+
+        INSERT INTO adds a sink to the program, which the environment's `execute()` runs.
+
+        Raises:
+            SqlError: the statement cannot be run; says where and why.
+        """
+        return self.run(parse_statement(text), SqlText(text))
+
+    def run(self, statement: s.Statement, source: SqlText) -> Table | None:
+        """Run a parsed statement of a text; as `sql`."""
+        try:
+            return self._run(statement, source)
+        except SqlError:
+            raise
+        except GraphError as error:
+            # What is found while operators are made knows no place in the text.
+            raise source.unsupported(statement.at, str(error)) from error
+
+    def script(self, text: str) -> list[tuple[s.Statement, SqlText]]:
+        """The statements of a script, to be given to `run` one after another.
+
+        Raises:
+            SqlError: the text is no SQL.
+        """
+        source = SqlText(text)
+        return [(statement, source) for statement in parse_script(text)]
+
+    def _run(self, statement: s.Statement, source: SqlText) -> Table | None:
+        match statement:
+            case Query():
+                return Table(self, self.planned(statement, source))
+            case s.Insert():
+                self._write([bind_insert(statement, self._context(source))])
+            case s.StatementSet():
+                self._write([bind_insert(insert, self._context(source)) for insert in statement.inserts])
+            case s.CreateTable():
+                self._create_table(statement, source)
+            case s.CreateView():
+                self._create_view(statement, source)
+            case s.Drop():
+                self._drop(statement, source)
+            case s.Explain():
+                return self._listed("plan", self._explained(statement, source).splitlines())
+            case s.Show():
+                return self._show(statement, source)
+            case s.Describe():
+                return self._describe(statement, source)
+            case s.SetOption():
+                return self._set(statement, source)
+            case s.ResetOption():
+                self._reset(statement, source)
+        return None
+
+    # Tables by Python
+
+    def create_temporary_view(self, name: str, stream: DataStream) -> None:
+        """Make a stream a table by that name, with the stream's columns.
+
+        A stream with event timestamps has them in no column: declare event time in SQL, or keep the column.
+
+        Raises:
+            GraphError: the columns are not known, or of a type that SQL does not have.
+            ConfigurationError: the name is taken.
+        """
+        if self.catalog.find(name) is not None:
+            raise ConfigurationError(f"there is a table {name!r} already; DROP it before")
+        self.catalog.add(StreamTable(name, stream, stream_columns(stream, None)))
+
+    def from_stream(self, stream: DataStream, rowtime: str | None = None) -> Table:
+        """The stream as a table.
+
+        Args:
+            stream: its columns become the table's.
+            rowtime: the column that its event timestamps were taken from; windows can then be over it.
+
+        Raises:
+            GraphError: the columns are not known, or `rowtime` is none of them, or the stream has no timestamps.
+        """
+        if rowtime is not None and not stream._timed:
+            raise GraphError(
+                f"from_stream: call assign_timestamps({rowtime!r}, ...) before; the stream has no event time"
+            )
+        name = f"stream ${len(self.catalog)}"
+        columns = stream_columns(stream, rowtime)
+        self.catalog.add(StreamTable(name, stream, columns, is_named=False))
+        from penstock.tables.plan.nodes import Scan
+
+        return Table(self, Scan(name, columns))
+
+    def register_connector(self, connector: TableConnector) -> None:
+        """Add a kind of table: what CREATE TABLE may name as its `connector`."""
+        self.connectors.register(connector)
+
+    @property
+    def zone(self) -> str:
+        """The session's time zone."""
+        return self.option("table.local-time-zone")
+
+    def option(self, key: str) -> str:
+        """The value of an option of SET."""
+        return self._options.get(key, OPTIONS[key][0])
+
+    # Plans
+
+    def planned(self, query: Query, source: SqlText) -> PlanNode:
+        """The logical plan of a query, after all rules; checked."""
+        node = rewritten_plan(bind_query(query, self._context(source)))
+        changelog_mode(node)
+        return node
+
+    def lowered(self, node: PlanNode) -> DataStream:
+        """The stream of a plan's rows."""
+        return self._lowering().stream(node)
+
+    def _lowering(self) -> Lowering:
+        return Lowering(self._from_source, self._from_rows, self.catalog, self.connectors, self.zone)
+
+    def _context(self, source: SqlText) -> QueryContext:
+        return QueryContext(source, self.catalog, self.connectors, dict(self._options))
+
+    def _write(self, plans: Sequence[SinkPlan]) -> None:
+        lowering = self._lowering()
+        for plan in plans:
+            write(lowering, plan, self.option)
+
+    def _explained(self, statement: s.Explain, source: SqlText) -> str:
+        inner = statement.statement
+        if isinstance(inner, Query):
+            return explained(self.planned(inner, source))
+        inserts = inner.inserts if isinstance(inner, s.StatementSet) else (inner,)
+        plans = [bind_insert(insert, self._context(source)) for insert in inserts]
+        return "\n".join(f"Sink({plan.table})\n{explained(plan.input)}" for plan in plans)
+
+    # CREATE and DROP
+
+    def _create_table(self, statement: s.CreateTable, source: SqlText) -> None:
+        name = self.catalog.own_name(statement.name, source)
+        if self._is_there(name, statement.if_not_exists, statement.name.at, source):
+            return
+        table = CatalogTable(name, statement.definition, statement.options, source)
+        check_table(table)
+        self.connectors.of(table)
+        self.catalog.add(table)
+
+    def _create_view(self, statement: s.CreateView, source: SqlText) -> None:
+        name = self.catalog.own_name(statement.name, source)
+        if self._is_there(name, statement.if_not_exists, statement.name.at, source):
+            return
+        view = CatalogView(name, statement.query, statement.columns, source)
+        # A view that cannot be planned is refused where it is made.
+        bind_query(statement.query, self._context(source))
+        self.catalog.add(view)
+
+    def _is_there(self, name: str, accepted: bool, at: int, source: SqlText) -> bool:
+        there = self.catalog.find(name) is not None
+        if there and not accepted:
+            raise source.invalid(at, f"there is a table {name!r} already; DROP it before, or write IF NOT EXISTS")
+        return there
+
+    def _drop(self, statement: s.Drop, source: SqlText) -> None:
+        name = self.catalog.own_name(statement.name, source)
+        if self.catalog.find(name) is None and statement.if_exists:
+            return
+        entry = self.catalog.resolve(statement.name, source)
+        is_view = isinstance(entry, CatalogView)
+        if is_view is not (statement.kind == "VIEW"):
+            kind = "VIEW" if is_view else "TABLE"
+            raise source.invalid(statement.at, f"{name!r} is a {kind.lower()}; write DROP {kind} {name}")
+        self.catalog.remove(name)
+
+    # SHOW, DESCRIBE, SET
+
+    def _show(self, statement: s.Show, source: SqlText) -> Table:
+        match statement.what:
+            case "TABLES":
+                return self._listed("table name", sorted(entry.name for entry in self.catalog))
+            case "VIEWS":
+                views = [entry.name for entry in self.catalog if isinstance(entry, CatalogView)]
+                return self._listed("view name", sorted(views))
+            case "FUNCTIONS":
+                names = [name.lower() for name in (*SCALAR_FUNCTIONS, *AGGREGATES) if name[0].isalpha()]
+                return self._listed("function name", sorted(names))
+            case "CONNECTORS":
+                return self._listed("connector", self.connectors.names())
+        assert statement.name is not None
+        entry = self.catalog.resolve(statement.name, source)
+        text = "" if isinstance(entry, StreamTable) else entry.source.text.strip()
+        return self._listed("statement", [text])
+
+    def _describe(self, statement: s.Describe, source: SqlText) -> Table:
+        entry = self.catalog.resolve(statement.name, source)
+        keys = primary_key(entry) if isinstance(entry, CatalogTable) else ()
+        rows = [
+            {
+                "name": column.name,
+                "type": str(column.type.with_nullable(True)) + _time_text(column),
+                "null": column.type.nullable,
+                "key": "PRI" if column.name in keys else None,
+            }
+            for column in self._columns_of(entry, source)
+        ]
+        kinds = [("name", pa.string()), ("type", pa.string()), ("null", pa.bool_()), ("key", pa.string())]
+        return self._table(pa.Table.from_pylist(rows, pa.schema(kinds)))
+
+    def _columns_of(self, entry: Entry, source: SqlText) -> tuple[Column, ...]:
+        match entry:
+            case CatalogTable():
+                return bind_table(entry, INSERT_ONLY, ()).columns
+            case CatalogView():
+                return bind_query(entry.query, self._context(entry.source)).columns
+            case StreamTable():
+                return entry.columns
+
+    def _set(self, statement: s.SetOption, source: SqlText) -> Table | None:
+        if statement.key is None or statement.value is None:
+            chosen = {key: self.option(key) for key in OPTIONS} if statement.key is None else {}
+            if statement.key is not None:
+                self._check_option(statement.key, statement.at, source)
+                chosen = {statement.key: self.option(statement.key)}
+            rows = [{"key": key, "value": value} for key, value in chosen.items()]
+            return self._table(pa.Table.from_pylist(rows, pa.schema([("key", pa.string()), ("value", pa.string())])))
+        if not statement.key.startswith("table."):
+            try:
+                self._configure({statement.key: statement.value})
+            except ConfigurationError as error:
+                raise source.invalid(statement.at, str(error)) from error
+            return None
+        self._check_option(statement.key, statement.at, source)
+        self._options[statement.key] = self._checked(statement.key, statement.value, statement.at, source)
+        return None
+
+    def _check_option(self, key: str, at: int, source: SqlText) -> None:
+        if key not in OPTIONS:
+            raise source.invalid(
+                at, f"there is no option {key!r}{nearest(key, OPTIONS)}; there are {', '.join(OPTIONS)}"
+            )
+
+    def _checked(self, key: str, value: str, at: int, source: SqlText) -> str:
+        if key == "table.local-time-zone":
+            try:
+                return ZoneInfo(value).key
+            except (ZoneInfoNotFoundError, ValueError):
+                raise source.invalid(at, f"{value!r} is no time zone; write one such as 'Europe/Berlin'") from None
+        known = OPTIONS[key][1]
+        if known and value.upper() not in known:
+            raise source.invalid(at, f"{key} takes {', '.join(known)}, not {value!r}{nearest(value.upper(), known)}")
+        return value.upper() if known else value
+
+    def _reset(self, statement: s.ResetOption, source: SqlText) -> None:
+        if statement.key is None:
+            self._options.clear()
+            return
+        self._check_option(statement.key, statement.at, source)
+        self._options.pop(statement.key, None)
+
+    def _listed(self, name: str, values: Sequence[str]) -> Table:
+        return self._table(pa.table({name: pa.array(values, pa.string())}))
+
+    def _table(self, rows: pa.Table) -> Table:
+        return self.from_stream(self._from_rows(rows))
+
+
+def stream_columns(stream: DataStream, rowtime: str | None) -> tuple[Column, ...]:
+    """The columns of a stream as those of a table.
+
+    Raises:
+        GraphError: they are not known, or of a type that SQL does not have; `rowtime` is none of them, or no time.
+    """
+    if stream.schema is None:
+        raise GraphError("the columns of the stream are not known; declare them with returns={...} behind the function")
+    columns = []
+    for field in stream.schema:
+        kind = type_of_arrow(field.type)
+        if kind is None:
+            raise GraphError(f"column {field.name!r} is {field.type}, which SQL does not have; cast it before")
+        time = TimeAttribute.ROWTIME if field.name == rowtime else None
+        columns.append(Column(field.name, kind, time))
+    if rowtime is not None and not any(column.time is not None for column in columns):
+        raise GraphError(f"rowtime: no column {rowtime!r}{nearest(rowtime, stream.schema.names)}")
+    return tuple(columns)
+
+
+def _time_text(column: Column) -> str:
+    return "" if column.time is None else f" *{column.time.name}*"

@@ -1,0 +1,1 @@
+"""The scalar functions of SQL: their types and their computation on Arrow columns, family by family."""

@@ -1,0 +1,198 @@
+"""Functions and constructors of arrays, maps and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.tables import types as t
+from penstock.tables.functions import signatures as s
+from penstock.tables.functions.common_types import common_type
+from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
+from penstock.tables.types import Kind, RowField, SqlType
+
+
+def _common(kinds: Sequence[SqlType], what: str) -> SqlType:
+    found = common_type(kinds)
+    if found is None:
+        raise TypeError(f"{what} have no type in common")
+    return found
+
+
+def _array_type(given: Sequence[SqlType]) -> SqlType:
+    return t.array(_common(given, "the elements"))
+
+
+def _map_type(given: Sequence[SqlType]) -> SqlType:
+    return SqlType(Kind.MAP, parts=(_common(given[::2], "the keys"), _common(given[1::2], "the values")))
+
+
+def _row_type(given: Sequence[SqlType]) -> SqlType:
+    return SqlType(Kind.ROW, fields=tuple(RowField(f"EXPR${place}", kind) for place, kind in enumerate(given)))
+
+
+def _array_of(call: CallValues) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+    return pa.array([list(row) for row in rows], t.arrow_type(call.result))
+
+
+def _map_of(call: CallValues) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+    maps = [list(dict(zip(row[::2], row[1::2], strict=True)).items()) for row in rows]
+    return pa.array(maps, t.arrow_type(call.result))
+
+
+def _row_of(call: CallValues) -> pa.Array:
+    target = t.arrow_type(call.result)
+    columns = [column.cast(field.type) for column, field in zip(call.columns, target, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(target))
+
+
+def _element_type(given: Sequence[SqlType]) -> SqlType:
+    kind = given[0]
+    if kind.kind is Kind.ARRAY:
+        return kind.parts[0].with_nullable(True)
+    if kind.kind is Kind.MAP:
+        return kind.parts[1].with_nullable(True)
+    raise TypeError(f"only arrays and maps have elements, not {kind}")
+
+
+def _element(call: CallValues) -> pa.Array:
+    pairs = zip(call.columns[0].to_pylist(), call.columns[1].to_pylist(), strict=True)
+    pick = _at if call.types[0].kind is Kind.ARRAY else _of_key
+    values = [None if one is None or key is None else pick(one, key) for one, key in pairs]
+    return pa.array(values, t.arrow_type(call.result))
+
+
+def _at(values: list[Any], place: int) -> Any:
+    return values[place - 1] if 1 <= place <= len(values) else None
+
+
+def _of_key(pairs: list[tuple[Any, Any]], key: Any) -> Any:
+    return next((value for held, value in pairs if held == key), None)
+
+
+def _cardinality(call: CallValues) -> pa.Array:
+    return pa.array([None if value is None else len(value) for value in call.columns[0].to_pylist()], pa.int32())
+
+
+def _field(call: CallValues) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return (
+        pc.struct_field(call.columns[0], str(s.constant_at(call, 1)))
+        if call.rows
+        else pa.array([], t.arrow_type(call.result))
+    )
+
+
+def _collection(
+    name: str, parameters: tuple[str, ...], infer: s.Infer, function: Callable[..., object], optional: int = 0
+) -> ScalarFunction:
+    return ScalarFunction(name, parameters, infer, by_row(function), nullable=True, optional=optional)
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for value in values:
+        if value not in kept:
+            kept.append(value)
+    return kept
+
+
+def _sorted(values: list[Any], ascending: bool = True, nulls_first: bool | None = None) -> list[Any]:
+    nulls = [value for value in values if value is None]
+    rest = sorted((value for value in values if value is not None), reverse=not ascending)
+    first = ascending if nulls_first is None else nulls_first
+    return nulls + rest if first else rest + nulls
+
+
+def _with_null_values(function: Callable[..., object]) -> s.Evaluate:
+    """Only a null array gives null; the value that is looked for may be null."""
+
+    def evaluate(call: CallValues) -> pa.Array:
+        rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+        values = [None if row[0] is None else function(*row) for row in rows]
+        return pa.array(values, t.arrow_type(call.result))
+
+    return evaluate
+
+
+def _slice(values: list[Any], start: int, end: int | None = None) -> list[Any]:
+    size = len(values)
+    begin = start - 1 if start > 0 else size + start if start < 0 else 0
+    stop = size if end is None else end if end > 0 else size + end + 1
+    return values[max(begin, 0) : max(stop, 0)]
+
+
+def _keys(given: Sequence[SqlType]) -> SqlType:
+    return t.array(given[0].parts[0])
+
+
+def _values(given: Sequence[SqlType]) -> SqlType:
+    return t.array(given[0].parts[1])
+
+
+def _entries(given: Sequence[SqlType]) -> SqlType:
+    fields = (RowField("key", given[0].parts[0]), RowField("value", given[0].parts[1]))
+    return t.array(SqlType(Kind.ROW, fields=fields))
+
+
+def _item(given: Sequence[SqlType]) -> SqlType:
+    return given[0].parts[0].with_nullable(True)
+
+
+def _from_arrays(given: Sequence[SqlType]) -> SqlType:
+    return SqlType(Kind.MAP, parts=(given[0].parts[0], given[1].parts[0]))
+
+
+_A: Final = s.ARRAY
+
+FUNCTIONS: Final = (
+    ScalarFunction("ARRAY", (s.ANY,), _array_type, _array_of, variadic=True, keeps_null=True),
+    ScalarFunction("MAP", (s.ANY,), _map_type, _map_of, variadic=True, keeps_null=True),
+    ScalarFunction("ROW", (s.ANY,), _row_type, _row_of, variadic=True, keeps_null=True),
+    ScalarFunction("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element, nullable=True),
+    ScalarFunction("FIELD", (s.ANY, s.TEXT), s.like_first, _field),
+    ScalarFunction("CARDINALITY", (s.ANY,), always(t.INT), _cardinality),
+    _collection("ELEMENT", (_A,), _item, lambda v: v[0] if len(v) == 1 else None),
+    ScalarFunction("ARRAY_CONTAINS", (_A, s.ANY), always(t.BOOLEAN), _with_null_values(lambda v, x: x in v)),
+    ScalarFunction("ARRAY_POSITION", (_A, s.ANY), always(t.INT), by_row(lambda v, x: v.index(x) + 1 if x in v else 0)),
+    ScalarFunction("ARRAY_REMOVE", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [y for y in v if y != x])),
+    ScalarFunction("ARRAY_APPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [*v, x])),
+    ScalarFunction("ARRAY_PREPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [x, *v])),
+    _collection("ARRAY_DISTINCT", (_A,), s.like_first, _distinct),
+    _collection("ARRAY_REVERSE", (_A,), s.like_first, lambda v: v[::-1]),
+    _collection("ARRAY_SORT", (_A, s.BOOLEAN, s.BOOLEAN), s.like_first, _sorted, 2),
+    _collection("ARRAY_SLICE", (_A, s.INTEGER, s.INTEGER), s.like_first, _slice, 1),
+    _collection("ARRAY_MAX", (_A,), _item, lambda v: max((x for x in v if x is not None), default=None)),
+    _collection("ARRAY_MIN", (_A,), _item, lambda v: min((x for x in v if x is not None), default=None)),
+    _collection("ARRAY_UNION", (_A, _A), s.like_first, lambda a, b: _distinct([*a, *b])),
+    _collection("ARRAY_EXCEPT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x not in b])),
+    _collection("ARRAY_INTERSECT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x in b])),
+    ScalarFunction(
+        "ARRAY_CONCAT", (_A,), s.like_first, by_row(lambda *v: [x for part in v for x in part]), variadic=True
+    ),
+    _collection(
+        "ARRAY_JOIN",
+        (_A, s.TEXT, s.TEXT),
+        always(t.STRING),
+        lambda v, sep, null=None: sep.join(
+            x if x is not None else null for x in v if x is not None or null is not None
+        ),
+        1,
+    ),
+    _collection("MAP_KEYS", (s.MAP,), _keys, lambda v: [key for key, _ in v]),
+    _collection("MAP_VALUES", (s.MAP,), _values, lambda v: [value for _, value in v]),
+    _collection("MAP_ENTRIES", (s.MAP,), _entries, lambda v: [{"key": key, "value": value} for key, value in v]),
+    _collection("MAP_FROM_ARRAYS", (_A, _A), _from_arrays, lambda k, v: list(zip(k, v, strict=True))),
+    ScalarFunction(
+        "MAP_UNION",
+        (s.MAP,),
+        s.like_first,
+        by_row(lambda *v: list({k: x for part in v for k, x in part}.items())),
+        variadic=True,
+    ),
+)

@@ -1,0 +1,71 @@
+"""The type that values of several types have in common: in CASE, in comparisons, in set operations.
+
+Source: Flink's `LogicalTypeMerging.findCommonType`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.tables import types as t
+from penstock.tables.types import Kind, RowField, SqlType
+
+
+def common_type(kinds: Sequence[SqlType]) -> SqlType | None:
+    """The type that holds the values of all; None where there is none."""
+    nullable = any(kind.nullable or kind.kind is Kind.NULL for kind in kinds)
+    known = [kind for kind in kinds if kind.kind is not Kind.NULL]
+    if not known:
+        return t.NULL
+    found: SqlType | None = known[0]
+    for kind in known[1:]:
+        found = _wider(found, kind)
+    return None if found is None else found.with_nullable(nullable)
+
+
+def _wider(one: SqlType | None, other: SqlType) -> SqlType | None:
+    if one is None or one.same_as(other):
+        return one
+    a, b = one.kind, other.kind
+    if one.is_numeric and other.is_numeric:
+        return _wider_number(one, other)
+    if one.is_text and other.is_text:
+        # Of different lengths, so never padded: they stay as they are.
+        return SqlType(Kind.VARCHAR, precision=max(one.precision, other.precision))
+    if a in t.BYTES_KINDS and b in t.BYTES_KINDS:
+        fixed = a is b is Kind.BINARY
+        return SqlType(Kind.BINARY if fixed else Kind.VARBINARY, precision=max(one.precision, other.precision))
+    if {a, b} <= {Kind.DATE, *t.TIMESTAMPS}:
+        kind = Kind.TIMESTAMP_LTZ if Kind.TIMESTAMP_LTZ in (a, b) else Kind.TIMESTAMP
+        return SqlType(kind, precision=max(one.precision, other.precision))
+    if a is b is Kind.TIME:
+        return SqlType(Kind.TIME, precision=max(one.precision, other.precision))
+    if a is b and a in (Kind.ARRAY, Kind.MAP, Kind.MULTISET):
+        parts = [common_type(pair) for pair in zip(one.parts, other.parts, strict=True)]
+        found = tuple(part for part in parts if part is not None)
+        return SqlType(a, parts=found) if len(found) == len(parts) else None
+    if a is b is Kind.ROW and len(one.fields) == len(other.fields):
+        kinds = [common_type((x.type, y.type)) for x, y in zip(one.fields, other.fields, strict=True)]
+        fields = [RowField(f.name, kind) for f, kind in zip(one.fields, kinds, strict=True) if kind is not None]
+        return SqlType(Kind.ROW, fields=tuple(fields)) if len(fields) == len(kinds) else None
+    return None
+
+
+def _wider_number(one: SqlType, other: SqlType) -> SqlType:
+    a, b = one.kind, other.kind
+    if a in t.INTEGERS and b in t.INTEGERS:
+        return SqlType(max(a, b, key=t.INTEGERS.index))
+    if a in t.APPROXIMATE or b in t.APPROXIMATE:
+        return t.FLOAT if a is b is Kind.FLOAT else t.DOUBLE
+    left, right = t.as_decimal(one), t.as_decimal(other)
+    scale = max(left.scale, right.scale)
+    return t.decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+
+
+def comparable_type(one: SqlType, other: SqlType) -> SqlType | None:
+    """The type as which values of both are compared: a text is read as what it is compared with."""
+    if one.is_text and not other.is_text and other.kind in (*t.NUMERIC, *t.TEMPORAL, Kind.BOOLEAN):
+        return t.DOUBLE if other.is_numeric and other.kind not in t.EXACT else other
+    if other.is_text and not one.is_text:
+        return comparable_type(other, one)
+    return common_type((one, other))

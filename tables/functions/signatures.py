@@ -1,0 +1,205 @@
+"""What a scalar function is: the arguments that it takes, its type, and its computation on columns.
+
+The families beside this module declare functions with it; the binder checks calls against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from penstock.tables import types as t
+from penstock.tables.types import Kind, SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class SessionValues:
+    """What functions may know beside their arguments.
+
+    Args:
+        zone: of `table.local-time-zone`.
+        now_ms: the time (int64 ms since the epoch) at which the batch is computed.
+        watermark: event time so far (int64 ms), or None before the first watermark.
+    """
+
+    zone: str = "UTC"
+    now_ms: int = 0
+    watermark: int | None = None
+
+    @property
+    def zone_info(self) -> ZoneInfo:
+        return ZoneInfo(self.zone)
+
+
+@dataclass(frozen=True, slots=True)
+class CallValues:
+    """A call for one batch.
+
+    Args:
+        columns: the arguments, one array each, all of one length.
+        types: theirs.
+        result: the call's type.
+        rows: how many rows.
+        session: what else may be known.
+    """
+
+    columns: Sequence[pa.Array]
+    types: Sequence[SqlType]
+    result: SqlType
+    rows: int
+    session: SessionValues
+
+
+Evaluate: TypeAlias = Callable[[CallValues], pa.Array]
+Infer: TypeAlias = Callable[[Sequence[SqlType]], SqlType]
+
+TEXT: Final = "a text"
+INTEGER: Final = "a whole number"
+NUMBER: Final = "a number"
+DOUBLE: Final = "a floating-point number"
+BOOLEAN: Final = "a boolean"
+TIMESTAMP: Final = "a timestamp"
+LTZ: Final = "a TIMESTAMP_LTZ"
+DATE: Final = "a date"
+TEMPORAL: Final = "a date, time or timestamp"
+BINARY: Final = "bytes"
+ARRAY: Final = "an array"
+MAP: Final = "a map"
+ANY: Final = "any value"
+KEYWORD: Final = "a keyword"
+
+_ACCEPTED: Final = {
+    TEXT: t.CHARACTERS,
+    INTEGER: t.INTEGERS,
+    NUMBER: t.NUMERIC,
+    DOUBLE: t.NUMERIC,
+    BOOLEAN: (Kind.BOOLEAN,),
+    TIMESTAMP: t.TIMESTAMPS,
+    LTZ: (Kind.TIMESTAMP_LTZ,),
+    DATE: (Kind.DATE,),
+    TEMPORAL: t.TEMPORAL,
+    BINARY: t.BYTES_KINDS,
+    ARRAY: (Kind.ARRAY,),
+    MAP: (Kind.MAP,),
+    KEYWORD: t.CHARACTERS,
+}
+_CAST_TO: Final = {TEXT: t.STRING, DOUBLE: t.DOUBLE, NUMBER: t.DOUBLE, INTEGER: t.INT, DATE: t.DATE}
+"""What a value of another type is cast to where that loses nothing or is Flink's implicit cast."""
+_IMPLICIT_FROM: Final = {
+    TEXT: (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ),
+    DOUBLE: t.CHARACTERS,
+    NUMBER: t.CHARACTERS,
+    INTEGER: t.CHARACTERS,
+    DATE: (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, *t.CHARACTERS),
+}
+
+
+def accepts(parameter: str, given: SqlType) -> SqlType | None:
+    """The type that an argument of type `given` has to be cast to (its own, where it fits); None: it does not fit."""
+    if parameter == ANY or given.kind is Kind.NULL:
+        return given
+    if parameter == DOUBLE:
+        fits = given.kind in t.NUMERIC or given.kind in t.CHARACTERS
+        return t.DOUBLE.with_nullable(given.nullable) if fits else None
+    if given.kind in _ACCEPTED[parameter]:
+        return given
+    if given.kind in _IMPLICIT_FROM.get(parameter, ()):
+        return _CAST_TO[parameter].with_nullable(given.nullable)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFunction:
+    """A scalar function under one name.
+
+    Args:
+        name: in capitals.
+        parameters: what each argument must be.
+        infer: the result's type, of the arguments' types as they are cast.
+        evaluate: computes a batch.
+        optional: how many of the last parameters may be left out.
+        variadic: whether the last parameter may come any number of times.
+        nullable: whether null comes out of values that are not null; else null comes out where null goes in.
+        keeps_null: whether an argument of null is a value like others, and the result need not be null.
+        deterministic: whether equal arguments always give equal results.
+        fallible: whether a value may have no result, which fails the job: computed only where it is needed.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    infer: Infer
+    evaluate: Evaluate
+    optional: int = 0
+    variadic: bool = False
+    nullable: bool = False
+    keeps_null: bool = False
+    deterministic: bool = True
+    fallible: bool = False
+
+    def parameter(self, place: int) -> str:
+        """What the argument at `place`, from 0, must be."""
+        return self.parameters[min(place, len(self.parameters) - 1)]
+
+    @property
+    def fewest(self) -> int:
+        return len(self.parameters) - self.optional
+
+    @property
+    def most(self) -> int | None:
+        return None if self.variadic else len(self.parameters)
+
+    def result(self, arguments: Sequence[SqlType]) -> SqlType:
+        """The type of a call, with whether null can come out."""
+        found = self.infer(arguments)
+        if self.keeps_null:
+            return found
+        return found.with_nullable(self.nullable or any(argument.nullable for argument in arguments))
+
+
+def always(kind: SqlType) -> Infer:
+    """The same type, whatever the arguments are."""
+    return lambda _: kind.with_nullable(False)
+
+
+def like_first(arguments: Sequence[SqlType]) -> SqlType:
+    """The type of the first argument."""
+    return arguments[0]
+
+
+def text_or_bytes(arguments: Sequence[SqlType]) -> SqlType:
+    """STRING, or BYTES for bytes."""
+    return t.BYTES if arguments[0].kind in t.BYTES_KINDS else t.STRING
+
+
+def kernel(function: Callable[..., pa.Array]) -> Evaluate:
+    """A computation by an Arrow kernel that takes the columns as they are."""
+
+    def evaluate(call: CallValues) -> pa.Array:
+        return function(*call.columns)
+
+    return evaluate
+
+
+def by_row(function: Callable[..., object]) -> Evaluate:
+    """A computation by a Python function of plain values, called where no argument is null."""
+
+    def evaluate(call: CallValues) -> pa.Array:
+        rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+        values = [None if any(value is None for value in row) else function(*row) for row in rows]
+        return pa.array(values, t.arrow_type(call.result))
+
+    return evaluate
+
+
+def constant_at(call: CallValues, place: int) -> object:
+    """The value of an argument that is the same in all rows, such as a format; of the first row."""
+    return call.columns[place][0].as_py() if call.rows else None
+
+
+def is_constant(column: pa.Array) -> bool:
+    """Whether all rows have one value: it then pays to compute it once."""
+    return len(column) > 0 and len(column.unique()) == 1

@@ -1,0 +1,354 @@
+"""Functions of texts and bytes.
+
+Places count from 1, in Unicode code points. Where Arrow has a kernel with the same meaning it is used; the others run
+over Python values.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import urllib.parse
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.tables import types as t
+from penstock.tables.functions import signatures as s
+from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel
+
+_MOST_PATTERNS: Final = 256
+
+
+@lru_cache(_MOST_PATTERNS)
+def _pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except re.error:
+        return None
+
+
+@lru_cache(_MOST_PATTERNS)
+def like_pattern(pattern: str, escape: str | None) -> re.Pattern[str]:
+    """The regular expression for a pattern of LIKE.
+
+    Raises:
+        ValueError: an escape before something else than `%`, `_` or itself.
+    """
+    parts, place = [], 0
+    while place < len(pattern):
+        sign = pattern[place]
+        if escape and sign == escape:
+            place += 1
+            if place == len(pattern) or pattern[place] not in ("%", "_", escape):
+                raise ValueError(f"the pattern {pattern!r} has an escape {escape!r} before nothing that needs it")
+            parts.append(re.escape(pattern[place]))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(sign, re.escape(sign)))
+        place += 1
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _like(value: str, pattern: str, escape: str | None = None) -> bool:
+    return like_pattern(pattern, escape).fullmatch(value) is not None
+
+
+def _like_column(call: CallValues) -> pa.Array:
+    if len(call.columns) == 2 and s.is_constant(call.columns[1]):
+        pattern = call.columns[1][0].as_py()
+        if pattern is not None and "\\" not in pattern and not pa.types.is_null(call.columns[0].type):
+            return pc.match_like(call.columns[0], pattern)
+    return by_row(_like)(call)
+
+
+def _similar(value: str, pattern: str, escape: str | None = None) -> bool:
+    expression = "".join({"%": ".*", "_": "."}.get(sign, sign) for sign in pattern)
+    return re.fullmatch(expression, value, re.DOTALL) is not None
+
+
+def _substring(value: str | bytes, start: int, length: int | None = None) -> str | bytes | None:
+    if length is not None and length < 0:
+        return None
+    begin = start - 1 if start > 0 else (0 if start == 0 else len(value) + start)
+    if begin < 0 or begin >= len(value):
+        return value[:0]
+    return value[begin:] if length is None else value[begin : begin + length]
+
+
+def _trim(side: str, signs: str, value: str) -> str:
+    if side == "LEADING":
+        return value.lstrip(signs)
+    return value.rstrip(signs) if side == "TRAILING" else value.strip(signs)
+
+
+def _concat(call: CallValues) -> pa.Array:
+    texts = [column.cast(pa.string()) for column in call.columns]
+    return pc.binary_join_element_wise(*texts, "") if texts else pa.array([""] * call.rows)
+
+
+def _concat_ws(call: CallValues) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+    joined = [None if row[0] is None else row[0].join(v for v in row[1:] if v is not None) for row in rows]
+    return pa.array(joined, pa.string())
+
+
+def _pad(left: bool) -> Callable[[str, int, str], str | None]:
+    def pad(value: str, length: int, filler: str) -> str | None:
+        if length < 0 or (not filler and length > len(value)):
+            return None
+        missing = length - len(value)
+        if missing <= 0:
+            return value[:length]
+        filled = (filler * (missing // len(filler) + 1))[:missing]
+        return filled + value if left else value + filled
+
+    return pad
+
+
+def _regexp_replace(value: str, pattern: str, replacement: str) -> str | None:
+    found = _pattern(pattern)
+    return None if found is None else found.sub(re.sub(r"\$(\d+)", r"\\\1", replacement), value)
+
+
+def _regexp_extract(value: str, pattern: str, group: int = 0) -> str | None:
+    found = _pattern(pattern)
+    match = None if found is None else found.search(value)
+    return None if match is None or not 0 <= group <= match.re.groups else match[group]
+
+
+def _regexp(value: str, pattern: str) -> bool:
+    found = _pattern(pattern)
+    return found is not None and found.search(value) is not None
+
+
+def _regexp_count(value: str, pattern: str) -> int | None:
+    found = _pattern(pattern)
+    return None if found is None else sum(1 for _ in found.finditer(value))
+
+
+def _regexp_instr(value: str, pattern: str) -> int | None:
+    found = _pattern(pattern)
+    match = None if found is None else found.search(value)
+    return None if found is None else 0 if match is None else match.start() + 1
+
+
+def _regexp_substr(value: str, pattern: str) -> str | None:
+    return _regexp_extract(value, pattern)
+
+
+def _locate(sought: str, value: str, start: int = 1) -> int:
+    return value.find(sought, max(start - 1, 0)) + 1
+
+
+def _split_index(value: str, separator: str, place: int) -> str | None:
+    if isinstance(separator, int):
+        separator = chr(separator)
+    if place < 0 or not separator:
+        return None
+    parts = value.split(separator)
+    return parts[place] if place < len(parts) else None
+
+
+def _str_to_map(value: str, between: str = ",", within: str = "=") -> list[tuple[str, str | None]]:
+    pairs: dict[str, str | None] = {}
+    for part in re.split(between, value):
+        halves = re.split(within, part, maxsplit=1)
+        pairs[halves[0]] = halves[1] if len(halves) == 2 else None
+    return list(pairs.items())
+
+
+def _parse_url(value: str, part: str, key: str | None = None) -> str | None:
+    url = urllib.parse.urlsplit(value)
+    match part:
+        case "HOST":
+            return url.hostname
+        case "PATH":
+            return url.path
+        case "QUERY":
+            if key is None:
+                return url.query or None
+            return dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)).get(key)
+        case "REF":
+            return url.fragment or None
+        case "PROTOCOL":
+            return url.scheme
+        case "FILE":
+            return f"{url.path}?{url.query}" if url.query else url.path
+        case "AUTHORITY":
+            return url.netloc
+        case "USERINFO":
+            return url.netloc.rpartition("@")[0] or None
+    return None
+
+
+def _from_base64(value: str) -> str | None:
+    try:
+        return base64.b64decode(value, validate=True).decode("utf-8", "replace")
+    except ValueError:
+        return None
+
+
+def _unhex(value: str) -> bytes | None:
+    try:
+        return bytes.fromhex(value if len(value) % 2 == 0 else f"0{value}")
+    except ValueError:
+        return None
+
+
+def _url_decode(value: str) -> str | None:
+    return None if re.search(r"%(?![0-9A-Fa-f]{2})", value) else urllib.parse.unquote_plus(value)
+
+
+def _elt(place: int, *values: str) -> str | None:
+    return values[place - 1] if 1 <= place <= len(values) else None
+
+
+def _elt_column(call: CallValues) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+    return pa.array([None if row[0] is None else _elt(*row) for row in rows], t.arrow_type(call.result))
+
+
+def _printf(call: CallValues) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+    return pa.array([None if row[0] is None else _formatted(row[0], row[1:]) for row in rows], pa.string())
+
+
+def _formatted(pattern: str, values: Sequence[object]) -> str | None:
+    try:
+        return pattern.replace("%b", "%s").replace("%n", "\n") % tuple("null" if v is None else v for v in values)
+    except (TypeError, ValueError):
+        return None
+
+
+def _digest(name: str) -> Callable[[str], str]:
+    return lambda value: hashlib.new(name, value.encode(), usedforsecurity=False).hexdigest()
+
+
+def _sha2(value: str, bits: int) -> str | None:
+    return _digest(f"sha{bits}")(value) if bits in (224, 256, 384, 512) else None
+
+
+def _cased(on_ascii: Callable[[pa.Array], pa.Array], on_text: Callable[[str], str]) -> s.Evaluate:
+    """Arrow maps each character to one; beyond ASCII some become several."""
+    by_value = by_row(on_text)
+
+    def evaluate(call: CallValues) -> pa.Array:
+        column = call.columns[0]
+        if pa.types.is_null(column.type):
+            return column
+        return on_ascii(column) if pc.all(pc.string_is_ascii(column)).as_py() is not False else by_value(call)
+
+    return evaluate
+
+
+def _capitalised(value: str) -> str:
+    return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), value)
+
+
+def _decode(value: bytes, charset: str) -> str:
+    return value.decode(charset, "replace")
+
+
+def _encode(value: str, charset: str) -> bytes:
+    return value.encode(charset, "replace")
+
+
+def _function(
+    name: str, parameters: tuple[str, ...], kind: t.SqlType, function: Callable[..., object], **more: int
+) -> ScalarFunction:
+    return ScalarFunction(
+        name, parameters, always(kind), by_row(function), nullable=True, optional=more.get("optional", 0)
+    )
+
+
+def _plain(name: str, parameters: tuple[str, ...], kind: t.SqlType, evaluate: s.Evaluate) -> ScalarFunction:
+    return ScalarFunction(name, parameters, always(kind), evaluate)
+
+
+_T, _I = s.TEXT, s.INTEGER
+
+FUNCTIONS: Final = (
+    _plain("UPPER", (_T,), t.STRING, _cased(pc.utf8_upper, str.upper)),
+    _plain("LOWER", (_T,), t.STRING, _cased(pc.utf8_lower, str.lower)),
+    *(_plain(name, (_T,), t.INT, kernel(pc.utf8_length)) for name in ("CHAR_LENGTH", "CHARACTER_LENGTH", "LENGTH")),
+    _plain("OCTET_LENGTH", (_T,), t.INT, kernel(pc.binary_length)),
+    _plain("REVERSE", (_T,), t.STRING, kernel(pc.utf8_reverse)),
+    _function("TRIM", (s.KEYWORD, _T, _T), t.STRING, _trim),
+    ScalarFunction("LTRIM", (_T, _T), always(t.STRING), by_row(str.lstrip), optional=1),
+    ScalarFunction("RTRIM", (_T, _T), always(t.STRING), by_row(str.rstrip), optional=1),
+    ScalarFunction("BTRIM", (_T, _T), always(t.STRING), by_row(str.strip), optional=1),
+    ScalarFunction("||", (_T, _T), always(t.STRING), _concat),
+    ScalarFunction("CONCAT", (_T,), always(t.STRING), _concat, variadic=True),
+    ScalarFunction("CONCAT_WS", (_T,), always(t.STRING), _concat_ws, variadic=True, nullable=True),
+    ScalarFunction("LIKE", (_T, _T, _T), always(t.BOOLEAN), _like_column, optional=1, fallible=True),
+    ScalarFunction("SIMILAR", (_T, _T, _T), always(t.BOOLEAN), by_row(_similar), optional=1, fallible=True),
+    *(
+        ScalarFunction(name, (s.ANY, _I, _I), s.text_or_bytes, by_row(_substring), optional=1, nullable=True)
+        for name in ("SUBSTRING", "SUBSTR")
+    ),
+    _function("LEFT", (_T, _I), t.STRING, lambda v, n: v[: max(n, 0)]),
+    _function("RIGHT", (_T, _I), t.STRING, lambda v, n: v[-n:] if n > 0 else ""),
+    _function("REPEAT", (_T, _I), t.STRING, lambda v, n: v * max(n, 0)),
+    _function("REPLACE", (_T, _T, _T), t.STRING, str.replace),
+    _function(
+        "TRANSLATE",
+        (_T, _T, _T),
+        t.STRING,
+        lambda v, a, b: v.translate({ord(c): b[i] if i < len(b) else None for i, c in reversed(list(enumerate(a)))}),
+    ),
+    _function(
+        "OVERLAY",
+        (_T, _T, _I, _I),
+        t.STRING,
+        lambda v, new, start, n=None: v[: start - 1] + new + v[start - 1 + (len(new) if n is None else n) :],
+        optional=1,
+    ),
+    _function("POSITION", (_T, _T), t.INT, lambda sought, v: v.find(sought) + 1),
+    _function("INSTR", (_T, _T), t.INT, lambda v, sought: v.find(sought) + 1),
+    _function("LOCATE", (_T, _T, _I), t.INT, _locate, optional=1),
+    _function("LPAD", (_T, _I, _T), t.STRING, _pad(True)),
+    _function("RPAD", (_T, _I, _T), t.STRING, _pad(False)),
+    _function("INITCAP", (_T,), t.STRING, _capitalised),
+    _function("ASCII", (_T,), t.INT, lambda v: v.encode()[0] if v else 0),
+    _function("CHR", (_I,), t.STRING, lambda n: chr(n % 256)),
+    _function("STARTSWITH", (_T, _T), t.BOOLEAN, str.startswith),
+    _function("ENDSWITH", (_T, _T), t.BOOLEAN, str.endswith),
+    _function("SPLIT_INDEX", (_T, s.ANY, _I), t.STRING, _split_index),
+    _function("REGEXP", (_T, _T), t.BOOLEAN, _regexp),
+    _function("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace),
+    _function("REGEXP_EXTRACT", (_T, _T, _I), t.STRING, _regexp_extract, optional=1),
+    _function("REGEXP_COUNT", (_T, _T), t.INT, _regexp_count),
+    _function("REGEXP_INSTR", (_T, _T), t.INT, _regexp_instr),
+    _function("REGEXP_SUBSTR", (_T, _T), t.STRING, _regexp_substr),
+    _function(
+        "REGEXP_EXTRACT_ALL",
+        (_T, _T, _I),
+        t.array(t.STRING),
+        lambda v, p, g=1: [m[g] if m.re.groups >= g else m[0] for m in re.finditer(p, v)],
+        optional=1,
+    ),
+    _function("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),
+    _function("STR_TO_MAP", (_T, _T, _T), t.SqlType(t.Kind.MAP, parts=(t.STRING, t.STRING)), _str_to_map, optional=2),
+    _function("PARSE_URL", (_T, _T, _T), t.STRING, _parse_url, optional=1),
+    _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
+    _function("URL_DECODE", (_T,), t.STRING, _url_decode),
+    _function("TO_BASE64", (_T,), t.STRING, lambda v: base64.b64encode(v.encode()).decode()),
+    _function("FROM_BASE64", (_T,), t.STRING, _from_base64),
+    _function("ENCODE", (_T, _T), t.BYTES, _encode),
+    _function("DECODE", (s.BINARY, _T), t.STRING, _decode),
+    _function("UNHEX", (_T,), t.BYTES, _unhex),
+    ScalarFunction("ELT", (_I, _T), always(t.STRING), _elt_column, variadic=True, nullable=True),
+    ScalarFunction("PRINTF", (_T, s.ANY), always(t.STRING), _printf, variadic=True, nullable=True),
+    _function("IS_ALPHA", (_T,), t.BOOLEAN, str.isalpha),
+    _function("IS_DIGIT", (_T,), t.BOOLEAN, str.isdigit),
+    _function("IS_DECIMAL", (_T,), t.BOOLEAN, lambda v: re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", v) is not None),
+    *(
+        _function(name, (_T,), t.STRING, _digest(name.lower()))
+        for name in ("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512")
+    ),
+    _function("SHA2", (_T, _I), t.STRING, _sha2),
+)

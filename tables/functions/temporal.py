@@ -1,0 +1,493 @@
+"""Functions of dates, times, timestamps and intervals.
+
+TIMESTAMP has no zone and is taken as it stands; TIMESTAMP_LTZ is a moment, whose parts are those in the session's zone.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.tables import types as t
+from penstock.tables.functions import signatures as s
+from penstock.tables.functions.casts import cast_values
+from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
+from penstock.tables.functions.times import local_times, parse_timestamp
+from penstock.tables.types import Kind, SqlType, arrow_type
+
+_MS_OF: Final = {
+    "MILLISECOND": 1,
+    "SECOND": 1_000,
+    "MINUTE": 60_000,
+    "HOUR": 3_600_000,
+    "DAY": 86_400_000,
+    "WEEK": 7 * 86_400_000,
+}
+_MONTHS_OF: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_DEFAULT_FORMAT: Final = "yyyy-MM-dd HH:mm:ss"
+_JAVA: Final = {
+    "yyyy": "%Y",
+    "uuuu": "%Y",
+    "yy": "%y",
+    "MM": "%m",
+    "MMM": "%b",
+    "MMMM": "%B",
+    "dd": "%d",
+    "HH": "%H",
+    "hh": "%I",
+    "mm": "%M",
+    "ss": "%S",
+    "a": "%p",
+    "E": "%a",
+    "EEE": "%a",
+    "EEEE": "%A",
+    "DDD": "%j",
+    "D": "%-j",
+    "y": "%Y",
+    "M": "%-m",
+    "d": "%-d",
+    "H": "%-H",
+    "h": "%-I",
+    "m": "%-M",
+    "s": "%-S",
+    "Z": "%z",
+    "XXX": "%:z",
+}
+_ANY_DIGITS: Final = {
+    "M": r"\d{1,2}",
+    "d": r"\d{1,2}",
+    "H": r"\d{1,2}",
+    "h": r"\d{1,2}",
+    "m": r"\d{1,2}",
+    "s": r"\d{1,2}",
+}
+
+
+# Parts of times
+
+_PARTS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
+    "YEAR": pc.year,
+    "QUARTER": pc.quarter,
+    "MONTH": pc.month,
+    "WEEK": pc.iso_week,
+    "DAY": pc.day,
+    "DOY": pc.day_of_year,
+    "DOW": lambda values: pc.day_of_week(values, week_start=7, count_from_zero=False),
+    "ISODOW": lambda values: pc.day_of_week(values, count_from_zero=False),
+    "ISOYEAR": pc.iso_year,
+    "HOUR": pc.hour,
+    "MINUTE": pc.minute,
+    "SECOND": pc.second,
+    "MILLISECOND": lambda values: pc.add(pc.multiply(pc.second(values), 1000), pc.millisecond(values)),
+    "MICROSECOND": lambda values: pc.add(
+        pc.multiply(pc.add(pc.multiply(pc.second(values), 1000), pc.millisecond(values)), 1000), pc.microsecond(values)
+    ),
+    "EPOCH": lambda values: pc.floor_temporal(values, unit="second").cast(pa.timestamp("s")).cast(pa.int64()),
+    "CENTURY": lambda values: pc.add(pc.divide(pc.subtract(pc.year(values), 1), 100), 1),
+    "DECADE": lambda values: pc.divide(pc.year(values), 10),
+    "MILLENNIUM": lambda values: pc.add(pc.divide(pc.subtract(pc.year(values), 1), 1000), 1),
+}
+UNITS: Final = frozenset(_PARTS)
+"""What EXTRACT takes."""
+
+
+def _local(call: CallValues, place: int) -> pa.Array:
+    column, kind = call.columns[place], call.types[place]
+    return local_times(column, call.session.zone) if kind.kind is Kind.TIMESTAMP_LTZ else column
+
+
+def _extract(call: CallValues) -> pa.Array:
+    unit = str(s.constant_at(call, 0))
+    values = _local(call, 1)
+    if call.types[1].kind is Kind.TIME and pa.types.is_time32(values.type):
+        values = values.cast(pa.time64("us"))
+    return _PARTS[unit](values).cast(pa.int64())
+
+
+def _part(unit: str) -> s.Evaluate:
+    def evaluate(call: CallValues) -> pa.Array:
+        return _PARTS[unit](_local(call, 0)).cast(pa.int64())
+
+    return evaluate
+
+
+# Rounding to units
+
+
+def _rounded(round_to: Callable[..., pa.Array]) -> s.Evaluate:
+    def evaluate(call: CallValues) -> pa.Array:
+        unit = str(s.constant_at(call, 1) or "DAY").lower()
+        values = _local(call, 0)
+        rounded = round_to(values, unit=unit, **({"week_starts_monday": False} if unit == "week" else {}))
+        given = call.types[0]
+        if given.kind is Kind.TIMESTAMP_LTZ:
+            plain = SqlType(Kind.TIMESTAMP, precision=given.precision)
+            return cast_values(rounded, plain, call.result, False, call.session)
+        return rounded.cast(arrow_type(call.result), safe=False)
+
+    return evaluate
+
+
+def _without_zone(call: CallValues) -> pa.Array:
+    return call.columns[0].cast(arrow_type(call.result))
+
+
+# Adding intervals
+
+
+def _shift_months(values: Sequence[Any], months: Sequence[int | None]) -> list[Any]:
+    return [None if v is None or n is None else _add_months(v, n) for v, n in zip(values, months, strict=True)]
+
+
+def _add_months(value: Any, months: int) -> Any:
+    total = value.year * 12 + value.month - 1 + months
+    year, month = divmod(total, 12)
+    return value.replace(year=year, month=month + 1, day=min(value.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def _shifted(column: pa.Array, kind: SqlType, amounts: pa.Array, in_months: bool, result: SqlType) -> pa.Array:
+    target = arrow_type(result)
+    if in_months:
+        return pa.array(_shift_months(column.to_pylist(), amounts.to_pylist()), arrow_type(kind)).cast(target)
+    if kind.kind is Kind.DATE:
+        if result.kind is Kind.DATE:
+            days = pc.divide(amounts.cast(pa.int64()), 86_400_000).cast(pa.int32())
+            return pc.add(column.cast(pa.int32()), days).cast(pa.date32())
+        column = column.cast(target)
+    if kind.kind is Kind.TIME:
+        return _shifted_time(column, amounts, target)
+    unit = column.type.unit
+    factor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
+    moved = pc.add(column.cast(pa.int64()), pc.multiply(amounts.cast(pa.int64()), factor))
+    return moved.cast(column.type).cast(target)
+
+
+def _shifted_time(column: pa.Array, amounts: pa.Array, target: pa.DataType) -> pa.Array:
+    millis = column.cast(pa.time32("ms"), safe=False).cast(pa.int32()).cast(pa.int64())
+    moved = pc.add(millis, amounts.cast(pa.int64()))
+    nulls = moved.is_null().to_numpy(zero_copy_only=False)
+    wrapped = np.mod(moved.fill_null(0).to_numpy(), 86_400_000).astype(np.int32)
+    return pa.array(wrapped, mask=nulls).cast(pa.time32("ms")).cast(target)
+
+
+def _plus_interval(sign: int) -> s.Evaluate:
+    def evaluate(call: CallValues) -> pa.Array:
+        amounts = call.columns[1] if sign > 0 else pc.negate(call.columns[1])
+        in_months = call.types[1].kind is Kind.INTERVAL_MONTHS
+        return _shifted(call.columns[0], call.types[0], amounts, in_months, call.result)
+
+    return evaluate
+
+
+def _intervals(function: Callable[[pa.Array, pa.Array], pa.Array]) -> s.Evaluate:
+    def evaluate(call: CallValues) -> pa.Array:
+        return function(call.columns[0], call.columns[1]).cast(arrow_type(call.result), safe=False)
+
+    return evaluate
+
+
+def _timestamp_add(call: CallValues) -> pa.Array:
+    unit = str(s.constant_at(call, 0))
+    amounts = call.columns[1].cast(pa.int64())
+    in_months = unit in _MONTHS_OF
+    scaled = pc.multiply(amounts, _MONTHS_OF[unit] if in_months else _MS_OF[unit])
+    return _shifted(call.columns[2], call.types[2], scaled, in_months, call.result)
+
+
+def _timestamp_add_type(given: Sequence[SqlType]) -> SqlType:
+    return t.timestamp(3) if given[2].kind is Kind.DATE else given[2]
+
+
+def _timestamp_diff(call: CallValues) -> pa.Array:
+    unit = str(s.constant_at(call, 0))
+    begin, end = (_as_timestamps(call, place) for place in (1, 2))
+    if unit in _MONTHS_OF:
+        pairs = zip(begin.to_pylist(), end.to_pylist(), strict=True)
+        months = [None if a is None or b is None else _months_between(a, b) for a, b in pairs]
+        counts = [None if count is None else int(count / _MONTHS_OF[unit]) for count in months]
+        return pa.array(counts, pa.int32())
+    millis = pc.subtract(end.cast(pa.int64()), begin.cast(pa.int64()))
+    return pc.divide(millis, _MS_OF[unit]).cast(pa.int32(), safe=False)
+
+
+def _as_timestamps(call: CallValues, place: int) -> pa.Array:
+    return _local(call, place).cast(pa.timestamp("ms"), safe=False)
+
+
+def _months_between(begin: datetime.datetime, end: datetime.datetime) -> int:
+    months = (end.year - begin.year) * 12 + end.month - begin.month
+    if months > 0 and _add_months(begin, months) > end:
+        return months - 1
+    return months + 1 if months < 0 and _add_months(begin, months) < end else months
+
+
+# Formats
+
+
+@lru_cache(256)
+def _tokens(pattern: str) -> tuple[tuple[str, bool], ...]:
+    """The pieces of a pattern of Java's DateTimeFormatter, each with whether it is a field."""
+    found = [match[0] for match in re.finditer(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+", pattern)]
+    return tuple((piece.strip("'") if piece[0] == "'" else piece, piece[0].isalpha()) for piece in found)
+
+
+def format_time(value: datetime.datetime, pattern: str) -> str:
+    """A time by a pattern of Java.
+
+    Raises:
+        ValueError: a letter in it that has no meaning here.
+
+    Example:
+        >>> format_time(datetime.datetime(2024, 1, 31, 9, 5, 7, 120000), "yyyy/M/dd HH:mm:ss.SSS")
+        '2024/1/31 09:05:07.120'
+    """
+    parts = []
+    for piece, is_field in _tokens(pattern):
+        if is_field and set(piece) == {"S"}:
+            parts.append(f"{value.microsecond:06d}000"[: len(piece)])
+        elif is_field:
+            parts.append(value.strftime(_field(piece, pattern)))
+        else:
+            parts.append(piece)
+    return "".join(parts)
+
+
+def _field(piece: str, pattern: str) -> str:
+    if piece not in _JAVA:
+        raise ValueError(f"the pattern {pattern!r} has {piece!r}, which has no meaning here")
+    return _JAVA[piece]
+
+
+@lru_cache(256)
+def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    parts, fields = [], []
+    for piece, is_field in _tokens(pattern):
+        if not is_field:
+            parts.append(re.escape(piece))
+            continue
+        letter = piece[0]
+        if letter == "S":
+            parts.append(rf"(\d{{1,{len(piece)}}})")
+        elif letter in "yu":
+            parts.append(r"(\d{4})" if len(piece) != 2 else r"(\d{2})")
+        elif letter in _ANY_DIGITS:
+            parts.append(f"({_ANY_DIGITS[letter]})" if len(piece) == 1 else rf"(\d{{{len(piece)}}})")
+        elif letter == "a":
+            parts.append("([AaPp][Mm])")
+        else:
+            raise ValueError(f"the pattern {pattern!r} has {piece!r}, which cannot be read")
+        fields.append(letter)
+    return re.compile("".join(parts)), tuple(fields)
+
+
+def read_time(text: str, pattern: str) -> datetime.datetime | None:
+    """A time out of a text by a pattern of Java; None where the text is not of that form."""
+    reader, fields = _reader(pattern)
+    found = reader.fullmatch(text)
+    if found is None:
+        return None
+    values = dict(zip(fields, found.groups(), strict=True))
+    year = int(values.get("y") or values.get("u") or 1970)
+    hour = int(values.get("H", 0))
+    if "h" in values:
+        hour = int(values["h"]) % 12 + (12 if values.get("a", "am").lower() == "pm" else 0)
+    try:
+        return datetime.datetime(
+            2000 + year if year < 100 else year,
+            int(values.get("M", 1)),
+            int(values.get("d", 1)),
+            hour,
+            int(values.get("m", 0)),
+            int(values.get("s", 0)),
+            int((values.get("S") or "0").ljust(6, "0")[:6]),
+        )
+    except ValueError:
+        return None
+
+
+def _date_format(call: CallValues) -> pa.Array:
+    if call.types[0].kind in t.CHARACTERS:
+        stamps: Sequence[Any] = [_read_default(text) for text in call.columns[0].to_pylist()]
+    else:
+        stamps = _local(call, 0).to_pylist()
+    patterns = call.columns[1].to_pylist()
+    texts = [None if v is None or p is None else format_time(v, p) for v, p in zip(stamps, patterns, strict=True)]
+    return pa.array(texts, pa.string())
+
+
+def _read_default(text: str | None) -> datetime.datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=parse_timestamp(text, 3))
+    except ValueError:
+        return None
+
+
+def _to_timestamp(call: CallValues) -> pa.Array:
+    texts = call.columns[0].to_pylist()
+    if len(call.columns) == 1:
+        return pa.array([_millis_or_none(text) for text in texts], pa.timestamp("ms"))
+    patterns = call.columns[1].to_pylist()
+    read = [None if v is None or p is None else read_time(v, p) for v, p in zip(texts, patterns, strict=True)]
+    return pa.array(read, pa.timestamp("us")).cast(pa.timestamp("ms"), safe=False)
+
+
+def _millis_or_none(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_timestamp(text, 3)
+    except ValueError:
+        return None
+
+
+def _to_date(call: CallValues) -> pa.Array:
+    texts = call.columns[0].to_pylist()
+    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else ["yyyy-MM-dd"] * call.rows
+    read = [None if v is None or p is None else read_time(v, p) for v, p in zip(texts, patterns, strict=True)]
+    return pa.array([None if v is None else v.date() for v in read], pa.date32())
+
+
+def _to_timestamp_ltz(call: CallValues) -> pa.Array:
+    target = pa.timestamp("ms", "UTC")
+    if call.types[0].kind in t.CHARACTERS:
+        zone = ZoneInfo(str(s.constant_at(call, 2))) if len(call.columns) > 2 else ZoneInfo("UTC")
+        patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [None] * call.rows
+        pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
+        return pa.array([None if v is None else _moment(v, p, zone) for v, p in pairs], target)
+    digits = s.constant_at(call, 1) if len(call.columns) > 1 else 3
+    numbers = call.columns[0]
+    if pa.types.is_floating(numbers.type) or pa.types.is_decimal(numbers.type):
+        factor = 1000 if digits == 0 else 1
+        values = [None if v is None else int(v * factor) for v in numbers.to_pylist()]
+        return pa.array(values, pa.int64()).cast(target)
+    return pc.multiply(numbers.cast(pa.int64()), 1000 if digits == 0 else 1).cast(target)
+
+
+def _moment(text: str, pattern: str | None, zone: ZoneInfo) -> int | None:
+    if pattern is None:
+        try:
+            return parse_timestamp(text, 3, zone)
+        except ValueError:
+            return None
+    read = read_time(text, pattern)
+    return None if read is None else int(read.replace(tzinfo=zone).timestamp() * 1000)
+
+
+def _from_unixtime(call: CallValues) -> pa.Array:
+    zone = call.session.zone_info
+    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [_DEFAULT_FORMAT] * call.rows
+    pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
+    texts = [
+        None if v is None or p is None else format_time(datetime.datetime.fromtimestamp(v, zone), p) for v, p in pairs
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _unix_timestamp(call: CallValues) -> pa.Array:
+    if not call.columns:
+        return pa.array([call.session.now_ms // 1000] * call.rows, pa.int64())
+    zone = call.session.zone_info
+    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [_DEFAULT_FORMAT] * call.rows
+    pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
+    read = [None if v is None or p is None else read_time(v, p) for v, p in pairs]
+    # Flink gives the smallest number for a text that cannot be read.
+    seconds = [None if v is None else int(v.replace(tzinfo=zone).timestamp()) for v in read]
+    return pa.array(seconds, pa.int64())
+
+
+def _convert_tz(call: CallValues) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
+    return pa.array([None if None in row else _in_zone(*row) for row in rows], pa.string())
+
+
+def _in_zone(text: str, given: str, wanted: str) -> str | None:
+    read = read_time(text, _DEFAULT_FORMAT)
+    if read is None:
+        return None
+    return format_time(read.replace(tzinfo=ZoneInfo(given)).astimezone(ZoneInfo(wanted)), _DEFAULT_FORMAT)
+
+
+# The present
+
+
+def _now(kind: SqlType) -> s.Evaluate:
+    def evaluate(call: CallValues) -> pa.Array:
+        moment = pa.array([call.session.now_ms] * call.rows, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+        return cast_values(moment, t.timestamp_ltz(3), kind, False, call.session)
+
+    return evaluate
+
+
+def _current_watermark(call: CallValues) -> pa.Array:
+    watermark = call.session.watermark
+    return pa.array([watermark] * call.rows, pa.int64()).cast(arrow_type(call.result))
+
+
+def _watermark_type(given: Sequence[SqlType]) -> SqlType:
+    return SqlType(given[0].kind, precision=3)
+
+
+def _function(
+    name: str, parameters: tuple[str, ...], kind: SqlType, evaluate: s.Evaluate, optional: int = 0
+) -> ScalarFunction:
+    return ScalarFunction(name, parameters, always(kind), evaluate, optional=optional, nullable=True)
+
+
+def _present(name: str, kind: SqlType) -> ScalarFunction:
+    return ScalarFunction(name, (), always(kind), _now(kind), deterministic=False)
+
+
+_LTZ: Final = t.timestamp_ltz(3)
+_TIME: Final = SqlType(Kind.TIME, precision=0)
+
+FUNCTIONS: Final = (
+    ScalarFunction("EXTRACT", (s.KEYWORD, s.TEMPORAL), always(t.BIGINT), _extract),
+    *(
+        ScalarFunction(name, (s.TEMPORAL,), always(t.BIGINT), _part(unit))
+        for name, unit in (
+            *((unit, unit) for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "SECOND")),
+            ("DAYOFYEAR", "DOY"),
+            ("DAYOFMONTH", "DAY"),
+            ("DAYOFWEEK", "DOW"),
+        )
+    ),
+    ScalarFunction("FLOOR_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(pc.floor_temporal)),
+    ScalarFunction("CEIL_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(pc.ceil_temporal)),
+    ScalarFunction("WITHOUT_ZONE", (s.LTZ,), always(t.timestamp(3)), _without_zone),
+    ScalarFunction("PLUS_INTERVAL", (s.TEMPORAL, s.ANY), s.like_first, _plus_interval(1)),
+    ScalarFunction("MINUS_INTERVAL", (s.TEMPORAL, s.ANY), s.like_first, _plus_interval(-1)),
+    ScalarFunction("ADD_INTERVALS", (s.ANY, s.ANY), s.like_first, _intervals(pc.add)),
+    ScalarFunction("SUBTRACT_INTERVALS", (s.ANY, s.ANY), s.like_first, _intervals(pc.subtract)),
+    ScalarFunction("MULTIPLY_INTERVAL", (s.ANY, s.NUMBER), s.like_first, _intervals(pc.multiply)),
+    ScalarFunction("TIMESTAMPADD", (s.KEYWORD, s.INTEGER, s.TEMPORAL), _timestamp_add_type, _timestamp_add),
+    ScalarFunction("TIMESTAMPDIFF", (s.KEYWORD, s.TEMPORAL, s.TEMPORAL), always(t.INT), _timestamp_diff),
+    _function("DATE_FORMAT", (s.ANY, s.TEXT), t.STRING, _date_format),
+    _function("TO_TIMESTAMP", (s.TEXT, s.TEXT), t.timestamp(3), _to_timestamp, 1),
+    _function("TO_TIMESTAMP_LTZ", (s.ANY, s.ANY, s.TEXT), _LTZ, _to_timestamp_ltz, 2),
+    _function("TO_DATE", (s.TEXT, s.TEXT), t.DATE, _to_date, 1),
+    ScalarFunction("FROM_UNIXTIME", (s.INTEGER, s.TEXT), always(t.STRING), _from_unixtime, optional=1),
+    ScalarFunction(
+        "UNIX_TIMESTAMP", (s.TEXT, s.TEXT), always(t.BIGINT), _unix_timestamp, optional=2, deterministic=False
+    ),
+    _function("CONVERT_TZ", (s.TEXT, s.TEXT, s.TEXT), t.STRING, _convert_tz),
+    _present("CURRENT_TIMESTAMP", _LTZ),
+    _present("NOW", _LTZ),
+    _present("PROCTIME", _LTZ),
+    _present("CURRENT_ROW_TIMESTAMP", _LTZ),
+    _present("LOCALTIMESTAMP", t.timestamp(3)),
+    _present("CURRENT_DATE", t.DATE),
+    _present("CURRENT_TIME", _TIME),
+    _present("LOCALTIME", _TIME),
+    ScalarFunction(
+        "CURRENT_WATERMARK", (s.TIMESTAMP,), _watermark_type, _current_watermark, nullable=True, deterministic=False
+    ),
+)

@@ -1,0 +1,114 @@
+"""Times: reading them from texts, zones, and parts of them.
+
+`casts.py` and `temporal.py` share this module.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+_DATE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+_TIME: Final = re.compile(r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?")
+_ZONED: Final = re.compile(r"(.*?)\s*(Z|[+-]\d{2}:?\d{2})")
+
+
+def parse_date(text: str) -> datetime.date:
+    """`2024-02-29`, `2024-2`, `2024`.
+
+    Raises:
+        ValueError: no date.
+    """
+    found = _DATE.fullmatch(re.split(r"[ T]", text)[0])
+    if found is None:
+        raise ValueError(text)
+    return datetime.date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+
+
+def parse_time(text: str) -> datetime.time:
+    """`12:34:56.789`, `12:34`.
+
+    Raises:
+        ValueError: no time.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    micros = int((found[4] or "0").ljust(6, "0")[:6])
+    return datetime.time(int(found[1]), int(found[2] or 0), int(found[3] or 0), micros)
+
+
+def parse_timestamp(text: str, precision: int, zone: ZoneInfo | None = None) -> int:
+    """A date, and a time if there is one, in the unit that Arrow stores for `precision`: since the epoch.
+
+    Args:
+        text: `2024-01-31 12:34:56.789`, also with a T between, and with a Z or an offset at the end.
+        precision: digits behind the second; more are cut off.
+        zone: what local times are of; None: they are stored as they are.
+
+    Raises:
+        ValueError: no timestamp.
+    """
+    zoned = _ZONED.fullmatch(text)
+    offset_s = 0
+    if zoned is not None and (":" in zoned[1] or "T" in zoned[1]):
+        text, offset_s, zone = zoned[1], _offset(zoned[2]), None
+    date, _, rest = text.replace("T", " ", 1).partition(" ")
+    time = _TIME.fullmatch(rest.strip() or "00:00:00")
+    if time is None:
+        raise ValueError(text)
+    moment = datetime.datetime.combine(
+        parse_date(date), datetime.time(int(time[1]), int(time[2] or 0), int(time[3] or 0))
+    )
+    seconds = _local_seconds(moment, zone) - offset_s
+    stored = 3 if precision <= 3 else 6 if precision <= 6 else 9
+    digits = (time[4] or "")[:precision].ljust(stored, "0")
+    return int(seconds * 10**stored + int(digits or 0))
+
+
+def _offset(text: str) -> int:
+    if text == "Z":
+        return 0
+    hours, minutes = int(text[1:3]), int(text[-2:])
+    return (hours * 3600 + minutes * 60) * (-1 if text[0] == "-" else 1)
+
+
+def _local_seconds(moment: datetime.datetime, zone: ZoneInfo | None) -> int:
+    if zone is None:
+        return int((moment - _EPOCH).total_seconds())
+    return int(moment.replace(tzinfo=zone).timestamp())
+
+
+def local_times(values: pa.Array, zone: str) -> pa.Array:
+    """Moments as the clocks of a zone show them: timestamps without a zone."""
+    import pyarrow.compute as pc
+
+    plain = pa.timestamp(values.type.unit)
+    if zone == "UTC":
+        return values.cast(plain)
+    return pc.local_timestamp(values.cast(pa.timestamp(values.type.unit, zone)))
+
+
+def moments(values: pa.Array, zone: str) -> pa.Array:
+    """The moments of times that the clocks of a zone show; where clocks go back the earlier one, as in Java."""
+    import pyarrow.compute as pc
+
+    unit = values.type.unit
+    if zone == "UTC":
+        return values.cast(pa.timestamp(unit, "UTC"))
+    found = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="latest")
+    return found.cast(pa.timestamp(unit, "UTC"))
+
+
+def epoch_ms(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Timestamps as int64 milliseconds, finer ones cut off towards the past; nulls are 0."""
+    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[values.type.unit]
+    numbers = values.cast(pa.int64()).fill_null(0).to_numpy()
+    result: np.ndarray[tuple[int], np.dtype[np.int64]] = numbers * 1_000 if per_ms == 0 else numbers // per_ms
+    return result

@@ -1,0 +1,85 @@
+"""The operator of window table functions: each row once for each window that it is in.
+
+Rows leave at once, with the last millisecond of the window as their timestamp, so that what follows can wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.changelog import WITH_BEFORE_IMAGES
+from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.errors import GraphError
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedWindowsSpec(OperatorSpec):
+    """Creates the operator.
+
+    Args:
+        windows: which windows there are.
+        schema: of the result: the input's columns, window_start, window_end, window_time.
+    """
+
+    windows: AlignedWindows | CumulativeWindows | SessionWindows
+    schema: pa.Schema
+
+    def create(self) -> Operator:
+        return AssignedWindows(self)
+
+    def describe(self) -> str:
+        return f"windows({self.windows.describe()})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(WITH_BEFORE_IMAGES,), emits=None)
+
+
+class AssignedWindows(Operator):
+    """Keeps nothing but the watermark: a window that it has passed takes no more rows."""
+
+    def __init__(self, spec: AssignedWindowsSpec) -> None:
+        if isinstance(spec.windows, SessionWindows):
+            raise GraphError("sessions are known only when they end")
+        self._windows = spec.windows
+        self._schema = spec.schema
+        self._watermark = MIN_TIMESTAMP
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        self._watermark = watermark.timestamp
+        return watermark
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        assert batch.timestamps is not None, "the binder asks for a time attribute"
+        times = batch.timestamps.to_numpy()
+        slices, numbers = np.unique((times - self._windows.offset_ms) // self._windows.slice_ms, return_inverse=True)
+        ends_of = [self._ends(int(number)) for number in slices]
+        counts = np.array([len(ends) for ends in ends_of], np.int64)[numbers]
+        rows = np.repeat(np.arange(len(times)), counts)
+        if not len(rows):
+            return
+        ends = np.concatenate([ends_of[number] for number in numbers.tolist()])
+        starts = np.array([self._windows.start_of(int(end)) for end in ends])
+        taken = batch.take(pa.array(rows))
+        bounds = (starts, ends, ends - 1)
+        width = len(self._schema) - len(bounds)
+        kinds = self._schema.types[width:]
+        columns = [pa.array(bound).cast(kind) for bound, kind in zip(bounds, kinds, strict=True)]
+        data = pa.RecordBatch.from_arrays([*taken.data.columns, *columns], schema=self._schema)
+        out.collect(Batch(data, pa.array(ends - 1), taken.kinds))
+
+    def _ends(self, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Ends of the windows over a slice that the watermark has not passed."""
+        start = number * self._windows.slice_ms + self._windows.offset_ms
+        above = max(self._watermark + 1, start)
+        upto = start + self._windows.longest_ms + self._windows.slice_ms
+        return np.array(self._windows.ends_over(start, above, upto), np.int64)

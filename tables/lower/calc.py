@@ -1,0 +1,109 @@
+"""The operator of WHERE and SELECT: filters and computes columns; also what gives rows their event time.
+
+The lowering makes its spec. Timestamps and row kinds stay beside their rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
+from penstock.engine.elements import Batch, Watermark
+from penstock.engine.errors import RecordError
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.rows import shown_row
+from penstock.tables.expressions import Expression
+from penstock.tables.functions.signatures import SessionValues
+from penstock.tables.lower.evaluation import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class CalcSpec(OperatorSpec):
+    """Creates the operator that keeps the rows for which `condition` is true, then computes `expressions`.
+
+    Args:
+        condition: None keeps all rows.
+        expressions: the columns of the result; None keeps them.
+        schema: of the result.
+        zone: the session's time zone.
+    """
+
+    condition: Expression | None
+    expressions: tuple[Expression, ...] | None
+    schema: pa.Schema
+    zone: str
+
+    def create(self) -> Operator:
+        return Calc(self)
+
+    def describe(self) -> str:
+        verbs = [
+            *(["filter"] if self.condition is not None else []),
+            *(["project"] if self.expressions is not None else []),
+        ]
+        return f"{' and '.join(verbs)}({', '.join(self.schema.names)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        # A row that is dropped where it was updated would stay as it was.
+        accepts = ANY_MODE if self.condition is None else WITH_BEFORE_IMAGES
+        return OperatorTraits(order=RowOrder.NONE, accepts=(accepts,), emits=None)
+
+
+class Calc(Operator):
+    """Computes each batch by itself; keeps nothing but the watermark, for CURRENT_WATERMARK."""
+
+    def __init__(self, spec: CalcSpec) -> None:
+        self._spec = spec
+        self._watermark: int | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        self._watermark = watermark.timestamp
+        return watermark
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        session = SessionValues(self._spec.zone, self._context.clock.now_ms(), self._watermark)
+        try:
+            result = self._computed(batch, session)
+        except (ValueError, ArithmeticError, pa.ArrowException) as error:
+            raise self._placed(error, batch, session) from error
+        if result.num_rows:
+            out.collect(result)
+
+    def _computed(self, batch: Batch, session: SessionValues) -> Batch:
+        condition, expressions = self._spec.condition, self._spec.expressions
+        rows = Evaluation(batch.data.columns, batch.num_rows, session)
+        if condition is not None:
+            mask = rows.mask(condition)
+            if not mask.any():
+                return batch.slice(0, 0)
+            if not mask.all():
+                batch = batch.filter(pa.array(mask))
+                rows = Evaluation(batch.data.columns, batch.num_rows, session)
+        if expressions is None:
+            return batch
+        columns = [rows.value(expression) for expression in expressions]
+        return batch.with_data(made(columns, self._spec.schema, batch.num_rows))
+
+    def _placed(self, error: Exception, batch: Batch, session: SessionValues) -> RecordError:
+        """The error with the first row that raises it."""
+        for row in range(batch.num_rows):
+            try:
+                self._computed(batch.slice(row, 1), session)
+            except (ValueError, ArithmeticError, pa.ArrowException) as found:
+                shown = shown_row(batch.data, row)
+                return RecordError(f"{self._context.where}: {found} in row {shown}; use TRY_CAST or CASE for such rows")
+        return RecordError(f"{self._context.where}: {error}")
+
+
+def made(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch of the columns; of none, one that has rows all the same."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,144 @@
+"""Between changelogs and plain rows: row kinds as a column, and a column as row kinds.
+
+`TO_CHANGELOG` and `FROM_CHANGELOG` are made of these, and so are tables whose connectors give changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode, RowKind
+from penstock.engine.elements import Batch
+from penstock.engine.errors import RecordError
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+
+KINDS: Final = {kind.name: int(kind) for kind in RowKind}
+"""Row kinds by name, as `Batch.kinds` has them."""
+_NONE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ToChangelogSpec(OperatorSpec):
+    """Creates the operator that puts the kind of each row into a first column.
+
+    Args:
+        codes: by operation; rows of operations without one are dropped.
+        schema: of the result.
+    """
+
+    codes: Mapping[str, str]
+    schema: pa.Schema
+
+    def create(self) -> Operator:
+        return ToChangelog(self)
+
+    def describe(self) -> str:
+        return "to changelog"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,))
+
+
+class ToChangelog(Operator):
+    """Gives plain rows."""
+
+    def __init__(self, spec: ToChangelogSpec) -> None:
+        self._schema = spec.schema
+        names = [spec.codes.get(name) for name in KINDS]
+        self._codes = pa.array(names, pa.string())
+        self._kept = np.array([name is not None for name in names])
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        kinds = np.zeros(batch.num_rows, np.int8) if batch.kinds is None else batch.kinds.to_numpy()
+        kept = self._kept[kinds]
+        if not kept.all():
+            batch, kinds = batch.filter(pa.array(kept)), kinds[kept]
+        if not len(kinds):
+            return
+        op = self._codes.take(pa.array(kinds))
+        data = pa.RecordBatch.from_arrays([op, *batch.data.columns], schema=self._schema)
+        out.collect(Batch(data, batch.timestamps))
+
+
+@dataclass(frozen=True, slots=True)
+class FromChangelogSpec(OperatorSpec):
+    """Creates the operator that takes the kind of each row from a column, which goes.
+
+    Args:
+        op: the column's place.
+        operations: by code.
+        mode: the changelog that comes of it.
+        schema: of the result.
+    """
+
+    op: int
+    operations: Mapping[str, str]
+    mode: ChangelogMode
+    schema: pa.Schema
+
+    def create(self) -> Operator:
+        return FromChangelog(self)
+
+    def describe(self) -> str:
+        return "from changelog"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(APPEND_ONLY,), emits=self.mode)
+
+
+class FromChangelog(Operator):
+    """Gives rows with kinds."""
+
+    def __init__(self, spec: FromChangelogSpec) -> None:
+        self._spec = spec
+        self._kinds = {code: KINDS[operation] for code, operation in spec.operations.items()}
+
+    def open(self, context: OperatorContext) -> None:
+        self._where = context.where
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        column = batch.data.column(self._spec.op).dictionary_encode()
+        numbers = [self._kinds.get(code, _NONE) for code in column.dictionary.to_pylist()]
+        if _NONE in numbers or column.null_count:
+            unknown = [code for code in column.dictionary.to_pylist() if code not in self._kinds] or [None]
+            raise RecordError(
+                f"{self._where}: {unknown[0]!r} is no operation; there are {', '.join(self._kinds)}: name others in "
+                "'op_mapping'"
+            )
+        kinds = pa.array(np.array(numbers, np.int8)[column.indices.to_numpy()], pa.int8())
+        columns = [column for place, column in enumerate(batch.data.columns) if place != self._spec.op]
+        data = pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
+        out.collect(Batch(data, batch.timestamps, kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertSpec(OperatorSpec):
+    """Creates the operator before a sink that knows rows by their key: what a row was before is of no use to it."""
+
+    def create(self) -> Operator:
+        return Upsert()
+
+    def describe(self) -> str:
+        return "upsert"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=ChangelogMode.UPSERT)
+
+
+class Upsert(Operator):
+    """Drops the rows of kind -U."""
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if batch.kinds is not None:
+            batch = batch.filter(pa.array(batch.kinds.to_numpy() != RowKind.UPDATE_BEFORE))
+        if batch.num_rows:
+            out.collect(batch)

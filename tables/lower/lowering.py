@@ -1,0 +1,234 @@
+"""Makes streams of a logical plan: one function for each kind of node.
+
+`Lowering.stream` is the way in; the environment gives it the verbs that begin streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.engine.api.changelog import add_changelog
+from penstock.engine.api.streams import DataStream
+from penstock.engine.changelog import ChangelogMode
+from penstock.engine.connectors import Source
+from penstock.engine.errors import GraphError
+from penstock.engine.exchange.partitioners import HashChanges
+from penstock.engine.operators.changelog.normalize import NormalizeSpec
+from penstock.engine.windows.watermarks import WatermarkStrategy
+from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
+from penstock.tables.catalog.connectors import Connectors
+from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
+from penstock.tables.functions.aggregates import RANKS
+from penstock.tables.lower.calc import CalcSpec
+from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
+from penstock.tables.lower.limit import LimitSpec
+from penstock.tables.lower.literal_rows import literal_rows
+from penstock.tables.lower.unnest import UnnestSpec
+from penstock.tables.lower.watermarks import ExpressionWatermarks
+from penstock.tables.plan import nodes as p
+from penstock.tables.plan.changelog import changelog_mode, engine_mode
+from penstock.tables.types import Kind, arrow_type
+
+FromSource = Callable[[Source, str], DataStream]
+_OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
+
+
+def schema_of(columns: p.Columns) -> pa.Schema:
+    """The Arrow columns of a node."""
+    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """Makes streams.
+
+    Args:
+        from_source: begins a stream of a program.
+        from_rows: begins a stream of rows that are here.
+        catalog, connectors: of the tables.
+        zone: the session's time zone.
+    """
+
+    from_source: FromSource
+    from_rows: Callable[[pa.Table], DataStream]
+    catalog: Catalog
+    connectors: Connectors
+    zone: str
+
+    def stream(self, node: p.PlanNode) -> DataStream:
+        """The stream of a node's rows.
+
+        Raises:
+            GraphError: there is no operator for it.
+        """
+        lower = _LOWERED.get(type(node))
+        if lower is None:
+            raise GraphError(f"{type(node).__name__} is not supported")
+        return lower(self, node)
+
+    def calc(
+        self,
+        stream: DataStream,
+        condition: Expression | None,
+        expressions: tuple[Expression, ...] | None,
+        schema: pa.Schema,
+    ) -> DataStream:
+        """The rows for which a condition is true, with other columns."""
+        return stream._add(CalcSpec(condition, expressions, schema, self.zone), schema)
+
+    def projected(self, stream: DataStream, expressions: tuple[Expression, ...], columns: p.Columns) -> DataStream:
+        """The rows with other columns."""
+        return self.calc(stream, None, expressions, schema_of(columns))
+
+
+def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
+    entry = lowering.catalog.find(node.table)
+    if isinstance(entry, StreamTable):
+        return entry.stream
+    assert isinstance(entry, CatalogTable), "the binder has found it"
+    table = entry.with_options(dict(node.options))
+    scanned = lowering.connectors.of(table).scan(table, node.columns)
+    stream = lowering.from_source(scanned.source, node.table)
+    if scanned.op is not None:
+        schema = schema_of(node.columns)
+        place = len(node.columns)
+        mode = engine_mode(node.mode)
+        stream = stream._add(FromChangelogSpec(place, _OPERATIONS, mode, schema), schema, name=f"kinds({node.table})")
+        if scanned.source.max_parallelism is not None:
+            stream = stream.set_parallelism(scanned.source.max_parallelism)
+        keys = tuple(node.columns[key].name for key in node.primary_key)
+        if mode is ChangelogMode.UPSERT:
+            stream = add_changelog(NormalizeSpec(schema, keys), schema, stream)
+        elif mode is ChangelogMode.RETRACT:
+            # What comes and what takes it back must not overtake each other on the way to several subtasks.
+            stream = stream._partition(HashChanges(keys or tuple(schema.names)))
+    return stream
+
+
+def _values(lowering: Lowering, node: p.Values) -> DataStream:
+    return lowering.from_rows(literal_rows(node, lowering.zone))
+
+
+def _project(lowering: Lowering, node: p.Project) -> DataStream:
+    condition, source = None, node.input
+    if isinstance(source, p.Filter):
+        condition, source = source.condition, source.input
+    return lowering.calc(lowering.stream(source), condition, node.expressions, schema_of(node.columns))
+
+
+def _filter(lowering: Lowering, node: p.Filter) -> DataStream:
+    return lowering.calc(lowering.stream(node.input), node.condition, None, schema_of(node.columns))
+
+
+def _watermarks(lowering: Lowering, node: p.Watermarks) -> DataStream:
+    column = node.columns[node.column]
+    strategy = _strategy(node.watermark, node.column, lowering.zone)
+    return lowering.stream(node.input).assign_timestamps(column.name, strategy)
+
+
+def _strategy(watermark: Expression, column: int, zone: str) -> WatermarkStrategy:
+    """The engine's own strategy for `time - INTERVAL ...`, a millisecond tighter, as SQL's watermark is the time."""
+    if isinstance(watermark, FunctionCall) and watermark.name == "MINUS_INTERVAL":
+        time, delay = watermark.arguments
+        if isinstance(time, InputColumn) and time.index == column and isinstance(delay, Constant):
+            millis = delay.value
+            if delay.type.kind is Kind.INTERVAL_MILLIS and isinstance(millis, int) and millis >= 1:
+                return WatermarkStrategy.for_bounded_out_of_orderness(f"{millis - 1}ms")
+    return WatermarkStrategy.for_generator(ExpressionWatermarks(watermark, zone))
+
+
+def _union(lowering: Lowering, node: p.Union) -> DataStream:
+    schema = schema_of(node.columns)
+    streams = []
+    for child in node.inputs_:
+        stream = lowering.stream(child)
+        if stream.schema is None or stream.schema.names != schema.names:
+            own = tuple(InputColumn(column.type, place) for place, column in enumerate(child.columns))
+            stream = lowering.calc(stream, None, own, schema)
+        streams.append(stream)
+    return streams[0].union(*streams[1:])
+
+
+def _unnest(lowering: Lowering, node: p.Unnest) -> DataStream:
+    schema = schema_of(node.columns)
+    width = len(node.input.columns)
+    spec = UnnestSpec(node.collection, width, node.outer, node.ordinality, schema, lowering.zone)
+    return lowering.stream(node.input)._add(spec, schema)
+
+
+def _to_changelog(lowering: Lowering, node: p.ToChangelog) -> DataStream:
+    schema = schema_of(node.columns)
+    stream = lowering.stream(node.input)
+    return stream._add(ToChangelogSpec(dict(node.codes), schema), schema)
+
+
+def _from_changelog(lowering: Lowering, node: p.FromChangelog) -> DataStream:
+    schema = schema_of(node.columns)
+    names = [column.name for place, column in enumerate(node.input.columns) if place != node.op]
+    stream = lowering.stream(node.input)._partition(HashChanges(tuple(names)))
+    mode = engine_mode(changelog_mode(node))
+    return stream._add(FromChangelogSpec(node.op, dict(node.kinds), mode, schema), schema)
+
+
+def _over(lowering: Lowering, node: p.OverAggregate) -> DataStream:
+    if all(call.name in RANKS for call in node.calls):
+        raise GraphError(
+            f"{node.calls[0].name} without an upper bound is not supported; bound it: "
+            f"WHERE {node.columns[-1].name} <= 10"
+        )
+    raise GraphError("OVER of aggregates is not supported")
+
+
+def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
+    for key in node.order:
+        if key.nulls_first is key.descending:
+            raise GraphError(
+                "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
+            )
+    stream = lowering.stream(node.input)
+    if node.order:
+        names = [node.columns[key.column].name for key in node.order]
+        try:
+            stream = stream.sort(*names, descending=[key.descending for key in node.order])
+        except GraphError as error:
+            raise GraphError(
+                "ORDER BY of a stream without end is not supported: its rows are in order only when all have come; use "
+                "ROW_NUMBER() for the first ones, or windows"
+            ) from error
+    if node.limit is None and not node.offset:
+        return stream
+    return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
+
+
+def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
+    from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
+    from penstock.tables.lower.joins import lower_interval_join
+    from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
+
+    return {
+        p.Scan: _scan,
+        p.Values: _values,
+        p.Project: _project,
+        p.Filter: _filter,
+        p.Watermarks: _watermarks,
+        p.WindowTable: lower_window_table,
+        p.WindowAggregate: lower_window_aggregate,
+        p.Aggregate: lower_aggregate,
+        p.Join: lower_join,
+        p.TopN: lower_top_n,
+        p.SetOperation: lower_set_operation,
+        p.IntervalJoin: lower_interval_join,
+        p.Union: _union,
+        p.Unnest: _unnest,
+        p.ToChangelog: _to_changelog,
+        p.FromChangelog: _from_changelog,
+        p.Sort: _sort,
+        p.OverAggregate: _over,
+    }
+
+
+_LOWERED = _lowered()

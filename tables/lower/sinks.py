@@ -1,0 +1,44 @@
+"""Lowers INSERT INTO: the table's constraints, then its sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.engine.errors import GraphError
+from penstock.tables.bind.table_binder import physical_columns
+from penstock.tables.catalog.catalog import CatalogTable
+from penstock.tables.lower.changelogs import UpsertSpec
+from penstock.tables.lower.constraints import ConstraintsSpec, constraints_of
+from penstock.tables.lower.lowering import Lowering, schema_of
+from penstock.tables.plan.changelog import changelog_mode
+from penstock.tables.plan.nodes import Change, SinkPlan
+
+
+def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> None:
+    """Add the sink of an INSERT to the program.
+
+    Args:
+        lowering: makes the stream.
+        plan: what is written.
+        option: the options of SET.
+    """
+    table = lowering.catalog.find(plan.table)
+    if not isinstance(table, CatalogTable):
+        raise GraphError(f"table {plan.table!r} is gone")
+    wanted = tuple(column for column in physical_columns(table) if column.name in table.persisted)
+    stream = lowering.stream(plan.input)
+    constraints = constraints_of(
+        wanted,
+        plan.input.columns,
+        option("table.exec.sink.not-null-enforcer"),
+        option("table.exec.sink.type-length-enforcer"),
+        option("table.exec.sink.nested-constraint-enforcer"),
+    )
+    schema = schema_of(wanted)
+    if constraints:
+        stream = stream._add(ConstraintsSpec(constraints, schema), schema)
+    takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
+    if Change.UPDATE_BEFORE in given - takes:
+        stream = stream._add(UpsertSpec(), schema)
+    sink = lowering.connectors.of(table).sink(table, wanted)
+    stream.sink_to(sink).name(table.name)

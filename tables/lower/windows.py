@@ -1,0 +1,114 @@
+"""Lowers windows: table functions to an operator of their own, window aggregations to the engine's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.engine.api.streams import DataStream
+from penstock.engine.errors import GraphError
+from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
+from penstock.engine.windows.base import TimeKind
+from penstock.tables import types as t
+from penstock.tables.bind.expression_binder import converted
+from penstock.tables.expressions import Expression, InputColumn
+from penstock.tables.lower.aggregates import EngineAggregates
+from penstock.tables.lower.assigned_windows import AssignedWindowsSpec
+from penstock.tables.lower.keys import encoded_keys
+from penstock.tables.plan import nodes as p
+from penstock.tables.plan.nodes import TimeAttribute, WindowKind, WindowSpec
+from penstock.tables.types import Kind
+
+if TYPE_CHECKING:
+    from penstock.tables.lower.lowering import Lowering
+
+_BOUND: Final = t.timestamp_ltz(3).with_nullable(False)
+
+
+def assigner(spec: WindowSpec) -> AlignedWindows | CumulativeWindows | SessionWindows:
+    """The engine's windows."""
+    time: TimeKind = "event" if spec.time is TimeAttribute.ROWTIME else "processing"
+    match spec.kind:
+        case WindowKind.TUMBLE:
+            return AlignedWindows(spec.size_ms, spec.size_ms, spec.offset_ms, time)
+        case WindowKind.HOP:
+            return AlignedWindows(spec.size_ms, spec.step_ms, spec.offset_ms, time)
+        case WindowKind.CUMULATE:
+            return CumulativeWindows(spec.size_ms, spec.step_ms, spec.offset_ms, time)
+    return SessionWindows(spec.size_ms, time)
+
+
+def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
+    """Rows with their windows.
+
+    Raises:
+        GraphError: sessions, which rows may yet join; or the zone's days are not UTC's.
+    """
+    from penstock.tables.lower.lowering import schema_of
+
+    spec = node.window
+    if spec.kind is WindowKind.SESSION:
+        raise GraphError("SESSION is supported below a GROUP BY of its window_start, window_end and its PARTITION BY")
+    if spec.time is TimeAttribute.PROCTIME:
+        raise GraphError("windows of PROCTIME are supported below a GROUP BY of window_start and window_end")
+    _check_zone(lowering, node.input.columns[node.time_column].type)
+    schema = schema_of(node.columns)
+    return lowering.stream(node.input)._add(AssignedWindowsSpec(assigner(spec), schema), schema)
+
+
+def _check_zone(lowering: Lowering, time: t.SqlType) -> None:
+    if time.kind is Kind.TIMESTAMP_LTZ and lowering.zone != "UTC":
+        raise GraphError(
+            f"windows over TIMESTAMP_LTZ lie in the zone {lowering.zone}, which is not supported; SET "
+            "'table.local-time-zone' = 'UTC', or use a TIMESTAMP column as event time"
+        )
+
+
+def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataStream:
+    """Aggregates of windows, when they are complete."""
+    columns = node.input.columns
+    keys = encoded_keys(columns, node.keys, "GROUP BY")
+    aggregates = EngineAggregates(columns)
+    results = [aggregates.add(call) for call in node.calls]
+    if not aggregates.aggregates:
+        # Groups without aggregates: the engine wants one.
+        aggregates.add(p.AggregateCall("COUNT", (), t.BIGINT.with_nullable(False)))
+    names = (*keys.names, *aggregates.names)
+    expressions = (*keys.expressions, *aggregates.expressions)
+    kinds = (*keys.types, *aggregates.types)
+    if not names:
+        names, expressions, kinds = ("a0",), (InputColumn(columns[0].type, 0),), (columns[0].type,)
+    before = tuple(p.Column(name, kind) for name, kind in zip(names, kinds, strict=True))
+    stream = lowering.projected(lowering.stream(node.input), expressions, before)
+    windows = assigner(node.window)
+    windowed = stream.key_by(*keys.names).window(windows) if keys.names else stream.window_all(windows)
+    aggregated = windowed._aggregate_named(aggregates.aggregates, None, None)
+    width = len(keys.names)
+    start, end = (InputColumn(_BOUND, width + place) for place in range(2))
+    made: list[Expression] = []
+    for result, column in zip(node.results, node.columns, strict=True):
+        what, _, number = result.partition(" ")
+        if what == "key":
+            made.append(keys.decoded(int(number), range(width)))
+        elif what == "call":
+            made.append(aggregates.result(results[int(number)], width + 2))
+        else:
+            made.append(_bound(what, start, end, column.type))
+    return lowering.projected(aggregated, tuple(made), node.columns)
+
+
+def _bound(what: str, start: InputColumn, end: InputColumn, kind: t.SqlType) -> Expression:
+    from penstock.tables.bind.expression_binder import call
+    from penstock.tables.expressions import Constant
+
+    if what == "time":
+        return _plain(call("MINUS_INTERVAL", end, Constant(t.INTERVAL_MILLIS.with_nullable(False), 1)), kind)
+    return _plain(start if what == "start" else end, kind)
+
+
+def _plain(moment: Expression, kind: t.SqlType) -> Expression:
+    """The engine's bounds are moments of UTC; those of SQL have no zone, whatever the session's is."""
+    from penstock.tables.expressions import FunctionCall
+
+    if kind.kind is Kind.TIMESTAMP_LTZ:
+        return converted(moment, kind)
+    return FunctionCall(kind, "WITHOUT_ZONE", (moment,))

@@ -1,0 +1,148 @@
+"""The syntax tree of queries: what stands in FROM, SELECT and around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.tables.parse.nodes import Call, Identifier, Name, Node, OrderItem, Over
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`AS t (a, b)`."""
+
+    name: Identifier
+    columns: tuple[Identifier, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableName(Node):
+    """A table or view by its name.
+
+    Args:
+        as_of: the time of `FOR SYSTEM_TIME AS OF time`.
+        options: of the hint `/*+ OPTIONS('k'='v') */`.
+    """
+
+    name: Name
+    alias: Alias | None = None
+    as_of: Node | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedTable(Node):
+    """`(SELECT ...) AS t`."""
+
+    query: Query
+    alias: Alias | None = None
+    lateral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTable(Node):
+    """`TABLE(f(...))`, `LATERAL TABLE(f(...))`, `f(...)` in FROM, and `UNNEST(x) [WITH ORDINALITY]`."""
+
+    call: Call
+    alias: Alias | None = None
+    lateral: bool = False
+    ordinality: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Node):
+    """`left kind JOIN right ON condition`; `kind` is INNER, LEFT, RIGHT, FULL or CROSS."""
+
+    kind: str
+    left: Relation
+    right: Relation
+    condition: Node | None = None
+    using: tuple[Identifier, ...] = ()
+
+
+Relation = TableName | DerivedTable | FunctionTable | Join
+"""What stands in FROM."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem(Node):
+    """`expression [AS name]`."""
+
+    value: Node
+    alias: Identifier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingSets(Node):
+    """`GROUPING SETS ((a), ())`, and what `CUBE` and `ROLLUP` stand for."""
+
+    sets: tuple[tuple[Node, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Node):
+    """`SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ...`.
+
+    Args:
+        hints: by name, in capitals: the options inside.
+        windows: of the clause WINDOW, by name.
+        qualify: a condition on what OVER gives.
+    """
+
+    items: tuple[SelectItem, ...]
+    source: Relation | None = None
+    where: Node | None = None
+    group_by: tuple[Node, ...] | None = None
+    having: Node | None = None
+    windows: tuple[tuple[Identifier, Over], ...] = ()
+    qualify: Node | None = None
+    distinct: bool = False
+    hints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation(Node):
+    """`left UNION | INTERSECT | EXCEPT [ALL] right`."""
+
+    operator: str
+    keep_all: bool
+    left: QueryBody
+    right: QueryBody
+
+
+@dataclass(frozen=True, slots=True)
+class Values(Node):
+    """`VALUES (1, 'a'), (2, 'b')`."""
+
+    rows: tuple[tuple[Node, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery(Node):
+    """`TABLE t` as a whole query."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class CommonTable(Node):
+    """`name (columns) AS (SELECT ...)` of the clause WITH."""
+
+    alias: Alias
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Node):
+    """A query with what stands around it: WITH, ORDER BY, LIMIT, OFFSET."""
+
+    body: QueryBody
+    ctes: tuple[CommonTable, ...] = ()
+    order_by: tuple[OrderItem, ...] = ()
+    limit: Node | None = None
+    offset: Node | None = None
+
+
+QueryBody = Select | SetOperation | Values | TableQuery | Query
+"""What a query is made of; one in brackets is a query of its own."""

@@ -1,0 +1,143 @@
+"""What flows out of each node of a plan: the kinds of changes, which columns tell rows apart, and what state stays.
+
+EXPLAIN shows it, `to_stream` and sinks ask for it, and operators that cannot take changes back refuse them here.
+"""
+
+from __future__ import annotations
+
+from penstock.engine.changelog import ChangelogMode as EngineMode
+from penstock.engine.errors import GraphError
+from penstock.tables.expressions import Expression, FunctionCall, columns_in, walk
+from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.plan import nodes as p
+from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
+
+_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
+_STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
+
+
+def changelog_mode(node: PlanNode) -> ChangelogMode:
+    """The kinds of changes that a node gives.
+
+    Raises:
+        GraphError: an operator gets changes that it cannot take.
+
+    Example:
+        >>> changelog_mode(p.Values((), ())) == INSERT_ONLY
+        True
+    """
+    given = [changelog_mode(child) for child in inputs_of(node)]
+    if isinstance(node, _NEEDS_INSERTS) and any(mode != INSERT_ONLY for mode in given):
+        raise GraphError(
+            f"{_shown(node)} takes rows that are only inserted, and gets updates or deletes from below it; aggregate "
+            "without windows, or read the changes by TO_CHANGELOG"
+        )
+    if isinstance(node, p.Filter | p.Project) and given[0] != INSERT_ONLY:
+        _check_repeatable(node)
+    if isinstance(node, p.Filter) and isinstance(node.input, p.Join):
+        check_clock(node.condition, node.columns)
+    match node:
+        case p.Scan():
+            if engine_mode(node.mode) is not EngineMode.UPSERT:
+                return node.mode
+            if not node.primary_key:
+                raise GraphError(f"table {node.table!r} gives updates by key and has no PRIMARY KEY; declare it")
+            # Normalized where it is read.
+            return RETRACT
+        case p.Values() | p.ToChangelog():
+            return INSERT_ONLY
+        case p.FromChangelog():
+            return frozenset(Change[kind] for kind in node.kinds.values())
+        case p.Union():
+            return frozenset().union(*given)
+        case p.Sort():
+            if given[0] != INSERT_ONLY:
+                raise GraphError(
+                    "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it"
+                )
+            return INSERT_ONLY
+        case p.Join():
+            plain = node.kind in (p.JoinKind.INNER, p.JoinKind.SEMI) and given == [INSERT_ONLY, INSERT_ONLY]
+            return INSERT_ONLY if plain else RETRACT
+    if isinstance(node, (*_NEEDS_INSERTS, *_STATELESS)):
+        return given[0]
+    return RETRACT
+
+
+def check_clock(condition: Expression, columns: p.Columns) -> None:
+    """A column of PROCTIME is the time when a row is looked at, so a comparison of two of them says nothing of rows.
+
+    Raises:
+        GraphError: the condition of a join reads one.
+    """
+    if any(columns[place].time is p.TimeAttribute.PROCTIME for place in columns_in(condition)):
+        raise GraphError("a join by columns of PROCTIME is not supported; join by event time")
+
+
+def _check_repeatable(node: p.Filter | p.Project) -> None:
+    """A row that is taken back must be computed as it was when it came."""
+    expressions = (node.condition,) if isinstance(node, p.Filter) else node.expressions
+    for part in (part for expression in expressions for part in walk(expression)):
+        if isinstance(part, FunctionCall) and not SCALAR_FUNCTIONS[part.name].deterministic:
+            raise GraphError(
+                f"{part.name} gives another value when a row is taken back, and rows change here; compute it "
+                "where rows are only inserted"
+            )
+
+
+def _shown(node: PlanNode) -> str:
+    return {
+        p.WindowAggregate: "an aggregation by windows",
+        p.IntervalJoin: "a join within an interval",
+        p.WindowJoin: "a join within windows",
+        p.WindowTopN: "a Top-N within windows",
+        p.TemporalJoin: "a temporal join",
+    }[type(node)]
+
+
+def shown_mode(mode: ChangelogMode) -> str:
+    """The mode as Flink's EXPLAIN writes it.
+
+    Example:
+        >>> shown_mode(RETRACT)
+        '[I,UB,UA,D]'
+    """
+    return f"[{','.join(change.value for change in Change if change in mode)}]"
+
+
+def engine_mode(mode: ChangelogMode) -> EngineMode:
+    """The mode as the engine's operators have it."""
+    if mode == INSERT_ONLY:
+        return EngineMode.APPEND
+    upserts = Change.UPDATE_AFTER in mode and Change.UPDATE_BEFORE not in mode
+    return EngineMode.UPSERT if upserts else EngineMode.RETRACT
+
+
+def state_bound(node: PlanNode) -> str | None:
+    """What bounds the state of a node's operator; None where it has none."""
+    match node:
+        case p.WindowAggregate():
+            return (
+                "the windows that the watermark has not passed"
+                if node.window.time.value == "rowtime"
+                else ("the windows that the clock has not passed")
+            )
+        case p.IntervalJoin():
+            return f"rows of {node.upper_ms - node.lower_ms} ms of event time"
+        case p.WindowJoin() | p.WindowTopN():
+            return "the rows of windows that the watermark has not passed"
+        case p.Sort():
+            return "all rows, until the input ends"
+        case p.Aggregate():
+            return "none: one row a group, for ever"
+        case p.TopN():
+            whole = changelog_mode(node.input) == INSERT_ONLY
+            return f"{node.last} rows a partition, for ever" if whole else "none: all rows of each partition, for ever"
+        case p.SetOperation():
+            return "none: all different rows of both sides, for ever"
+        case p.Scan():
+            normalized = engine_mode(node.mode) is EngineMode.UPSERT
+            return "one row a primary key, for ever" if normalized else None
+        case p.Join():
+            return "none: all rows of both sides, for ever"
+    return None

@@ -1,0 +1,60 @@
+"""Which columns tell the rows of a node apart: what updates are known by, and what sinks write by."""
+
+from __future__ import annotations
+
+from penstock.tables.expressions import InputColumn, conjuncts
+from penstock.tables.plan import nodes as p
+from penstock.tables.plan.join_conditions import equal_columns
+from penstock.tables.plan.nodes import JoinKind, PlanNode
+
+Keys = frozenset[frozenset[int]]
+"""Sets of columns, each of which tells rows apart."""
+_NONE: Keys = frozenset()
+
+
+def unique_keys(node: PlanNode) -> Keys:
+    """The sets of columns of which no two rows that are there at a time have the same values."""
+    match node:
+        case p.Scan():
+            return frozenset({frozenset(node.primary_key)}) if node.primary_key else _NONE
+        case p.Filter() | p.Watermarks() | p.Sort() | p.OverAggregate():
+            return unique_keys(node.input)
+        case p.Project():
+            return _projected(node)
+        case p.Aggregate():
+            return frozenset({frozenset(range(len(node.keys)))})
+        case p.WindowAggregate():
+            parts = (place for place, result in enumerate(node.results) if not result.startswith("call"))
+            return frozenset({frozenset(parts)})
+        case p.TopN():
+            own = unique_keys(node.input)
+            if node.function != "ROW_NUMBER":
+                return own
+            ranked = frozenset(node.partition) | {len(node.columns) - 1}
+            alone = {frozenset(node.partition)} if node.first == node.last else set()
+            return own | frozenset({ranked, *alone})
+        case p.Join():
+            return _joined(node)
+    return _NONE
+
+
+def _projected(node: p.Project) -> Keys:
+    places = {e.index: place for place, e in reversed(list(enumerate(node.expressions))) if isinstance(e, InputColumn)}
+    keys = (key for key in unique_keys(node.input) if key <= places.keys())
+    return frozenset(frozenset(places[column] for column in key) for key in keys)
+
+
+def _joined(node: p.Join) -> Keys:
+    left = unique_keys(node.left)
+    if node.kind not in (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL):
+        return left
+    width = len(node.left.columns)
+    right = unique_keys(node.right)
+    pairs, _ = equal_columns([] if node.condition is None else conjuncts(node.condition), width)
+    found = {one | frozenset(width + place for place in other) for one in left for other in right}
+    # A row of one side that meets at most one of the other is told apart by its own key.
+    if node.kind in (JoinKind.INNER, JoinKind.LEFT) and any(key <= {other for _, other in pairs} for key in right):
+        found |= left
+    if node.kind in (JoinKind.INNER, JoinKind.RIGHT) and any(key <= {one for one, _ in pairs} for key in left):
+        found |= {frozenset(width + place for place in key) for key in right}
+    return frozenset(found)

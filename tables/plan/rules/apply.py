@@ -1,0 +1,32 @@
+"""Applies the rules to a plan: each to every node, from the leaves up, in the order of `RULES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from penstock.tables.plan.nodes import PlanNode, inputs_of, with_inputs
+from penstock.tables.plan.rules.interval_joins import interval_joins
+from penstock.tables.plan.rules.merged_projections import merged_projections
+from penstock.tables.plan.rules.top_n import top_n
+from penstock.tables.plan.rules.window_aggregates import window_aggregates
+
+Rule: TypeAlias = Callable[[PlanNode], PlanNode]
+"""Gives the node that stands for another one, or that one itself."""
+
+RULES: Final[tuple[Rule, ...]] = (merged_projections, window_aggregates, interval_joins, top_n, merged_projections)
+
+
+def rewritten_plan(node: PlanNode) -> PlanNode:
+    """The plan after all rules."""
+    for rule in RULES:
+        node = _everywhere(node, rule)
+    return node
+
+
+def _everywhere(node: PlanNode, rule: Rule) -> PlanNode:
+    children = inputs_of(node)
+    changed = tuple(_everywhere(child, rule) for child in children)
+    if any(one is not other for one, other in zip(children, changed, strict=True)):
+        node = with_inputs(node, changed)
+    return rule(node)

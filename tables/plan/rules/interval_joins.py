@@ -1,0 +1,87 @@
+"""A join by equal keys whose condition bounds the distance of both sides' event times is an interval join.
+
+Its state is bounded: rows go when the watermark has passed all that could meet them.
+"""
+
+from __future__ import annotations
+
+from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn, columns_in, conjuncts
+from penstock.tables.plan.join_conditions import conjunction, equal_columns
+from penstock.tables.plan.nodes import Columns, Filter, IntervalJoin, Join, JoinKind, PlanNode, TimeAttribute
+
+_Bound = tuple[int | None, int | None]
+
+
+def interval_joins(node: PlanNode) -> PlanNode:
+    """The rule: also for a condition that stands in WHERE above an inner join."""
+    if isinstance(node, Filter) and isinstance(node.input, Join) and node.input.kind is JoinKind.INNER:
+        found = _interval(node.input, [*_conditions(node.input), *conjuncts(node.condition)])
+        return node if found is None else found
+    if isinstance(node, Join) and node.kind in (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL):
+        found = _interval(node, _conditions(node))
+        return node if found is None else found
+    return node
+
+
+def _conditions(join: Join) -> list[Expression]:
+    return [] if join.condition is None else conjuncts(join.condition)
+
+
+def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
+    width = len(join.left.columns)
+    keys, rest = equal_columns(conditions, width)
+    lower: int | None = None
+    upper: int | None = None
+    others = []
+    for condition in rest:
+        bound = _bound(condition, (*join.left.columns, *join.right.columns), width)
+        if bound is None:
+            others.append(condition)
+            continue
+        low, high = bound
+        lower = low if lower is None or (low is not None and low > lower) else lower
+        upper = high if upper is None or (high is not None and high < upper) else upper
+    if lower is None or upper is None or not keys:
+        return None
+    return IntervalJoin(join.kind, join.left, join.right, keys, lower, upper, conjunction(others), join.columns)
+
+
+def _bound(condition: Expression, columns: Columns, width: int) -> _Bound | None:
+    """What a condition says of `right - left`, in milliseconds: at least, at most; None where it says nothing."""
+    if not isinstance(condition, FunctionCall) or condition.name not in ("<", "<=", ">", ">=", "="):
+        return None
+    sides = [_shifted_time(argument, columns) for argument in condition.arguments]
+    one, other = sides
+    if one is None or other is None or (one[0] < width) is (other[0] < width):
+        return None
+    name = condition.name
+    if one[0] < width:
+        # left + a <op> right + b, so right - left <mirrored op> a - b
+        name = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(name, name)
+        distance = one[1] - other[1]
+    else:
+        distance = other[1] - one[1]
+    match name:
+        case "=":
+            return distance, distance
+        case "<":
+            return None, distance - 1
+        case "<=":
+            return None, distance
+        case ">":
+            return distance + 1, None
+    return distance, None
+
+
+def _shifted_time(expression: Expression, columns: Columns) -> tuple[int, int] | None:
+    """A column of event time, and the milliseconds that are added to it."""
+    if isinstance(expression, InputColumn):
+        is_time = columns[expression.index].time is TimeAttribute.ROWTIME
+        return (expression.index, 0) if is_time else None
+    if not isinstance(expression, FunctionCall) or expression.name not in ("PLUS_INTERVAL", "MINUS_INTERVAL"):
+        return None
+    time, amount = expression.arguments
+    below = _shifted_time(time, columns)
+    if below is None or columns_in(amount) or not isinstance(amount, Constant) or not isinstance(amount.value, int):
+        return None
+    return below[0], below[1] + (amount.value if expression.name == "PLUS_INTERVAL" else -amount.value)

@@ -1,0 +1,91 @@
+"""Tables: what queries give, to be turned into streams, read, shown or explained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.engine.api.sinks import StreamSink
+from penstock.engine.api.streams import DataStream
+from penstock.engine.errors import GraphError
+from penstock.engine.job.handle import CollectResult
+from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
+from penstock.tables.plan.changelog import changelog_mode, shown_mode
+from penstock.tables.plan.explain import explained
+from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Column, PlanNode
+from penstock.tables.types import SqlType
+
+if TYPE_CHECKING:
+    from penstock.tables.environment import TableEnvironment
+
+_CODES = dict(zip(KINDS, ("+I", "-U", "+U", "-D"), strict=True))
+OP = "op"
+"""The column of `to_changelog()` that says what a row means: +I, -U, +U or -D."""
+
+
+class Table:
+    """The result of a query: rows that come, and, where results change, go again.
+
+    Get one from `env.sql("SELECT ...")`. Nothing runs before the program is executed, or the table is read.
+
+    Example:
+        >>> from penstock import StreamEnvironment
+        >>> env = StreamEnvironment(runtime="local")
+        >>> list(env.sql("SELECT a + 1 AS b FROM (VALUES (1), (2)) AS t (a)").collect())
+        [{'b': 2}, {'b': 3}]
+    """
+
+    def __init__(self, environment: TableEnvironment, plan: PlanNode) -> None:
+        self._environment = environment
+        self._plan = plan
+
+    @property
+    def plan(self) -> PlanNode:
+        """Its logical plan."""
+        return self._plan
+
+    @property
+    def columns(self) -> dict[str, SqlType]:
+        """The columns and their SQL types."""
+        return {column.name: column.type for column in self._plan.columns}
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:
+        """The kinds of changes among its rows; `INSERT_ONLY` where rows only come."""
+        return changelog_mode(self._plan)
+
+    def to_stream(self) -> DataStream:
+        """The rows as a stream with the table's columns.
+
+        Raises:
+            GraphError: rows are updated or deleted, too; `to_changelog()` gives these.
+        """
+        mode = self.changelog_mode
+        if mode != INSERT_ONLY:
+            raise GraphError(f"the rows of this table change ({shown_mode(mode)}); use to_changelog()")
+        return self._environment.lowered(self._plan)
+
+    def to_changelog(self) -> DataStream:
+        """The changes as a stream: the column `op` (+I, -U, +U, -D), then the table's."""
+        from penstock.tables.lower.lowering import schema_of
+        from penstock.tables.types import STRING
+
+        if any(column.name == OP for column in self._plan.columns):
+            raise GraphError(f"to_changelog: the table has a column {OP!r} of its own; rename it with AS")
+        schema = schema_of((Column(OP, STRING), *self._plan.columns))
+        return self._environment.lowered(self._plan)._add(ToChangelogSpec(_CODES, schema), schema)
+
+    def rows(self) -> DataStream:
+        """The stream that shows all there is: `to_stream()`, or `to_changelog()` where rows change."""
+        return self.to_stream() if self.changelog_mode == INSERT_ONLY else self.to_changelog()
+
+    def collect(self) -> CollectResult:
+        """Bring the rows to the client, with their `op` where they change; as `DataStream.collect`."""
+        return self.rows().collect()
+
+    def print(self, label: str = "") -> StreamSink:
+        """Print each row on the client, with its `op` where rows change; as `DataStream.print`."""
+        return self.rows().print(label)
+
+    def explain(self) -> str:
+        """The plan with the changes that flow and what bounds the state."""
+        return explained(self._plan)

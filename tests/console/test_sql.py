@@ -1,0 +1,60 @@
+"""`penstock sql`: scripts, statements, JSON, and errors at their place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from penstock import StreamEnvironment, count
+from penstock.engine.windows.assigners import tumbling
+from penstock.engine.windows.watermarks import WatermarkStrategy
+from penstock.sample_data import departures
+from tests.console.conftest import Penstock
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flight_delays.sql"
+
+
+def test_a_script_shows_the_rows_of_its_queries(penstock: Penstock, folder: Path) -> None:
+    (folder / "init.sql").write_text(
+        "CREATE VIEW v AS SELECT * FROM (VALUES (1, 'a'), (2, NULLIF('b', 'b'))) AS t (n, s);"
+    )
+    (folder / "query.sql").write_text("SELECT n + 1 AS m, s FROM v; SHOW VIEWS;")
+    done = penstock("sql", "-i", "init.sql", "-f", "query.sql", "-p", "1")
+    assert done.code == 0
+    assert "2 rows" in done.out
+    assert "NULL" in done.out
+
+
+def test_json_is_one_document(penstock: Penstock) -> None:
+    done = penstock("sql", "SELECT 1 AS one; SELECT 'x' AS t", "--json", "-p", "1")
+    results = json.loads(done.out)["results"]
+    assert [result["rows"] for result in results] == [[{"one": 1}], [{"t": "x"}]]
+    assert results[0]["columns"] == {"one": "INT NOT NULL"}
+
+
+def test_an_error_names_its_place(penstock: Penstock) -> None:
+    done = penstock("sql", "SELECT 1;\nSELECT idd FROM (VALUES (1)) AS t (id)")
+    assert done.code == 1
+    assert "line 2, column 8: no column 'idd' (did you mean 'id'?)" in done.err
+
+
+def test_the_example_gives_the_windows_of_the_demo() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    statements = env.tables.script(EXAMPLE.read_text())
+    env.tables.run(*statements[0])
+    hours = "TABLE(TUMBLE(TABLE departures, DESCRIPTOR(scheduled), INTERVAL '1' HOUR))"
+    table = env.sql(
+        f"SELECT carrier, window_start, COUNT(*) AS flights FROM {hours} GROUP BY carrier, window_start, window_end"
+    )
+    assert table is not None
+    by_sql = table.collect().to_arrow()
+    other = StreamEnvironment(runtime="local", parallelism=1)
+    in_time = WatermarkStrategy.for_bounded_out_of_orderness("23h")
+    rows = departures().select(["carrier", "scheduled"])
+    windows = (
+        other.from_collection(rows).assign_timestamps("scheduled", in_time).key_by("carrier").window(tumbling("1h"))
+    )
+    by_stream = windows.aggregate(flights=count()).collect().to_arrow()
+    keys = [("carrier", "ascending"), ("window_start", "ascending")]
+    assert by_sql.num_rows == by_stream.num_rows > 50_000
+    assert by_sql.sort_by(keys).column("flights").equals(by_stream.sort_by(keys).column("flights"))

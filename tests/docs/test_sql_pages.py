@@ -1,0 +1,40 @@
+"""The SQL blocks of docs/sql run, and give the rows that the text blocks behind them show."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.tables.parse import statements as s
+
+PAGES = Path(__file__).parents[2] / "docs" / "sql"
+_BLOCKS = re.compile(r"^```(sql|text)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["README.md", "statements.md", "queries.md"])
+def test_the_blocks_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("orders.json", "clicks.json"):
+        (tmp_path / name).write_text(json.dumps({}) + "\n")
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    shown: list[str] = []
+    for kind, block in _BLOCKS.findall((PAGES / page).read_text()):
+        if kind == "text":
+            assert block.splitlines() == shown
+            continue
+        shown = _run(env, block)
+
+
+def _run(env: StreamEnvironment, script: str) -> list[str]:
+    shown = []
+    for statement, source in env.tables.script(script):
+        table = env.tables.run(statement, source)
+        if table is not None:
+            shown += [" ".join(f"{key}={value}" for key, value in row.items()) for row in table.collect()]
+        elif isinstance(statement, s.Insert | s.StatementSet):
+            env.execute()
+    return shown

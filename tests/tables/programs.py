@@ -1,0 +1,453 @@
+"""Runs the SQL programs of Flink's own table tests: rows with kinds in, a changelog out, two halves around a savepoint.
+
+`tests/data/sql-programs.json.gz` holds them (Apache-2.0). A program's sources become tables of the connector `given`,
+its sinks tables of the connector `expected`, which keeps what it gets.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import StreamEnvironment, checkpoints
+from penstock.engine.changelog import ANY_MODE
+from penstock.engine.changelog import ChangelogMode as EngineMode
+from penstock.engine.clock import ManualClock
+from penstock.engine.connectors import (
+    ConnectorContext,
+    Position,
+    Sink,
+    SinkWriter,
+    Source,
+    SourceReader,
+    Split,
+    Wait,
+)
+from penstock.engine.elements import Batch
+from penstock.tables.catalog.catalog import CatalogTable
+from penstock.tables.catalog.connectors import ScannedTable
+from penstock.tables.functions.shown_values import java_double
+from penstock.tables.lower.lowering import schema_of
+from penstock.tables.parse.statement_parser import parse_statement
+from penstock.tables.parse.statements import CreateTable
+from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, UPSERT, Change, ChangelogMode, Columns
+
+_FILE = Path(__file__).parents[1] / "data" / "sql-programs.json.gz"
+_KINDS = ("+I", "-U", "+U", "-D")
+_NOW_MS = 1_700_000_000_000
+
+
+def programs() -> list[dict[str, Any]]:
+    """All programs."""
+    with gzip.open(_FILE, "rt") as file:
+        found: list[dict[str, Any]] = json.load(file)
+    return found
+
+
+# Values
+
+
+def plain(value: Any) -> Any:
+    """A value of the file as Python has it."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        (kind, content), *_ = value.items()
+        if kind == "$BigDecimal":
+            return Decimal(content)
+        if kind in ("$Float", "$Double"):
+            return float(content)
+        if kind == "$LocalDateTime":
+            return datetime.datetime.fromisoformat(content)
+        if kind == "$Instant":
+            return datetime.datetime.fromisoformat(content.replace("Z", "+00:00"))
+        if kind == "$LocalDate":
+            return datetime.date.fromisoformat(content)
+        if kind in ("$Byte", "$Short", "$Long"):
+            return int(content)
+        if kind == "$map":
+            return [(plain(k), plain(v)) for k, v in (content.items() if isinstance(content, dict) else content)]
+        if kind == "$Row":
+            return plain(content)
+        if kind.startswith("$"):
+            return plain(content)
+    if value.keys() == {"kind", "values"}:
+        return dict(enumerate(plain(value["values"])))
+    return {key: plain(item) for key, item in value.items()}
+
+
+def arrow_value(value: Any, kind: pa.DataType) -> Any:
+    """A value as Arrow takes it for a type: rows are dicts."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        items = value.values() if isinstance(value, dict) else value
+        return {f.name: arrow_value(item, f.type) for f, item in zip(kind, items, strict=True)}
+    if pa.types.is_map(kind):
+        pairs = value.items() if isinstance(value, dict) else value
+        return [
+            (arrow_value(_number_key(k, kind.key_type), kind.key_type), arrow_value(v, kind.item_type))
+            for k, v in pairs
+        ]
+    if pa.types.is_list(kind):
+        return [arrow_value(item, kind.value_type) for item in value]
+    if pa.types.is_binary(kind):
+        return bytes(b & 255 for b in value) if isinstance(value, list) else value
+    if pa.types.is_floating(kind):
+        return float(value)
+    if pa.types.is_decimal(kind):
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+    return value
+
+
+def _number_key(key: Any, kind: pa.DataType) -> Any:
+    return (
+        int(key)
+        if isinstance(key, str) and pa.types.is_integer(kind)
+        else float(key)
+        if isinstance(key, str) and pa.types.is_floating(kind)
+        else key
+    )
+
+
+def shown(value: Any) -> str:
+    """A value as Java's `Row.toString` shows it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return java_double(value)
+    if isinstance(value, datetime.datetime):
+        value, zone = value.replace(tzinfo=None), "Z" if value.tzinfo else ""
+        text = value.strftime("%Y-%m-%dT%H:%M")
+        if value.second or value.microsecond or zone:
+            text += value.strftime(":%S")
+        if value.microsecond:
+            text += f".{value.microsecond:06d}".rstrip("0").ljust(4, "0")
+        return text + zone
+    if isinstance(value, dict):
+        return f"+I[{', '.join(shown(item) for item in value.values())}]"
+    if isinstance(value, list):
+        if value and isinstance(value[0], tuple):
+            return f"{{{', '.join(f'{shown(k)}={shown(v)}' for k, v in value)}}}"
+        return f"[{', '.join(map(shown, value))}]"
+    if isinstance(value, bytes):
+        return f"[{', '.join(str(b) for b in value)}]"
+    return str(value)
+
+
+# The tables of a program
+
+
+@dataclass(frozen=True)
+class _Whole:
+    split_id: str = "rows"
+
+
+@dataclass(frozen=True)
+class GivenRows(Source):
+    """The rows of a source, in order; with `held`, it waits behind them instead of ending."""
+
+    table: pa.Table
+    held: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    @property
+    def bounded(self) -> bool:
+        return not self.held
+
+    @property
+    def max_parallelism(self) -> int:
+        return 1
+
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        return [_Whole()]
+
+    def open(self, split: Split, context: ConnectorContext) -> SourceReader:
+        return _Reader(self, 0)
+
+    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
+        return _Reader(self, int(str(position["row"])))
+
+    def describe(self) -> str:
+        return "given rows"
+
+
+WAITING: Counter[int] = Counter()
+"""How often a source that is held has been asked for more, by the identity of its rows."""
+
+
+class _Reader(SourceReader):
+    def __init__(self, source: GivenRows, row: int) -> None:
+        self._source, self._row = source, row
+
+    def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
+        table = self._source.table
+        if self._row < table.num_rows:
+            # One row at a time, as Flink's test source gives them.
+            batch = table.slice(self._row, 1).combine_chunks().to_batches()[0]
+            self._row += 1
+            return batch
+        WAITING[id(table)] += 1
+        return Wait(0.0) if self._source.held else None
+
+    def position(self) -> Position:
+        return {"row": self._row}
+
+
+def _mode(text: str | None) -> ChangelogMode | None:
+    return None if text is None else frozenset(Change(part.strip()) for part in text.split(","))
+
+
+@dataclass
+class Given:
+    """The connector of sources: `step` of the program by the table's name."""
+
+    steps: Mapping[str, Mapping[str, Any]]
+    halves: Sequence[str]
+    held: bool
+    tables: list[pa.Table] = field(default_factory=list)
+    name: str = "given"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {"*": "those of Flink's test connector"}
+
+    def source_mode(self, table: CatalogTable) -> ChangelogMode:
+        step = self.steps[table.name]
+        rows = [row for half in ("dataBeforeRestore", "dataAfterRestore") for row in step.get(half, [])]
+        named = _mode(table.options.get("changelog-mode"))
+        if named is not None:
+            return named
+        kinds = {row["kind"] for row in rows}
+        return INSERT_ONLY if kinds <= {"+I"} else RETRACT
+
+    def sink_mode(self, table: CatalogTable) -> None:
+        return None
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        step = self.steps[table.name]
+        rows = [row for half in self.halves for row in step.get(half, [])]
+        schema = schema_of(columns)
+        fields = list(schema)
+        arrays = [
+            pa.array([arrow_value(plain(row["values"][place]), f.type) for row in rows], f.type)
+            for place, f in enumerate(fields)
+        ]
+        arrays.append(pa.array([row["kind"] for row in rows], pa.string()))
+        found = pa.table(arrays, schema=schema.append(pa.field("kind of row", pa.string())))
+        self.tables.append(found)
+        return ScannedTable(GivenRows(found, self.held), "kind of row")
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Recorded(Sink):
+    """Keeps what it is given, in this process."""
+
+    rows: list[tuple[str, tuple[Any, ...]]]
+    order: tuple[int, ...]
+
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        return _Recorder(self.rows, self.order)
+
+    def describe(self) -> str:
+        return "recorded"
+
+    @property
+    def changelog_modes(self) -> frozenset[EngineMode]:
+        return ANY_MODE
+
+
+class _Recorder(SinkWriter):
+    def __init__(self, rows: list[tuple[str, tuple[Any, ...]]], order: tuple[int, ...]) -> None:
+        self._rows, self._order = rows, order
+
+    def write(self, batch: Batch) -> None:
+        kinds = [0] * batch.num_rows if batch.kinds is None else batch.kinds.to_pylist()
+        for kind, row in zip(kinds, batch.data.to_pylist(), strict=True):
+            values = list(row.values())
+            self._rows.append((_KINDS[kind], tuple(values[place] for place in self._order)))
+
+
+RECORDED: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
+
+
+@dataclass
+class Expected:
+    """The connector of sinks."""
+
+    name: str = "expected"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {"*": "those of Flink's test connector"}
+
+    def source_mode(self, table: CatalogTable) -> None:
+        return None
+
+    def sink_mode(self, table: CatalogTable) -> ChangelogMode:
+        if table.options.get("sink-insert-only") == "true":
+            return INSERT_ONLY
+        named = _mode(table.options.get("sink-changelog-mode-enforced"))
+        if named is not None:
+            return named
+        return UPSERT if table.definition.primary_key else RETRACT
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        raise NotImplementedError
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        # As Flink's own: metadata comes behind the other columns, in the order of the connector's option.
+        keys = [part.partition(":")[0] for part in table.options.get("writable-metadata", "").split(",")]
+        names = [column.name for column in columns]
+        physical = [name for name in names if name not in keys]
+        order = [names.index(name) for name in (*physical, *(key for key in keys if key in names))]
+        return _Recorded(RECORDED[table.name], tuple(order))
+
+
+# Runs
+
+
+@dataclass
+class Outcome:
+    """What a half of a program has written, by sink."""
+
+    rows: dict[str, list[tuple[str, tuple[Any, ...]]]]
+
+
+def _steps(program: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for part in ("setup", "run"):
+        yield from program.get(part, [])
+
+
+def _declared(step: Mapping[str, Any], connector: str) -> str:
+    options = step.get("options") or {}
+    given = {k: v for k, v in options.get("$map", options).items() if k != "connector"}
+    shown_options = ", ".join(f"'{key}' = '{value}'" for key, value in {"connector": connector, **given}.items())
+    return f"CREATE TABLE `{step['name']}` ({', '.join(step['schemaComponents'])}) WITH ({shown_options})"
+
+
+def _setting(step: Mapping[str, Any]) -> tuple[str, str]:
+    key = re.search(r"Key: '([^']+)'", step["option"]["$ConfigOption"])
+    assert key is not None
+    value = step["value"]
+    text = next(iter(value.values())) if isinstance(value, dict) else value
+    return key[1], str(text).lower() if isinstance(text, bool) else str(text)
+
+
+_OURS = (
+    "table.local-time-zone",
+    "table.exec.sink.not-null-enforcer",
+    "table.exec.sink.type-length-enforcer",
+    "table.exec.sink.nested-constraint-enforcer",
+)
+"""Options that change results; those of Flink's planner and runtime change only how they come about."""
+
+
+def prepared(program: Mapping[str, Any], env: StreamEnvironment, halves: Sequence[str], held: bool) -> Given:
+    """The tables, views and options of a program."""
+    sources = {step["name"]: step for step in _steps(program) if step["step"] == "SourceTestStep"}
+    given = Given(sources, halves, held)
+    env.tables.register_connector(given)
+    env.tables.register_connector(Expected())
+    RECORDED.clear()
+    for step in _steps(program):
+        if step["step"] == "SourceTestStep":
+            env.sql(_declared(step, "given"))
+        elif step["step"] == "SinkTestStep":
+            RECORDED[step["name"]] = []
+            env.sql(_declared(step, "expected"))
+        elif step["step"] == "ConfigOptionTestStep":
+            key, value = _setting(step)
+            if key in _OURS:
+                env.sql(f"SET '{key}' = '{value}'")
+        elif step["step"] == "SqlTestStep":
+            env.sql(step["sql"])
+    return given
+
+
+def run(program: Mapping[str, Any], folder: Path, parallelism: int) -> tuple[Outcome, Outcome | None]:
+    """What the program writes before and behind the savepoint; a program of one half ends with its rows."""
+    has_second = any(step.get("dataAfterRestore") for step in _steps(program) if step["step"] == "SourceTestStep")
+    clock = ManualClock(_NOW_MS)
+    first = StreamEnvironment(
+        runtime="local",
+        parallelism=parallelism,
+        checkpoints=checkpoints("5m", str(folder / "checkpoints")),
+        max_batch_rows=1,
+        clock=clock,
+    )
+    given = prepared(program, first, ("dataBeforeRestore",), held=has_second)
+    job = first.submit()
+    if not has_second:
+        job.wait()
+        return Outcome({name: list(rows) for name, rows in RECORDED.items()}), None
+    while any(WAITING[id(table)] < 3 for table in given.tables):
+        job.pump(0.01)
+    savepoint = job.stop(str(folder / "savepoint"))
+    before = Outcome({name: list(rows) for name, rows in RECORDED.items()})
+    clock.advance(60.0)
+    second = StreamEnvironment(runtime="local", parallelism=parallelism, max_batch_rows=1, clock=clock)
+    prepared(program, second, ("dataBeforeRestore", "dataAfterRestore"), held=False)
+    again = second.submit(savepoint=savepoint)
+    again.wait()
+    return before, Outcome({name: list(rows) for name, rows in RECORDED.items()})
+
+
+# Expectations
+
+
+def expected_rows(step: Mapping[str, Any], half: str) -> list[str] | None:
+    """The changes that a sink must get, as texts; None where the program says nothing."""
+    for key in (f"expected{half}RestoreStrings", f"expected{half}Restore"):
+        if key in step:
+            return [row if isinstance(row, str) else shown_row(row["kind"], plain(row["values"])) for row in step[key]]
+    return None
+
+
+def shown_row(kind: str, values: Sequence[Any]) -> str:
+    """A row as Java's `Row.toString` shows it."""
+    return f"{kind}[{', '.join(map(shown, values))}]"
+
+
+def materialized(rows: Sequence[str], key: Sequence[int] = ()) -> Counter[str]:
+    """What is there after all changes; with a key, the last row of each."""
+    held: Counter[str] = Counter()
+    by_key: dict[tuple[str, ...], str] = {}
+    for row in rows:
+        comes = row[:2] in ("+I", "+U")
+        held[row[2:]] += 1 if comes else -1
+        values = row[3:-1].split(", ")
+        place = tuple(values[index] for index in key)
+        if comes:
+            by_key[place] = row[2:]
+        elif row[:2] == "-D":
+            by_key.pop(place, None)
+    return Counter(by_key.values()) if key else +held
+
+
+def key_of(step: Mapping[str, Any]) -> list[int]:
+    """The places of a sink's primary key."""
+    table = parse_statement(_declared(step, "expected"))
+    assert isinstance(table, CreateTable)
+    names = [column.name for column in table.definition.columns]
+    return [names.index(column.name) for column in table.definition.primary_key]

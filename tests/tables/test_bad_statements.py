@@ -1,0 +1,162 @@
+"""Statements that are wrong: each message names the place, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.engine.errors import SqlError, SqlSyntaxError, SqlUnsupportedError, SqlValidationError
+from penstock.tables.environment import TableEnvironment
+
+_TABLES = """
+CREATE TABLE orders (
+  id INT, item STRING, price DECIMAL(10, 2), tags ARRAY<STRING>, buyer ROW<name STRING, age INT>, at TIMESTAMP(3),
+  WATERMARK FOR at AS at - INTERVAL '5' SECOND
+) WITH ('connector' = 'filesystem', 'path' = 'orders', 'format' = 'json');
+CREATE TABLE items (item STRING, weight DOUBLE, made TIMESTAMP(3))
+WITH ('connector' = 'filesystem', 'path' = 'items', 'format' = 'json');
+CREATE TABLE totals (item STRING, total DECIMAL(38, 2))
+WITH ('connector' = 'filesystem', 'path' = 't', 'format' = 'json');
+CREATE TABLE strict (item STRING NOT NULL, n BIGINT NOT NULL) WITH ('connector' = 'blackhole');
+"""
+_FILES = "WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'csv')"
+_WINDOW = "SELECT * FROM TABLE({}(TABLE {}, DESCRIPTOR({}), {}))"
+
+BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
+    # What is no SQL
+    (SqlSyntaxError, "SELCT id FROM orders", 1, "did you mean 'SELECT'"),
+    (SqlSyntaxError, "SELECT id, FROM orders", 12, "expected an expression in SELECT, but there is 'FROM'"),
+    (SqlSyntaxError, "SELECT FROM orders", 8, "expected an expression in SELECT"),
+    (SqlSyntaxError, "SELECT id FROM orders WHERE", 28, "expected an expression, but there is the end of the text"),
+    (SqlSyntaxError, "SELECT id FROM orders GROUP id", 29, "expected BY"),
+    (SqlSyntaxError, "SELECT CASE WHEN id > 1 item END FROM orders", 25, "expected THEN behind the condition of WHEN"),
+    (SqlSyntaxError, "SELECT CASE id WHEN 1 THEN 2 FROM orders", 30, "expected END at the end of CASE"),
+    (SqlSyntaxError, "SELECT CAST(id INT) FROM orders", 16, "expected AS behind the value of CAST"),
+    (SqlSyntaxError, "SELECT CAST(id AS INTEGR) FROM orders", 19, "'INTEGR' is no type (did you mean 'INTEGER'?)"),
+    (SqlSyntaxError, "SELECT 'abc FROM orders", 8, "no closing quote"),
+    (SqlSyntaxError, 'SELECT "id" FROM orders', 8, "names in backticks"),
+    (SqlSyntaxError, "SELECT `id FROM orders", 8, "no closing quote (`)"),
+    (SqlSyntaxError, "SELECT id /* all FROM orders", 11, "this comment has no end"),
+    (SqlSyntaxError, "SELECT id FROM orders JOIN items", 33, "expected ON or USING"),
+    (SqlSyntaxError, "SELECT id IN 1 FROM orders", 14, "expected '(' behind IN"),
+    (SqlSyntaxError, "SELECT id BETWEEN 1 FROM orders", 21, "expected AND between the bounds of BETWEEN"),
+    (SqlSyntaxError, "SELECT id IS 5 FROM orders", 14, "expected NULL, TRUE, FALSE"),
+    (SqlSyntaxError, "SELECT INTERVAL 5 MINUTE FROM orders", 17, "a number in quotes, such as INTERVAL '5' MINUTE"),
+    (SqlSyntaxError, "SELECT INTERVAL '5' FORTNIGHT FROM orders", 21, "expected a unit"),
+    (SqlSyntaxError, "SELECT (id FROM orders", 12, "expected ')' to close the bracket"),
+    (SqlSyntaxError, "SELECT id FROM orders; SELECT", 24, "one statement is run at a time"),
+    (SqlSyntaxError, "SELECT select FROM orders", 8, "it needs backticks, `select`"),
+    (SqlSyntaxError, "CREATE TABLE t (a INT) WITH (connector = 'blackhole')", 30, "the option's key in quotes"),
+    (SqlSyntaxError, "INSERT totals SELECT 1", 8, "expected INTO behind INSERT"),
+    # Names that there are not
+    (SqlValidationError, "SELECT idd FROM orders", 8, "no column 'idd' (did you mean 'id'?)"),
+    (SqlValidationError, "SELECT id FROM ordres", 16, "there is no table 'ordres' (did you mean 'orders'?)"),
+    (SqlValidationError, "SELECT o.idd FROM orders o", 10, "table 'o' has no column 'idd' (did you mean 'id'?)"),
+    (SqlValidationError, "SELECT x.id FROM orders o", 8, "no table or column 'x'"),
+    (SqlValidationError, "SELECT buyer.nam FROM orders", 14, "no field 'nam' (did you mean 'name'?)"),
+    (SqlValidationError, "SELECT id.name FROM orders", 11, "only a ROW has fields; this is INT"),
+    (SqlValidationError, "SELECT UPER(item) FROM orders", 8, "there is no function UPER (did you mean 'UPPER'?)"),
+    (SqlValidationError, "SELECT item FROM orders, items", 8, "column 'item' is in several tables (orders, items)"),
+    (SqlValidationError, "SELECT id FROM other.orders", 16, "the only database is default_catalog.default_database"),
+    (SqlValidationError, "SELECT t.* FROM orders", 8, "no table 't' in FROM"),
+    # Types that do not fit
+    (SqlValidationError, "SELECT id + at FROM orders", 11, "'+' takes numbers"),
+    (SqlValidationError, "SELECT id FROM orders WHERE price", 29, "WHERE needs a condition (BOOLEAN)"),
+    (SqlValidationError, "SELECT id = tags FROM orders", 11, "INT and ARRAY<STRING> cannot be compared"),
+    (SqlValidationError, "SELECT CAST(tags AS INT) FROM orders", 8, "ARRAY<STRING> cannot be cast to INT"),
+    (SqlValidationError, "SELECT SUM(tags) FROM orders", 12, "SUM takes a number, not ARRAY<STRING>"),
+    (SqlValidationError, "SELECT UPPER(tags) FROM orders", 14, "UPPER takes a text here"),
+    (SqlValidationError, "SELECT UPPER() FROM orders", 8, "UPPER takes 1 argument, not 0"),
+    (SqlValidationError, "SELECT CASE WHEN id > 1 THEN 1 ELSE tags END FROM orders", 8, "have no type in common"),
+    (SqlValidationError, "SELECT EXTRACT(YAER FROM at) FROM orders", 16, "no unit of time (did you mean 'YEAR'?)"),
+    (SqlValidationError, "SELECT DATE '2024-13-01'", 8, "is no DATE; write it like DATE '2024-01-31'"),
+    (SqlValidationError, "SELECT id FROM orders UNION SELECT tags FROM orders", 23, "cast one of them"),
+    (SqlValidationError, "SELECT id FROM orders UNION SELECT id, item FROM orders", 23, "need as many columns"),
+    (SqlValidationError, "SELECT NULL", 8, "NULL alone has no type"),
+    # Groups and windows
+    (
+        SqlValidationError,
+        "SELECT id, COUNT(*) FROM orders",
+        8,
+        "column 'id' (INT) is neither in GROUP BY nor in an aggregate",
+    ),
+    (SqlValidationError, "SELECT id FROM orders WHERE SUM(id) > 1", 29, "the aggregate SUM may not stand here"),
+    (SqlValidationError, "SELECT * FROM orders GROUP BY id", 8, "* may not stand beside GROUP BY"),
+    (SqlValidationError, "SELECT id FROM orders HAVING id > 1", 33, "HAVING needs GROUP BY"),
+    (SqlValidationError, "SELECT ROW_NUMBER() FROM orders", 8, "ROW_NUMBER needs OVER"),
+    (SqlValidationError, _WINDOW.format("TUMBLE", "items", "made", "INTERVAL '5' SECOND"), 41, "no time attribute"),
+    (SqlValidationError, _WINDOW.format("TUMBLE", "orders", "att", "INTERVAL '5' SECOND"), 53, "did you mean 'at'"),
+    (SqlValidationError, _WINDOW.format("HOP", "orders", "at", "INTERVAL '5' SECOND"), 21, "HOP lacks 'size'"),
+    (SqlValidationError, _WINDOW.format("TUMBLE", "orders", "at", "5"), 58, "'size' is an interval"),
+    # Tables and their options
+    (SqlValidationError, "CREATE TABLE t (a INT, a STRING) WITH ('connector' = 'blackhole')", 24, "is there twice"),
+    (SqlValidationError, "CREATE TABLE t (a INT)", 1, "names no connector; add WITH"),
+    (SqlValidationError, "CREATE TABLE t (a INT) WITH ('connector' = 'filesytem')", 24, "did you mean 'filesystem'"),
+    (
+        SqlValidationError,
+        f"CREATE TABLE t (a INT) {_FILES[:-1]}, 'pth' = 'y')",
+        90,
+        "no option 'pth' (did you mean 'path'?)",
+    ),
+    (SqlValidationError, f"CREATE TABLE t (a INT PRIMARY KEY) {_FILES}", 34, "say so with NOT ENFORCED"),
+    (SqlValidationError, f"CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED) {_FILES}", 37, "names 'b'"),
+    (SqlValidationError, f"CREATE TABLE t (a INT, WATERMARK FOR a AS a) {_FILES}", 38, "event time needs TIMESTAMP(3)"),
+    (SqlValidationError, "CREATE TABLE orders (a INT) WITH ('connector' = 'blackhole')", 14, "IF NOT EXISTS"),
+    (SqlValidationError, "DROP VIEW orders", 1, "write DROP TABLE orders"),
+    (
+        SqlValidationError,
+        "INSERT INTO totals SELECT item FROM orders",
+        20,
+        "the query has 1 columns, and 2 go into totals",
+    ),
+    (SqlValidationError, "INSERT INTO totals SELECT id, price FROM orders", 20, "cast it: CAST(id AS STRING)"),
+    (
+        SqlValidationError,
+        "INSERT INTO totals SELECT item, SUM(price) FROM orders GROUP BY item",
+        1,
+        "does not take: DELETE",
+    ),
+    (
+        SqlValidationError,
+        "INSERT INTO strict (item) SELECT item FROM orders",
+        1,
+        "column 'n' is NOT NULL and gets no value",
+    ),
+    (SqlValidationError, "SET 'table.local-time-zone' = 'Mars/Base'", 1, "is no time zone"),
+    (SqlValidationError, "SET 'table.local-timezone' = 'UTC'", 1, "did you mean 'table.local-time-zone'"),
+    # What Flink has, and Penstock does not
+    (SqlUnsupportedError, "ALTER TABLE orders RENAME TO o", 1, "drop it and create it anew"),
+    (SqlUnsupportedError, "SELECT id FROM orders NATURAL JOIN items", 23, "name the columns with USING"),
+    (SqlUnsupportedError, "SELECT id FROM orders TABLESAMPLE SYSTEM (10)", 23, "sampling is not supported"),
+    (SqlUnsupportedError, "SELECT id FROM orders GROUP BY ROLLUP (id)", 32, "use UNION ALL"),
+    (SqlUnsupportedError, "SELECT CAST(id AS RAW('a', 'b')) FROM orders", 19, "the type RAW is not supported"),
+    (SqlUnsupportedError, "SELECT LEAD(id) OVER (ORDER BY at) FROM orders", 8, "use LAG"),
+    (SqlUnsupportedError, "SELECT id FROM orders WHERE id = ANY (SELECT 1)", 34, "use IN, EXISTS"),
+    (SqlUnsupportedError, "INSERT OVERWRITE totals SELECT 1, 2", 8, "use INSERT INTO"),
+    (SqlUnsupportedError, "CREATE FUNCTION f AS 'a.b.C'", 8, "CREATE FUNCTION is not supported"),
+)
+
+
+@pytest.fixture(scope="module")
+def tables() -> TableEnvironment:
+    environment = StreamEnvironment(runtime="local").tables
+    for statement, source in environment.script(_TABLES):
+        environment.run(statement, source)
+    return environment
+
+
+@pytest.mark.parametrize(("kind", "statement", "column", "says"), BAD, ids=[statement for _, statement, _, _ in BAD])
+def test_a_bad_statement_is_refused_at_its_place(
+    tables: TableEnvironment, kind: type[SqlError], statement: str, column: int, says: str
+) -> None:
+    with pytest.raises(kind) as raised:
+        tables.sql(statement)
+    assert says in str(raised.value)
+    assert (raised.value.line, raised.value.column) == (1, column)
+
+
+def test_the_message_shows_the_line_and_points_into_it(tables: TableEnvironment) -> None:
+    with pytest.raises(SqlValidationError) as raised:
+        tables.sql("SELECT id,\n  pric\nFROM orders")
+    assert str(raised.value).splitlines()[1:] == ["    pric", "    ^"]
+    assert str(raised.value).startswith("line 2, column 3: no column 'pric' (did you mean 'price'?)")

@@ -1,0 +1,178 @@
+"""What expressions give: types, nulls, casts, texts, times; one query for each family, as a user would write it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.engine.errors import JobFailedError, PenstockError
+
+
+def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
+    """The value of an expression in the first row."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    table = env.sql(f"SELECT {expression} AS v FROM {rows}")
+    assert table is not None
+    return next(iter(table.collect()))["v"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("7 / 2", 3),
+        ("-7 / 2", -3),
+        ("-7 % 3", -1),
+        ("2147483647 + 1", -2147483648),
+        ("1.5 + 2", Decimal("3.5")),
+        ("CAST(1 AS DECIMAL(10, 2)) / 3", Decimal("0.3333333333333")),
+        ("1.00 * 2.5", Decimal("2.500")),
+        ("1e0 / 0", math.inf),
+        ("POWER(2, 10)", 1024.0),
+        ("ROUND(2.675, 2)", Decimal("2.68")),
+        ("ROUND(-2.5)", Decimal("-3")),
+        ("MOD(7, 3)", 1),
+        ("ABS(-5)", 5),
+        ("1 = 1.0", True),
+        ("'2' = 2", True),
+        ("NULLIF(1, 1)", None),
+        ("COALESCE(NULLIF(1, 1), 5)", 5),
+        ("IF(1 > 2, 'a', 'bc')", "bc"),
+        ("CASE WHEN x = 2 THEN 1 / 0 ELSE 9 END", 9),
+        ("x = 2 AND 1 / 0 = 1", False),
+        ("x IN (1, 2)", True),
+        ("x NOT BETWEEN 2 AND 5", True),
+        ("CAST(NULL AS INT) IS NULL", True),
+        ("CAST(NULL AS BOOLEAN) AND FALSE", False),
+        ("CAST(NULL AS BOOLEAN) OR FALSE", None),
+        ("CAST(NULL AS INT) IS NOT DISTINCT FROM CAST(NULL AS INT)", True),
+        ("GREATEST(1, 3, 2)", 3),
+        ("GREATEST(1, CAST(NULL AS INT))", None),
+    ],
+)
+def test_numbers_and_conditions(expression: str, wanted: object) -> None:
+    assert value(expression) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("CAST(1.0e10 AS STRING)", "1.0E10"),
+        ("CAST(0.1e0 AS STRING)", "0.1"),
+        ("CAST(1 = 1 AS STRING)", "TRUE"),
+        ("CAST('12.9' AS INT)", 12),
+        ("CAST(' 7 ' AS BIGINT)", 7),
+        ("TRY_CAST('x' AS INT)", None),
+        ("CAST(3.99e0 AS INT)", 3),
+        ("CAST(1e20 AS INT)", 2147483647),
+        ("CAST(2.345 AS DECIMAL(10, 2))", Decimal("2.35")),
+        ("CAST(12345 AS DECIMAL(3, 0))", None),
+        ("CAST('abc' AS VARCHAR(2))", "ab"),
+        ("CAST('a' AS CHAR(3))", "a  "),
+        ("CAST('yes' AS BOOLEAN)", True),
+        ("CAST(TIMESTAMP '2024-02-29 12:34:56.789' AS DATE)", datetime.date(2024, 2, 29)),
+        ("CAST(TIMESTAMP '2024-02-29 12:34:56.789' AS STRING)", "2024-02-29 12:34:56.789"),
+        ("CAST('2024-02-29' AS DATE)", datetime.date(2024, 2, 29)),
+        ("CAST(ARRAY[1, 2] AS STRING)", "[1, 2]"),
+        ("CAST(ROW(1, 'a') AS STRING)", "(1, a)"),
+        ("CAST(MAP['a', 1] AS STRING)", "{a=1}"),
+    ],
+)
+def test_casts(expression: str, wanted: object) -> None:
+    assert value(expression) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("'a' || 'b'", "ab"),
+        ("UPPER('straße')", "STRASSE"),
+        ("SUBSTRING('hello' FROM 2 FOR 3)", "ell"),
+        ("SUBSTRING('hello', -3)", "llo"),
+        ("TRIM(BOTH 'x' FROM 'xxaxx')", "a"),
+        ("TRIM(LEADING FROM '  a ')", "a "),
+        ("POSITION('l' IN 'hello')", 3),
+        ("OVERLAY('xxxxx' PLACING 'ab' FROM 2 FOR 3)", "xabx"),
+        ("LPAD('7', 3, '0')", "007"),
+        ("REGEXP_REPLACE('foobar', 'oo|ar', '')", "fb"),
+        ("REGEXP_EXTRACT('foothebar', 'foo(.*?)(bar)', 1)", "the"),
+        ("SPLIT_INDEX('a,b,c', ',', 1)", "b"),
+        ("'a_c' LIKE 'a!_c' ESCAPE '!'", True),
+        ("'abc' LIKE 'a_c'", True),
+        ("'abc' NOT LIKE '%d%'", True),
+        ("CONCAT_WS('-', 'a', CAST(NULL AS STRING), 'b')", "a-b"),
+        ("INITCAP('hello world')", "Hello World"),
+        ("MD5('a')", "0cc175b9c0f1b6a831c399e269772661"),
+        ("CHAR_LENGTH('日本')", 2),
+        ("JSON_VALUE('{\"a\": {\"b\": [1, 2]}}', '$.a.b[1]')", "2"),
+        ("JSON_EXISTS('{\"a\": null}', '$.a')", True),
+    ],
+)
+def test_texts(expression: str, wanted: object) -> None:
+    assert value(expression) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("EXTRACT(YEAR FROM TIMESTAMP '2024-02-29 12:34:56')", 2024),
+        ("DAYOFWEEK(DATE '2024-02-29')", 5),
+        ("TIMESTAMP '2024-01-31 00:00:00' + INTERVAL '1' MONTH", datetime.datetime(2024, 2, 29)),
+        ("DATE '2024-02-28' + INTERVAL '2' DAY", datetime.date(2024, 3, 1)),
+        ("TIMESTAMPDIFF(DAY, DATE '2024-02-28', DATE '2024-03-01')", 2),
+        ("TIMESTAMPDIFF(MONTH, DATE '2024-01-31', DATE '2024-02-29')", 1),
+        ("TIMESTAMPADD(HOUR, 25, TIMESTAMP '2024-01-01 00:00:00')", datetime.datetime(2024, 1, 2, 1)),
+        ("FLOOR(TIMESTAMP '2024-02-29 12:34:56' TO HOUR)", datetime.datetime(2024, 2, 29, 12)),
+        ("DATE_FORMAT(TIMESTAMP '2024-02-29 12:34:56', 'yyyy/MM/dd HH')", "2024/02/29 12"),
+        ("TO_TIMESTAMP('2024-02-29 12:34:56')", datetime.datetime(2024, 2, 29, 12, 34, 56)),
+        ("TO_TIMESTAMP('29.02.2024', 'dd.MM.yyyy')", datetime.datetime(2024, 2, 29)),
+        ("TO_TIMESTAMP('soon')", None),
+        ("FROM_UNIXTIME(0)", "1970-01-01 00:00:00"),
+        ("CONVERT_TZ('2024-07-01 12:00:00', 'UTC', 'Europe/Berlin')", "2024-07-01 14:00:00"),
+        ("TYPEOF(CAST(1 AS DECIMAL(10, 2)) * 2)", "DECIMAL(20, 2) NOT NULL"),
+    ],
+)
+def test_times(expression: str, wanted: object) -> None:
+    assert value(expression) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("ARRAY[1, 2, 3][2]", 2),
+        ("ARRAY[1, 2][5]", None),
+        ("CARDINALITY(ARRAY[1, 2])", 2),
+        ("MAP['a', 1, 'b', 2]['b']", 2),
+        ("ARRAY_CONTAINS(ARRAY['a'], 'a')", True),
+        ("ARRAY_DISTINCT(ARRAY[1, 1, 2])", [1, 2]),
+        ("MAP_KEYS(MAP['a', 1])", ["a"]),
+    ],
+)
+def test_collections(expression: str, wanted: object) -> None:
+    assert value(expression) == wanted
+
+
+def test_the_session_has_a_time_zone() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql("SET 'table.local-time-zone' = 'Europe/Berlin'")
+    table = env.sql("SELECT CAST(TO_TIMESTAMP_LTZ(0, 3) AS STRING) AS local, FROM_UNIXTIME(0) AS text_of")
+    assert table is not None
+    assert list(table.collect()) == [{"local": "1970-01-01 01:00:00.000", "text_of": "1970-01-01 01:00:00"}]
+
+
+@pytest.mark.parametrize("expression", ["1 / (x - 1)", "CAST('abc' || CAST(x AS STRING) AS INT)"])
+def test_a_value_that_cannot_be_computed_fails_the_job_with_the_row(expression: str) -> None:
+    with pytest.raises((JobFailedError, PenstockError), match="in row"):
+        value(expression)
+
+
+def test_values_that_are_not_needed_are_not_computed() -> None:
+    rows = "(VALUES (0), (2)) AS t (x)"
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    table = env.sql(f"SELECT x FROM {rows} WHERE x <> 0 AND 10 / x = 5")
+    assert table is not None
+    assert list(table.collect()) == [{"x": 2}]

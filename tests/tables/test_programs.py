@@ -1,0 +1,124 @@
+"""The SQL programs of Flink's own tests: equal results in both halves around a savepoint, or a refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.engine.errors import PenstockError, SqlError
+from tests.tables.programs import Outcome, expected_rows, key_of, materialized, prepared, programs, run, shown_row
+
+_OVER = "OVER of aggregates is not supported"
+_AS_OF = "FOR SYSTEM_TIME AS OF is not supported"
+_MATCH = "MATCH_RECOGNIZE is not supported"
+_KEY = "an upsert key that differs from the primary key"
+_SORT = "ORDER BY of a stream without end"
+REFUSED = {
+    "changelog-normalize-upsert-filter-watermark": "CURRENT_WATERMARK gives another value",
+    "expand": _KEY,
+    "insert-into-upsert-with-sink-upsert-materializer-writable-metadata": _KEY,
+    "insert-into-upsert-with-sink-upsert-materializer-writable-metadata-v1": _KEY,
+    "interval-join-negative-interval": "LEFT JOIN of event times within an interval is not supported",
+    "interval-join-proc-time": "a join by columns of PROCTIME is not supported",
+    "lookup-join-filter-pushdown": _AS_OF,
+    "lookup-join-left-join": _AS_OF,
+    "lookup-join-post-filter": _AS_OF,
+    "match-skip-to-first": _MATCH,
+    "match-skip-to-next-row": _MATCH,
+    "over-aggregate-lag": _OVER,
+    "over-aggregate-non-time-range-unbounded-sum-no-partition-by": _OVER,
+    "over-aggregate-non-time-rows-unbounded-multiple-aggs-append-mode": _OVER,
+    "over-aggregate-non-time-rows-unbounded-sum-no-partition-by": _OVER,
+    "sink-upsert-key-differs-from-pk-with-on-conflict": "ON CONFLICT DO DEDUPLICATE is not supported",
+    "temporal-join-table-join-key-from-map": _AS_OF,
+    "temporal-join-table-join-nested-key": _AS_OF,
+    "temporal-sort-proctime": _SORT,
+    "temporal-sort-rowtime": _SORT,
+    "three-way-inner-join-with-ttl-hints-with-restore": "hints are supported in a SELECT with GROUP BY alone",
+    "to-changelog-lag-on-upsert": _OVER,
+    "window-aggregate-session-event-time-two-phase": "SESSION is supported below a GROUP BY",
+    **{program["id"]: _OVER for program in programs() if "retract-mode" in program["id"]},
+}
+"""Programs that are refused so far, and what the refusal says."""
+
+CLOCK = {
+    "group-window-aggregate-session-proc-time": "which windows have ended is a matter of the clock",
+    "window-table-function-tumble-tvf-agg-proc-time": "which windows have ended is a matter of the clock",
+}
+"""Programs whose results depend on how long they took in Flink's test."""
+
+OTHER = {
+    "constraint-enforcer-drop-not-null-nested-maps": "a key of a map cannot be null in Arrow, so such rows cannot come",
+}
+"""Programs whose rows cannot be made."""
+
+_PROGRAMS = {program["id"]: program for program in programs()}
+_RUN = sorted(_PROGRAMS.keys() - REFUSED.keys() - CLOCK.keys() - OTHER.keys())
+_FAILING = [name for name in _RUN if any(step["step"] == "FailingSqlTestStep" for step in _PROGRAMS[name]["run"])]
+
+
+def _run(env: StreamEnvironment, statement: str) -> None:
+    env.sql(statement)
+    env.execute()
+
+
+def _sinks(program: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for step in (*program.get("setup", []), *program["run"]) if step["step"] == "SinkTestStep"]
+
+
+def _rows(outcome: Outcome, sink: str) -> list[str]:
+    return [shown_row(kind, values) for kind, values in outcome.rows[sink]]
+
+
+def _check(program: dict[str, Any], halves: dict[str, Outcome]) -> None:
+    """Each half gives what it gives in Flink, or all halves together do: by then, what is there is the same."""
+    for sink in _sinks(program):
+        key = key_of(sink)
+        got = {half: _rows(outcome, sink["name"]) for half, outcome in halves.items()}
+        wanted = {half: rows for half in halves if (rows := expected_rows(sink, half)) is not None}
+        if all(materialized(got[half], key) == materialized(rows, key) for half, rows in wanted.items()):
+            continue
+        together = [row for rows in wanted.values() for row in rows]
+        all_got = [row for rows in got.values() for row in rows]
+        assert materialized(all_got, key) == materialized(together, key), sink["name"]
+
+
+@pytest.mark.parametrize("name", [name for name in _RUN if name not in _FAILING])
+def test_a_program_gives_what_it_gives_in_flink(name: str, tmp_path: Path) -> None:
+    program = _PROGRAMS[name]
+    before, after = run(program, tmp_path, parallelism=1)
+    _check(program, {"Before": before} if after is None else {"Before": before, "After": after})
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in _RUN if n not in _FAILING and "WATERMARK" not in str(_PROGRAMS[n]).upper()][::4]
+)
+def test_parallelism_changes_nothing(name: str, tmp_path: Path) -> None:
+    program = _PROGRAMS[name]
+    before, after = run(program, tmp_path, parallelism=3)
+    _check(program, {"Before": before} if after is None else {"Before": before, "After": after})
+
+
+@pytest.mark.parametrize("name", _FAILING)
+def test_what_flink_refuses_is_refused(name: str) -> None:
+    program = _PROGRAMS[name]
+    for step in program["run"]:
+        env = StreamEnvironment(runtime="local", parallelism=1)
+        prepared({**program, "run": []}, env, ("dataBeforeRestore",), held=False)
+        with pytest.raises(PenstockError) as raised:
+            _run(env, step["sql"])
+        assert step["expectedErrorMessage"] in str(raised.value)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_is_not_supported_is_refused_with_a_reason(name: str) -> None:
+    program = _PROGRAMS[name]
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    failing = [step for step in program["run"] if step["step"] == "FailingSqlTestStep"]
+    setup = {**program, "run": []} if failing else program
+    assert not failing
+    with pytest.raises(SqlError, match=REFUSED[name]):
+        prepared(setup, env, ("dataBeforeRestore",), held=True)
