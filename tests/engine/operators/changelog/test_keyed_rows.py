@@ -51,6 +51,30 @@ def test_rows_agree_with_a_dict(steps: list[tuple[bool, tuple[float | None, tupl
     assert len(rows) == sum(map(len, model.values()))
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=30))
+def test_rows_live_as_long_as_they_are_written_again(steps: list[tuple[int, int]]) -> None:
+    rows = KeyedRows(RowsLayout("rows", pa.schema({"k": pa.int64()}), pa.schema([]), pa.schema([]), ttl_ms=10))
+    model: dict[int, int] = {}
+    now = 0
+    for key, later in steps:
+        now += later
+        rows.remove(rows.expired(now))
+        model = {one: written for one, written in model.items() if written + 10 > now}
+        rows.add([pa.array([key])], now=now)
+        model[key] = now
+        held = rows.slots()
+        assert dict(zip(rows.columns(held, ["k"])[0].to_pylist(), rows.touched(held).tolist(), strict=True)) == model
+
+
+def test_what_is_written_again_and_again_is_watched_once() -> None:
+    rows = KeyedRows(RowsLayout("rows", pa.schema({"k": pa.int64()}), pa.schema([]), pa.schema([]), ttl_ms=10**9))
+    for now in range(100):
+        rows.add([pa.array(np.arange(1000))], now=now)
+    assert sum(len(due.slots) for due in rows._due) <= 2 * 1000 + 4096
+    assert rows.expired(10**9 + 98).tolist() == []
+    assert len(rows.expired(10**9 + 99)) == 1000
+
+
 @pytest.mark.parametrize("count", [200, 9_000])
 def test_chains_agree_with_a_dict_also_where_they_are_compiled(count: int) -> None:
     random = np.random.default_rng(7)
