@@ -24,6 +24,7 @@ from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.execution import Execution
 from penstock.actors.info import job_info
+from penstock.actors.metrics_log import log_metrics
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.coordinator import Place
@@ -75,6 +76,8 @@ class JobManager:
         self._changed = asyncio.Event()
         self._report: asyncio.Future[JobReport] = asyncio.get_running_loop().create_future()
         self._beginning = asyncio.ensure_future(self._begin())
+        if seconds := program.config.metrics_log_interval_ms / 1000:
+            self._telling = asyncio.ensure_future(log_metrics(program.name, seconds, self.status, self.metrics))
 
     async def _begin(self) -> None:
         await asyncio.to_thread(self._execution.remove_old)
