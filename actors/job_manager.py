@@ -25,6 +25,7 @@ from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.deployment import as_checkpointed, places
 from penstock.actors.execution import Event, Execution, Failed, Reported
 from penstock.actors.info import job_info
+from penstock.actors.metrics_log import log_metrics
 from penstock.actors.running_task import SubtaskEvent
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
@@ -122,6 +123,8 @@ class JobManager:
         self._cancelled = asyncio.Event()
         self._report: asyncio.Future[JobReport] = asyncio.get_running_loop().create_future()
         self._running = asyncio.ensure_future(self._run())
+        if seconds := self._config.metrics_log_interval_ms / 1000:
+            self._telling = asyncio.ensure_future(log_metrics(program.name, seconds, self.status, self.metrics))
 
     # The life of the job
 

@@ -97,13 +97,31 @@ def _make_room(name: str, deadline: float) -> None:
             raise
         time.sleep(0.1)
         return
-    if not info.status.ended:
-        raise JobError(
-            f"job {name!r} is running already, with id {info.id} (status {info.status.value}); cancel or stop it, or "
-            "give this one another name"
-        )
+    _check_ended(info)
     found.leave()
     time.sleep(0.1)
+
+
+def check_not_running(name: str) -> None:
+    """Refuse a job before anything is made for it, where that is known by now; `create_manager` decides.
+
+    Raises:
+        JobError: a job of that name is running.
+    """
+    try:
+        info = JobControl(name, ray.get_actor(f"{_PREFIX}{name}", NAMESPACE)).info()
+    except (ValueError, PenstockError):
+        # There is none, or it is just going away, or being restarted.
+        return
+    _check_ended(info)
+
+
+def _check_ended(info: JobInfo) -> None:
+    if not info.status.ended:
+        raise JobError(
+            f"job {info.name!r} is running already, with id {info.id} (status {info.status.value}); cancel or stop it, "
+            "or give this one another name"
+        )
 
 
 class JobControl:

@@ -29,6 +29,7 @@ class JobConfig:
         slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
         slot_timeout_ms: how long the job waits for its slots before it fails.
         auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never.
+        metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
             `"rocksdb"` (local disk, for state larger than memory).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
@@ -47,6 +48,7 @@ class JobConfig:
     slot_cpus: float = 1.0
     slot_timeout_ms: int = 60_000
     auto_watermark_interval_ms: int = 200
+    metrics_log_interval_ms: int = 0
     state_backend: str = "heap"
     state_directory: str | None = None
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -63,6 +65,7 @@ class JobConfig:
                 ("channel_credits", self.channel_credits, 1, 1000),
                 ("slot_timeout_ms", self.slot_timeout_ms, 1, 2**31),
                 ("auto_watermark_interval_ms", self.auto_watermark_interval_ms, 0, 2**31),
+                ("metrics_log_interval_ms", self.metrics_log_interval_ms, 0, 2**31),
             )
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high
         ]

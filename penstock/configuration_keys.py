@@ -331,6 +331,11 @@ class Settings(BaseModel):
     standbys: Count = _key(
         "penstock.standbys", _FAILOVER.standbys, "Processes kept warm to replace those that die.", 0, 10_000
     )
+    metrics_log_interval_ms: Milliseconds = _time(
+        "penstock.metrics.log-interval",
+        DEFAULTS.metrics_log_interval_ms,
+        "How often the job manager logs a line of rates; 0: never.",
+    )
     slot_cpus: Number = _key("penstock.slot-cpus", DEFAULTS.slot_cpus, "CPUs that each slot reserves.", 0.001, 1024)
     max_batch_rows: Count = _key(
         "penstock.max-batch-rows", DEFAULTS.max_batch_rows, "The most rows of a batch.", 1, 2**30

@@ -515,9 +515,11 @@ class StreamEnvironment:
         from penstock.actors.cluster import connect
         from penstock.actors.deployment import slot_bundles
         from penstock.actors.ray_blobs import open_blobs
+        from penstock.actors.registry import check_not_running
 
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
+        check_not_running(job_program.name)
         folder = job_folder(job_program, start, open_blobs)
         return _noting(RayJob(job_program, program.consumers, folder, detached), folder)
 

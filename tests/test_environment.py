@@ -428,6 +428,7 @@ def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.M
         ("client", client),
         ("cluster", SimpleNamespace(connect=step("connect"))),
         ("deployment", SimpleNamespace(slot_bundles=lambda graph: [{"CPU": 1.0}])),
+        ("registry", SimpleNamespace(check_not_running=step("check_not_running"))),
     ):
         monkeypatch.setitem(sys.modules, f"penstock.actors.{module}", content)
     env = StreamEnvironment(runtime="ray", parallelism=1)
@@ -436,7 +437,7 @@ def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.M
     flights(env).sink_to(sink)
     if fails is None:
         env.submit()
-        assert events == ["check_serializable", "connect", "RayJob"]
+        assert events == ["check_serializable", "connect", "check_not_running", "RayJob"]
     else:
         with pytest.raises(GraphError, match=f"{fails} failed"):
             env.submit()

@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from penstock.connectors.kafka.client_log import installed, library_loggers
 from penstock.engine.errors import ConfigurationError, nearest
 
 _T = TypeVar("_T")
@@ -151,8 +152,11 @@ async def connected(start: Coroutine[Any, Any, None], connection: KafkaConnectio
     # Asked for details, aiokafka logs requests whole, and one has the password.
     logging.getLogger("aiokafka.conn").addFilter(_has_no_password)
     heard = _LastWords()
-    logger = logging.getLogger("aiokafka")
-    logger.addHandler(heard)
+    loggers = library_loggers()
+    for logger in loggers:
+        # Before what is said is limited.
+        logger.filters.insert(0, heard)
+    installed()
     try:
         await asyncio.wait_for(start, CONNECT_SECONDS)
     except (asyncio.TimeoutError, KafkaError, OSError) as error:
@@ -162,24 +166,26 @@ async def connected(start: Coroutine[Any, Any, None], connection: KafkaConnectio
             "that the brokers run and can be reached from here, and security_protocol and the sasl and ssl options"
         ) from None
     finally:
-        logger.removeHandler(heard)
+        for logger in loggers:
+            logger.removeFilter(heard)
 
 
 def _has_no_password(record: logging.LogRecord) -> bool:
     return "SaslAuthenticateRequest" not in record.getMessage()
 
 
-class _LastWords(logging.Handler):
+class _LastWords(logging.Filter):
     """Keeps the newest error that aiokafka logs in this thread: its exception does not say why it could not connect."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__()
         self.text = ""
         self._thread = threading.get_ident()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread:
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.ERROR and record.thread == self._thread:
             self.text = record.getMessage()
+        return True
 
 
 class EventLoopThread:

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.connectors.kafka.client_log import installed
 from penstock.connectors.kafka.columnar import Fetch, Fetched, PartitionFetchError, forbidden_topics, open_fetch
 from penstock.connectors.kafka.connection import (
     CONNECT_SECONDS,
@@ -147,6 +149,7 @@ class PartitionConsumer:
         await self._consumer.stop()
 
     async def _pump(self) -> None:
+        log = installed()
         try:
             while True:
                 if not self._assigned:
@@ -154,6 +157,7 @@ class PartitionConsumer:
                     continue
                 for fetched in await self._fetch.next():
                     self._keep(fetched)
+                    log.answered(time.time())
                 self._check_topics()
         except Exception as error:
             self._error = error

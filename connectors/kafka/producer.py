@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
+from penstock.connectors.kafka.client_log import installed
 from penstock.connectors.kafka.connection import (
     CONNECT_SECONDS,
     EventLoopThread,
@@ -90,6 +92,7 @@ class RecordProducer:
         self._transactional_id = transactional_id
         self._sent: deque[_Sent] = deque()
         self._in_transaction = False
+        self._log = installed()
         self._producer: AIOKafkaProducer
         self._thread = EventLoopThread(f"kafka-{transactional_id or 'producer'}")
         # aiokafka fails several futures for one error, and asks for one of them.
@@ -216,8 +219,8 @@ class RecordProducer:
         submitted: list[_Sent] = []
         for rows in run.batches:
             builder = self._producer.create_batch()
-            for time, key, value, headers in _parts(records.take(pa.array(rows))):
-                if builder.append(timestamp=time, key=key, value=value, headers=headers) is None:
+            for written, key, value, headers in _parts(records.take(pa.array(rows))):
+                if builder.append(timestamp=written, key=key, value=value, headers=headers) is None:
                     raise RuntimeError(
                         f"kafka sink: topic {run.topic!r}, partition {run.partition}: a batch of {len(rows)} records "
                         "is larger than was computed: a defect of Penstock"
@@ -240,6 +243,7 @@ class RecordProducer:
 
         try:
             await self._in_time(sent.future)
+            self._log.answered(time.time())
         except KafkaError as error:
             raise self._not_taken(sent.run, error) from error
 

@@ -3,8 +3,8 @@
 The machine (`machine.py`) calls `run` with the rows of many keys, as it is or compiled by numba (`machine_kernel.py`).
 It guarantees the matcher's results, order included. All times and numbers are int64.
 
-A partial match is a row of `ENTRY` numbers; those of a key stand in the order of their queue, those that are held back
-behind them. A step is (step before, variable, event), an event (time, number, row); -1 is none.
+A partial match is a row of five numbers (`STATE` and so on); those of a key stand in the order of their queue, and
+those held back behind them. A step is (step before, variable, event), an event (time, number, row); -1 is none.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ import numpy.typing as npt
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
 STATE, STEP, TIME, NUMBER, PREVIOUS = 0, 1, 2, 3, 4
-ENTRY: Final = 5
-"""State, last step, time and number of the first event, time of the last event."""
+"""Columns of an entry: its state, last step, time and number of the first event, time of the last event."""
 BEHIND_ALL: Final = 2**63 - 1
 NO_SKIP, TO_NEXT, PAST_LAST, TO_FIRST, TO_LAST = 0, 1, 2, 3, 4
-FOUND: Final = 6
-"""Of a result: slot, last step, its time, time and arrival of what brought it about, 1 where it is a time-out."""
 
 
 class Program(NamedTuple):
@@ -79,7 +76,13 @@ class Work(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of it: the memory, results (rows of `FOUND` numbers), and time-outs to wait for (slot, time)."""
+    """What came of it.
+
+    Args:
+        memory: the partial matches.
+        found: slot, last step, time, time and arrival of what brought it about, and 1 where it is a time-out.
+        timers: time-outs to wait for: slot, time.
+    """
 
     memory: Memory
     found: Int64s
@@ -118,15 +121,15 @@ def rises(queue: Int64s, count: int, state: int, step: int, time: int, number: i
     place = count
     while place > 0:
         parent = (place - 1) >> 1
-        if time > queue[parent, 2] or (time == queue[parent, 2] and number >= queue[parent, 3]):
+        if time > queue[parent, TIME] or (time == queue[parent, TIME] and number >= queue[parent, NUMBER]):
             break
         copies(queue, place, queue, parent)
         place = parent
-    queue[place, 0] = state
-    queue[place, 1] = step
-    queue[place, 2] = time
-    queue[place, 3] = number
-    queue[place, 4] = previous
+    queue[place, STATE] = state
+    queue[place, STEP] = step
+    queue[place, TIME] = time
+    queue[place, NUMBER] = number
+    queue[place, PREVIOUS] = previous
 
 
 def sinks(queue: Int64s, count: int, place: int, item: Int64s) -> None:
@@ -136,11 +139,13 @@ def sinks(queue: Int64s, count: int, place: int, item: Int64s) -> None:
         child = 2 * place + 1
         right = child + 1
         if right < count and (
-            queue[child, 2] > queue[right, 2]
-            or (queue[child, 2] == queue[right, 2] and queue[child, 3] > queue[right, 3])
+            queue[child, TIME] > queue[right, TIME]
+            or (queue[child, TIME] == queue[right, TIME] and queue[child, NUMBER] > queue[right, NUMBER])
         ):
             child = right
-        if item[0, 2] < queue[child, 2] or (item[0, 2] == queue[child, 2] and item[0, 3] <= queue[child, 3]):
+        if item[0, TIME] < queue[child, TIME] or (
+            item[0, TIME] == queue[child, TIME] and item[0, NUMBER] <= queue[child, NUMBER]
+        ):
             break
         copies(queue, place, queue, child)
         place = child
@@ -151,7 +156,7 @@ def drops(queue: Int64s, count: int, time: int, number: int) -> int:
     """Take out what began before an event, and put the others in order again; how many are left."""
     kept = 0
     for place in range(count):
-        if queue[place, 2] > time or (queue[place, 2] == time and queue[place, 3] >= number):
+        if queue[place, TIME] > time or (queue[place, TIME] == time and queue[place, NUMBER] >= number):
             if kept != place:
                 copies(queue, kept, queue, place)
             kept += 1
@@ -167,8 +172,8 @@ def skips(program: Program, steps: Int64s, events: Int64s, match: Int64s) -> tup
     """The event before which partial matches go, and whether any do; as `Matcher._skip_bound`."""
     kind, variable = program.bounds[2], program.bounds[3]
     if kind == 1:
-        return match[0, 2], match[0, 3] + 1, True
-    step = match[0, 1]
+        return match[0, TIME], match[0, NUMBER] + 1, True
+    step = match[0, STEP]
     if kind == 2:
         return events[steps[step, 2], 0], events[steps[step, 2], 1] + 1, True
     found = -1
@@ -207,8 +212,8 @@ def advances(
     going_count = 0
     complete_count = 0
     for place in range(count):
-        state, step, first = current[place, 0], current[place, 1], current[place, 2]
-        number, previous = current[place, 3], current[place, 4]
+        state, step, first = current[place, STATE], current[place, STEP], current[place, TIME]
+        number, previous = current[place, NUMBER], current[place, PREVIOUS]
         ends, is_over = first, False
         if state != start:
             gap = program.gaps[state]
@@ -251,8 +256,8 @@ def takes(
     complete_count = 0
     has_event, has_begun = False, False
     for place in range(count):
-        state, step, first = current[place, 0], current[place, 1], current[place, 2]
-        first_number, previous = current[place, 3], current[place, 4]
+        state, step, first = current[place, STATE], current[place, STEP], current[place, TIME]
+        first_number, previous = current[place, NUMBER], current[place, PREVIOUS]
         is_start = state == start
         if is_start and program.plans[state, answer, 3] == 1 and time > 0:
             has_begun = True
@@ -306,15 +311,17 @@ def emits(
         held = adds(
             held,
             held_count,
-            complete[place, 0],
-            complete[place, 1],
-            complete[place, 2],
-            complete[place, 3],
-            complete[place, 4],
+            complete[place, STATE],
+            complete[place, STEP],
+            complete[place, TIME],
+            complete[place, NUMBER],
+            complete[place, PREVIOUS],
         )
         held_count += 1
     while held_count > 0:
-        is_held = held[0, 2] > going[0, 2] or (held[0, 2] == going[0, 2] and held[0, 3] > going[0, 3])
+        is_held = held[0, TIME] > going[0, TIME] or (
+            held[0, TIME] == going[0, TIME] and held[0, NUMBER] > going[0, NUMBER]
+        )
         if skip != 0 and going_count > 0 and is_held:
             break
         copies(match, 0, held, 0)
@@ -328,7 +335,7 @@ def emits(
                 going_count = drops(going, going_count, bound, number)
                 held_count = drops(held, held_count, bound, number)
         found = with_room(found, found_count)
-        puts(found, found_count, slot, match[0, 1], time, time, arrival, 0)
+        puts(found, found_count, slot, match[0, STEP], time, time, arrival, 0)
         found_count += 1
     return going_count, held, held_count, found, found_count
 
@@ -360,7 +367,7 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
             is_row = row < end
             time = work.times[row] if is_row else work.until
             arrival = work.arrivals[row] if is_row else BEHIND_ALL
-            if is_row and count == 1 and held_count == 0 and current[0, 0] == start:
+            if is_row and count == 1 and held_count == 0 and current[0, STATE] == start:
                 plan = program.plans[start, work.answers[row]]
                 if plan[0] == plan[1] and plan[2] == 1:
                     continue
@@ -437,7 +444,7 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
                 timers = with_room(timers, timer_count)
                 timers[timer_count, 0], timers[timer_count, 1] = slot, time + within
                 timer_count += 1
-        if count == 1 and held_count == 0 and current[0, 0] == start:
+        if count == 1 and held_count == 0 and current[0, STATE] == start:
             sets(slots, slot, 0, 0, 0)
             continue
         sets(slots, slot, entry_count, count, held_count)
@@ -480,7 +487,7 @@ def compacted(memory: Memory) -> Memory:
         first, count = slots[slot, 0], slots[slot, 1] + slots[slot, 2]
         total += count
         for place in range(first, first + count):
-            step = memory.entries[place, 1]
+            step = memory.entries[place, STEP]
             while step >= 0 and not keeps_step[step]:
                 keeps_step[step] = True
                 keeps_event[memory.steps[step, 2]] = True
@@ -493,8 +500,8 @@ def compacted(memory: Memory) -> Memory:
         slots[slot, 0] = place
         for old in range(first, first + count):
             copies(entries, place, memory.entries, old)
-            if entries[place, 1] >= 0:
-                entries[place, 1] = step_of[entries[place, 1]]
+            if entries[place, STEP] >= 0:
+                entries[place, STEP] = step_of[entries[place, STEP]]
             place += 1
     old_steps, old_events = np.flatnonzero(keeps_step), np.flatnonzero(keeps_event)
     steps = np.empty((len(old_steps), 3), np.int64)
@@ -516,7 +523,7 @@ def owners(memory: Memory) -> tuple[Int64s, Int64s]:
     for slot in range(len(memory.slots)):
         first, count = memory.slots[slot, 0], memory.slots[slot, 1] + memory.slots[slot, 2]
         for place in range(first, first + count):
-            step = memory.entries[place, 1]
+            step = memory.entries[place, STEP]
             while step >= 0 and owner[step] < 0:
                 owner[step] = slot
                 step = memory.steps[step, 0]

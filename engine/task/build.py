@@ -100,7 +100,7 @@ def build_task(
     source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
-    return Task(head, source_entry, chain, Router(edges), clock, counted, info)
+    return Task(head, source_entry, chain, Router(edges), clock, counted, info, head)
 
 
 def _info(graph: PhysicalGraph, task: TaskPlan, subtask: int) -> TaskInfo:

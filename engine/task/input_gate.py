@@ -221,11 +221,6 @@ class InputGate:
         self._aligner = BarrierAligner(others, channels)
 
     @property
-    def keeps_input(self) -> bool:
-        """Messages wait here at the cost of their senders' credit."""
-        return False
-
-    @property
     def alignment_seconds(self) -> float:
         """How long the barriers of the last checkpoint that began were apart."""
         return self._aligner.alignment_seconds

@@ -76,11 +76,6 @@ class Head(Barriers, Protocol):
         """The next element and the input that it came on; `Wait` or None if there is none now."""
         ...
 
-    @property
-    def keeps_input(self) -> bool:
-        """Whether input that is not taken now costs nobody anything, so that the task may let it gather."""
-        ...
-
     def statistics(self) -> GateStatistics:
         """What waits there; nothing at a source."""
         ...
@@ -109,6 +104,7 @@ class Task:
         clock: the runtime's clock.
         metrics: kept up to date by each step.
         info: which subtask it is.
+        source: the head, where that is a source; None where elements come through a gate.
     """
 
     def __init__(
@@ -120,6 +116,7 @@ class Task:
         clock: Clock,
         metrics: SubtaskMetrics,
         info: TaskInfo,
+        source: SourceHead | None = None,
     ) -> None:
         self._head = head
         self._entry = entry
@@ -127,8 +124,8 @@ class Task:
         self._timed = [link for link in links if _uses_processing_time(link.operator)]
         self._router = router
         self._clock = clock
-        self._source = head if isinstance(head, SourceHead) else None
-        self._checkpoints = TaskCheckpoints(info, head, self._source, links, router, clock)
+        self._source = source
+        self._checkpoints = TaskCheckpoints(info, head, source, links, router, clock)
         self._timers_went_first = False
         self._last_step = clock.monotonic()
         self._last_result: StepResult = Idle(None)
@@ -206,7 +203,8 @@ class Task:
         urgent = self._head.next_urgent(now)
         if urgent is not None:
             return self._process(*urgent)
-        if not self._router.has_capacity or (self._head.keeps_input and self._router.congested(now)):
+        # Rows that are not read wait in the source, and are read in larger batches later; at a gate they cost credit.
+        if not self._router.has_capacity or (self._source is not None and self._router.congested(now)):
             return Blocked(self._until())
         # Timers that are due again at once must not keep the input waiting for ever.
         self._timers_went_first = bool(self._timed) and not self._timers_went_first and self._fire_timers()

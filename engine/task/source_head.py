@@ -94,11 +94,6 @@ class SourceHead:
             self._last_words.popleft()
 
     @property
-    def keeps_input(self) -> bool:
-        """Rows that are not read wait in the source, and are read in larger batches later."""
-        return True
-
-    @property
     def alignment_seconds(self) -> float:
         """A source has no barriers to wait for."""
         return 0.0

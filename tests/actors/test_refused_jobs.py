@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import ray
 
 from penstock import DataGenSource, FileSink, JobStatus, Sequence, StreamEnvironment
 from penstock.actors.client import RayJob
@@ -63,8 +64,11 @@ def _rows(folder: Path) -> int:
 
 
 def _same_name(env: StreamEnvironment) -> None:
-    with pytest.raises(JobError, match="is running already"):
+    env.configure({"execution.checkpointing.dir": "ray://refused"})
+    with pytest.raises(JobError, match="'orders' is running already"):
         env.submit("orders")
+    # The storage in the cluster's memory is a process of its own.
+    assert not [one for one in ray.util.list_named_actors(all_namespaces=True) if one["name"].endswith(":refused")]
 
 
 def _no_room(env: StreamEnvironment) -> None:

@@ -7,7 +7,7 @@ proportion to the rows touched.
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 _ONLY_ROW: Final = [pa.array([0])]
 """What stands for the row of a state without key and identity."""
+_SLACK: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,17 @@ class RowsLayout:
     def schema(self) -> pa.Schema:
         """All columns."""
         return pa.schema([*self.keys, *self.identity, *self.values])
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Rows with the times at which they were written, ascending; it is looked at when the first may be over."""
+
+    times: Int64s
+    slots: Int64s
+
+    def __lt__(self, other: _Due) -> bool:
+        return bool(self.times[0] < other.times[0])
 
 
 class KeyedRows:
@@ -82,7 +94,8 @@ class KeyedRows:
         self._index, self._groups, self._chains = KeyIndex(), KeyIndex(), Chains()
         self._columns = {name: SlotColumn(self.layout.schema.field(name).type) for name in kept}
         self._touched = np.zeros(0, np.int64)
-        self._due: deque[tuple[int, Int64s]] = deque()
+        self._due: list[_Due] = []
+        self._watched = 0
 
     def __len__(self) -> int:
         return len(self._index)
@@ -180,23 +193,31 @@ class KeyedRows:
 
     def touch(self, slots: Int64s, now: int) -> None:
         """The rows at `slots` are written at time `now`."""
-        if self.layout.ttl_ms is not None and len(slots):
-            self._touched = grown(self._touched, self.end)
-            self._touched[slots] = now
-            self._due.append((now, slots))
+        if self.layout.ttl_ms is not None:
+            self.set_times(slots, np.full(len(slots), now))
+
+    def set_times(self, slots: Int64s, times: Int64s) -> None:
+        """The rows at `slots`, of a state with a time to live, were written at `times` (int64 ms)."""
+        if not len(slots):
+            return
+        self._touched = grown(self._touched, self.end)
+        self._touched[slots] = times
+        self._watch(slots, times)
+        if self._watched > 2 * len(self) + _SLACK:
+            # Most of what is watched was written again meanwhile.
+            self._due, self._watched = [], 0
+            held = self.slots()
+            self._watch(held, self._touched[held])
+
+    def _watch(self, slots: Int64s, times: Int64s) -> None:
+        order = np.argsort(times, kind="stable")
+        heapq.heappush(self._due, _Due(times[order], slots[order]))
+        self._watched += len(slots)
 
     def touched(self, slots: Int64s) -> Int64s:
         """When the rows at `slots` were last written."""
         self._touched = grown(self._touched, self.end)
         return self._touched[slots]
-
-    def set_times(self, slots: Int64s, times: Int64s) -> None:
-        """The rows at `slots` were written at `times` (int64 ms)."""
-        order = np.argsort(times, kind="stable")
-        runs = np.split(order, np.flatnonzero(np.diff(times[order])) + 1)
-        for run in runs:
-            self.touch(slots[run], int(times[run[0]]))
-        self._due = deque(sorted(self._due, key=lambda written: written[0]))
 
     def are_held(self, slots: Int64s) -> Mask:
         """Whether there is a row at each of `slots`, which were given once."""
@@ -204,11 +225,18 @@ class KeyedRows:
 
     def expired(self, now: int) -> Int64s:
         """The rows whose time to live is over at `now`; to be removed then."""
-        ttl = self.layout.ttl_ms
+        if self.layout.ttl_ms is None:
+            return np.empty(0, np.int64)
         over: list[Int64s] = []
-        while ttl is not None and self._due and self._due[0][0] + ttl <= now:
-            written, slots = self._due.popleft()
-            over.append(slots[self._index.holds(slots) & (self._touched[slots] == written)])
+        last = now - self.layout.ttl_ms
+        while self._due and self._due[0].times[0] <= last:
+            due = heapq.heappop(self._due)
+            count = int(np.searchsorted(due.times, last, side="right"))
+            slots = due.slots[:count]
+            over.append(slots[self._index.holds(slots) & (self._touched[slots] == due.times[:count])])
+            self._watched -= count
+            if count < len(due.times):
+                heapq.heappush(self._due, _Due(due.times[count:], due.slots[count:]))
         return np.unique(np.concatenate(over)) if over else np.empty(0, np.int64)
 
     def remove(self, slots: Int64s) -> None:

@@ -16,7 +16,7 @@ from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import rank_codes
 from penstock.engine.operators.changelog.row_states import RowState
-from penstock.engine.row_numbers import distinct_of
+from penstock.engine.row_numbers import distinct_of, one_array
 from penstock.engine.state.keys.identity import coded
 
 Int64s = npt.NDArray[np.int64]
@@ -192,14 +192,18 @@ class Extremes:
         return lost
 
     def _best(self, candidates: _Candidates, groups: int) -> pa.Array:
-        columns = {"g": np.concatenate(candidates.of), "v": pa.concat_arrays(candidates.values)}
-        best = pa.table(columns).group_by("g", use_threads=False).aggregate([("v", self._call.function)])
+        values = pa.concat_arrays(candidates.values)
+        if pa.types.is_duration(self._kind):
+            # Of these Arrow finds no extremes.
+            values = values.view(pa.int64())
+        table = pa.table({"g": np.concatenate(candidates.of), "v": values})
+        best = table.group_by("g", use_threads=False).aggregate([("v", self._call.function)])
         places = np.zeros(groups, np.int64)
         places[best.column("g").to_numpy()] = np.arange(len(best))
         found = np.zeros(groups, np.bool_)
         found[best.column("g").to_numpy()] = True
-        taken: pa.ChunkedArray = best.column(f"v_{self._call.function}").take(pa.array(places, mask=~found))
-        return taken.combine_chunks() if taken.num_chunks != 1 else taken.chunk(0)
+        extremes = one_array(best.column(f"v_{self._call.function}")).take(pa.array(places, mask=~found))
+        return extremes.view(self._kind) if pa.types.is_duration(self._kind) else extremes
 
     def results(self, slots: Int64s, keys: list[pa.Array]) -> pa.Array:
         """See `Accumulator`."""

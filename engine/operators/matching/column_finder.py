@@ -26,7 +26,7 @@ from penstock.engine.operators.matching.waiting_rows import TimedRows
 from penstock.engine.patterns.machine import Machine
 from penstock.engine.patterns.machine_rules import Done, Int64s, Memory, Work
 from penstock.engine.patterns.partial import Match
-from penstock.engine.row_numbers import distinct_of
+from penstock.engine.row_numbers import distinct_of, one_array
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_table
 from penstock.engine.state.keys.index import KeyIndex
@@ -266,8 +266,7 @@ class ColumnFinder:
                 self._rows.append(part)
         if EVENT_TIMERS in own:
             data = own[EVENT_TIMERS].data.combine_chunks()
-            columns = [data.column(name).combine_chunks() for name in self._plan.keys]
-            slots = self._index.lookup([_one(column) for column in columns])
+            slots = self._index.lookup([one_array(data.column(name)) for name in self._plan.keys])
             self._time_outs.add(np.stack([slots, data.column("__time").to_numpy()], axis=1))
         self._memory = self._memory._replace(slots=_grown(self._memory.slots, self._index.end))
 
@@ -284,9 +283,3 @@ def _grown(slots: Int64s, count: int) -> Int64s:
     larger = np.zeros((max(count, 2 * len(slots)), 3), np.int64)
     larger[: len(slots)] = slots
     return larger
-
-
-def _one(column: Any) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column

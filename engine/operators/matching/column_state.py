@@ -20,6 +20,7 @@ from penstock.engine.operators.matching.match_spec import MatchPlan
 from penstock.engine.operators.matching.match_state import EVENTS, MATCHES, STEPS, state_names, unknown_state
 from penstock.engine.patterns.machine import Machine
 from penstock.engine.patterns.machine_rules import BEHIND_ALL, Int64s, Memory
+from penstock.engine.row_numbers import one_array
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import Redistribution, StateTable, keyed_table
@@ -208,8 +209,8 @@ def _lists_of(table: StateTable | None, keys: Sequence[str], index: KeyIndex) ->
     if table is None or not table.data.num_rows:
         return None
     data = table.data.combine_chunks()
-    slots = index.lookup([_one(data.column(name)) for name in keys])
-    lists = _one(data.column("__value" if "value" in keys else "value"))
+    slots = index.lookup([one_array(data.column(name)) for name in keys])
+    lists = one_array(data.column("__value" if "value" in keys else "value"))
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return _Lists(slots, offsets[:-1] - offsets[0], np.diff(offsets), lists.flatten())
 
@@ -268,9 +269,3 @@ def _entries(
     entries[has_first, 2:4] = events[first[has_first] + event_begin[owner[has_first]], 0:2]
     entries[:, 4] = values.field("previous_time").to_numpy()
     return entries
-
-
-def _one(column: Any) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    return column

@@ -104,13 +104,15 @@ class Running:
         splitter = Hash(("n",)).splitter(SplitterContext("next", 1, 0, 128))
         edge = RouterEdge(splitter, [buffer], self.clock, "summing->next", overtakable=True)
         link = ChainLink(self.operator, OperatorContext("summing", 3, 4, self.clock), edge)
-        head: Head = self.gate
+        self.source: SourceHead | None = None
         if source is not None:
             context = ConnectorContext("source", 3, 4, self.clock)
-            head = SourceHead(source, source.splits(1), context, 2, 1_000_000)
+            self.source = SourceHead(source, source.splits(1), context, 2, 1_000_000)
             info["source"] = ("uid of source", "source")
         told = TaskInfo(7, 3, 4, [("uid of summing", "summing")], channels=("a->summing@0", "a->summing@1"), **info)
-        self.task = Task(head, link, [link], Router([edge]), self.clock, SubtaskMetrics(7, 3), told)
+        head: Head = self.gate if self.source is None else self.source
+        metrics = SubtaskMetrics(7, 3)
+        self.task = Task(head, link, [link], Router([edge]), self.clock, metrics, told, self.source)
 
     def put(self, channel: int, *elements: Element) -> None:
         for element in elements:

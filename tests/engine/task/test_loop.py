@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,6 @@ class ScriptedHead:
     def __init__(self, *script: Element | Wait) -> None:
         self.script = list(script)
         self.closed = 0
-        self.keeps_input = False
 
     deadline = math.inf
     alignment_seconds = 0.0
@@ -96,6 +96,7 @@ class Running:
         operators: tuple[str, ...] = ("only",),
         fails: bool = False,
         kind: type[Working] = Working,
+        is_source: bool = False,
     ) -> None:
         self.clock, self.events = ManualClock(), list[str]()
         self.channel = RecordingChannel(credit)
@@ -109,7 +110,9 @@ class Running:
             links.insert(0, behind)
         self.metrics = SubtaskMetrics(1, 0)
         self.links = links
-        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics, info_of(*operators))
+        source: Any = head if is_source else None
+        info = info_of(*operators)
+        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics, info, source)
 
 
 def test_a_step_takes_one_element_and_sends_what_comes_of_it() -> None:
@@ -132,13 +135,11 @@ def test_no_step_is_taken_while_an_output_is_full() -> None:
     assert head.script == []
 
 
-@pytest.mark.parametrize(("keeps_input", "result"), [(True, Blocked(None)), (False, Progress())])
+@pytest.mark.parametrize(("is_source", "result"), [(True, Blocked(None)), (False, Progress())])
 def test_a_source_gathers_its_input_while_due_rows_wait_for_the_message_before_them(
-    keeps_input: bool, result: StepResult
+    is_source: bool, result: StepResult
 ) -> None:
-    head = ScriptedHead(numbers([1]), numbers([2]))
-    head.keeps_input = keeps_input
-    running = Running(head)
+    running = Running(ScriptedHead(numbers([1]), numbers([2])), is_source=is_source)
     running.channel.waiting = 1
     assert running.task.step() == Progress()
     assert running.task.step() == result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
 import pyarrow as pa
@@ -106,7 +107,7 @@ def check(
     aggregate.close()
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(changelogs(ROWS), st.integers(0, 6), st.sampled_from([ChangelogMode.RETRACT, ChangelogMode.UPSERT]))
 def test_groups_equal_those_of_duckdb_after_every_batch(
     batches: list[list[Change]], restart_at: int, emits: ChangelogMode
@@ -120,14 +121,14 @@ def test_without_keys_all_rows_are_one_group(batches: list[list[Change]], restar
     check(job(()), batches, ALONE, restart_at)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(changelogs(ROWS, deletes=False), st.integers(0, 6))
 def test_of_rows_that_stay_less_is_kept(batches: list[list[Change]], restart_at: int) -> None:
     check(job(takes=ChangelogMode.APPEND), batches, GROUPED, restart_at)
 
 
 @pytest.mark.parametrize("takes", [ChangelogMode.APPEND, ChangelogMode.RETRACT])
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data(), restart_at=st.integers(0, 6))
 def test_what_goes_by_arrival_loses_the_oldest_of_equal_values(
     takes: ChangelogMode, data: st.DataObject, restart_at: int
@@ -174,6 +175,39 @@ def test_lists_and_multisets_follow_what_goes() -> None:
     assert aggregate.materialised.rows == [("a", (2, 1, 2, None), (2, 1, None), ((1, 1), (2, 2)))]
     aggregate.send([("-D", row(2))])
     assert aggregate.materialised.rows == [("a", (1, 2, None), (1, 2, None), ((1, 1), (2, 1)))]
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_values_of_every_kind_have_extremes_and_ends(backend: str) -> None:
+    pairs = {
+        pa.date32(): (date(2020, 1, 1), date(2021, 1, 1)),
+        pa.timestamp("ms", "UTC"): (
+            datetime(2020, 1, 1, tzinfo=timezone.utc),
+            datetime(2021, 1, 1, tzinfo=timezone.utc),
+        ),
+        pa.time32("ms"): (time(1), time(2)),
+        pa.duration("ms"): (timedelta(1), timedelta(2)),
+        pa.binary(): (b"a", b"b"),
+        pa.decimal256(60, 2): (Decimal("1.00"), Decimal("2.00")),
+        pa.float32(): (1.5, 2.5),
+        pa.uint64(): (1, 2**63 + 1),
+    }
+    names = [f"c{place}" for place in range(len(pairs))]
+    schema = pa.schema([*zip(names, pairs, strict=True)])
+    functions = ("min", "max", "first_value", "last_value")
+    calls = tuple(
+        AggregateCall(function, f"{function} {name}", kind, name)
+        for function in functions
+        for name, kind in zip(names, pairs, strict=True)
+    )
+    aggregate = ChangelogJob(GroupAggregateSpec(schema, (), calls), [schema], backend=backend)
+    less, more = (tuple(pair[place] for pair in pairs.values()) for place in (0, 1))
+    aggregate.send([("+I", more), ("+I", less), ("+I", less)])
+    aggregate.restart()
+    assert aggregate.materialised.rows == [(*less, *more, *more, *less)]
+    aggregate.send([("-D", more)])
+    assert aggregate.materialised.rows == [less * 4]
+    aggregate.close()
 
 
 def test_what_has_not_changed_is_not_said_again() -> None:

@@ -68,7 +68,7 @@ def check(
 
 
 @pytest.mark.parametrize("kind", list(JoinKind))
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(script=scripts(), restart_at=st.integers(0, 8), has_condition=st.booleans())
 def test_joins_equal_those_of_duckdb_after_every_batch(
     kind: JoinKind, script: list[tuple[int, list[Change]]], restart_at: int, has_condition: bool

@@ -27,7 +27,7 @@ def plain(key: float | None) -> object:
     return "nan" if key is not None and key != key else key
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=25))
 def test_rows_agree_with_a_dict(steps: list[tuple[bool, tuple[float | None, tuple[int, ...] | None]]]) -> None:
     rows, model = KeyedRows(LAYOUT), dict[object, dict[object, int]]()
@@ -51,7 +51,31 @@ def test_rows_agree_with_a_dict(steps: list[tuple[bool, tuple[float | None, tupl
     assert len(rows) == sum(map(len, model.values()))
 
 
-@pytest.mark.parametrize("count", [200, 20_000])
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=30))
+def test_rows_live_as_long_as_they_are_written_again(steps: list[tuple[int, int]]) -> None:
+    rows = KeyedRows(RowsLayout("rows", pa.schema({"k": pa.int64()}), pa.schema([]), pa.schema([]), ttl_ms=10))
+    model: dict[int, int] = {}
+    now = 0
+    for key, later in steps:
+        now += later
+        rows.remove(rows.expired(now))
+        model = {one: written for one, written in model.items() if written + 10 > now}
+        rows.add([pa.array([key])], now=now)
+        model[key] = now
+        held = rows.slots()
+        assert dict(zip(rows.columns(held, ["k"])[0].to_pylist(), rows.touched(held).tolist(), strict=True)) == model
+
+
+def test_what_is_written_again_and_again_is_watched_once() -> None:
+    rows = KeyedRows(RowsLayout("rows", pa.schema({"k": pa.int64()}), pa.schema([]), pa.schema([]), ttl_ms=10**9))
+    for now in range(100):
+        rows.add([pa.array(np.arange(1000))], now=now)
+    assert sum(len(due.slots) for due in rows._due) <= 2 * 1000 + 4096
+    assert rows.expired(10**9 + 98).tolist() == []
+    assert len(rows.expired(10**9 + 99)) == 1000
+
+
+@pytest.mark.parametrize("count", [200, 9_000])
 def test_chains_agree_with_a_dict_also_where_they_are_compiled(count: int) -> None:
     random = np.random.default_rng(7)
     groups = random.integers(0, count // 10, count)

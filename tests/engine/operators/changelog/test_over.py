@@ -104,7 +104,7 @@ def rounded(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=[over for _, _, over, _ in FRAMES])
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(script=scripts())
 def test_results_equal_those_of_duckdb(
     frame: tuple[FrameUnit, int | None, str, dict[OverCall, str]], script: list[Any]

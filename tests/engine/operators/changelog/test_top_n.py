@@ -45,7 +45,7 @@ def check(job: ChangelogJob, batches: list[list[Change]], wanted: str, restart_a
     job.close()
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     data=st.data(),
     takes=st.sampled_from([APPEND, RETRACT]),
@@ -66,7 +66,7 @@ def test_row_numbers_equal_those_of_duckdb_after_every_batch(
 
 
 @pytest.mark.parametrize("rank", [Rank.RANK, Rank.DENSE_RANK])
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data(), takes=st.sampled_from([APPEND, RETRACT]), column=st.sampled_from([None, "n"]))
 def test_ranks_are_shared_by_equal_rows(
     rank: Rank, data: st.DataObject, takes: ChangelogMode, column: str | None

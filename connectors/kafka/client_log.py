@@ -1,0 +1,98 @@
+"""What aiokafka logs, limited: while a broker is away it says the same a hundred times a second.
+
+Connections install it. One line of ours says that an outage began, and one that it is over; in between, each message of
+the client's comes now and then, with the number of those that were left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+_LIBRARY: Final = "aiokafka"
+_EACH_SECONDS: Final = 30.0
+"""How often one kind of message may come."""
+_FREE: Final = 3
+"""How many of a kind may come before that, within the same time: what happens once is told as it is."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ClientLog(logging.Filter):
+    """Passes messages of aiokafka on, but no kind of them all the time. Used by all threads of the process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._began: float | None = None
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        with self._lock:
+            kind = self._kinds.setdefault((record.name, str(record.msg)), _Kind(record.created))
+            left_out = kind.left_out_before(record.created)
+            begins = left_out is None and self._began is None
+            if left_out is None:
+                self._left_out += 1
+                self._began = record.created if self._began is None else self._began
+        if begins:
+            _LOG.warning(
+                "Kafka does not answer as it should; the job waits, and goes on by itself when it does. What its "
+                "client says is limited until then: %s",
+                record.getMessage(),
+            )
+        if left_out:
+            record.msg = f"{record.getMessage()} (and {left_out} more like it)"
+            record.args = None
+        return left_out is not None
+
+    def answered(self, now: float) -> None:
+        """A broker has done what it was asked for at `now`: seconds, as of `LogRecord.created`."""
+        with self._lock:
+            began, left_out = self._began, self._left_out
+            self._began, self._left_out = None, 0
+            if began is not None:
+                self._kinds.clear()
+        if began is not None:
+            _LOG.warning(
+                "Kafka answers again, after %.0f s; %d messages of its client were left out", now - began, left_out
+            )
+
+
+class _Kind:
+    """How often one kind of message has come."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._passed = 0
+        self._left_out = 0
+
+    def left_out_before(self, now: float) -> int | None:
+        """How many were left out before this one, which passes; None: it does not."""
+        if now - self._since >= _EACH_SECONDS:
+            left_out = self._left_out
+            self._since, self._passed, self._left_out = now, 1, 0
+            return left_out
+        if self._passed < _FREE:
+            self._passed += 1
+            return 0
+        self._left_out += 1
+        return None
+
+
+def installed() -> ClientLog:
+    """The one of this process, in front of all that aiokafka logs by now."""
+    library = logging.getLogger(_LIBRARY)
+    log = next((one for one in library.filters if isinstance(one, ClientLog)), None) or ClientLog()
+    for logger in library_loggers():
+        logger.addFilter(log)
+    return log
+
+
+def library_loggers() -> list[logging.Logger]:
+    """All that the library logs by, as far as it has been loaded: filters of one do not hear of those below it."""
+    names = [name for name in logging.root.manager.loggerDict if f"{name}.".startswith(f"{_LIBRARY}.")]
+    return [logging.getLogger(name) for name in {_LIBRARY, *names}]
