@@ -35,7 +35,7 @@ QUERIES = (
     "SELECT a, n FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) WHERE n > 1",
     "SELECT n, COUNT(*) AS groups FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) AS g GROUP BY n",
     "SELECT q.a, q.s, u.d FROM (SELECT a, SUM(b) AS s FROM t GROUP BY a) AS q LEFT JOIN u ON q.a = u.a",
-    "SELECT a, b FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a ORDER BY b NULLS FIRST, id) AS r FROM t) WHERE r < 3",
+    "SELECT a, b FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a ORDER BY b NULLS FIRST, id) r FROM t) WHERE r < 3",
     "SELECT a, COALESCE(b, -1) AS b, CASE c WHEN 'x' THEN 1 ELSE 2 END AS k FROM t WHERE c LIKE '%' OR c IS NULL",
     "WITH big AS (SELECT * FROM t WHERE b > 2) SELECT big.a, COUNT(*) AS n FROM big JOIN u USING (a) GROUP BY big.a",
 )
