@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -137,15 +137,15 @@ def join_schemas(held: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
     if held.names != other.names:
         raise RecordError(_unlike_names(held.names, other.names, where))
     fields = []
-    for field, came in zip(held, other, strict=True):
-        kind = _joined_type(field.type, came.type)
+    for kept, came in zip(held, other, strict=True):
+        kind = _joined_type(kept.type, came.type)
         if kind is None:
             raise RecordError(
-                f"{where}: column {field.name!r} is {field.type} in some batches and {came.type} in others; declare "
-                f"its type where it is made, returns={{{field.name!r}: {str(field.type)!r}, ...}} for example, or make "
+                f"{where}: column {kept.name!r} is {kept.type} in some batches and {came.type} in others; declare "
+                f"its type where it is made, returns={{{kept.name!r}: {str(kept.type)!r}, ...}} for example, or make "
                 "the streams equal with select(...) and cast(...) before they meet"
             )
-        fields.append(field.with_type(kind).with_nullable(field.nullable or came.nullable))
+        fields.append(kept.with_type(kind).with_nullable(kept.nullable or came.nullable))
     return pa.schema(fields, held.metadata)
 
 
@@ -201,9 +201,16 @@ def _concat_optional(arrays: Sequence[pa.Array | None]) -> pa.Array | None:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Promise that no row with a timestamp at or below `timestamp` (int64 ms) follows on this channel."""
+    """Promise that no row with a timestamp at or below `timestamp` (int64 ms) follows on this channel.
+
+    Args:
+        timestamp: int64 ms.
+        between_rows: whether it stands exactly here, since a generator has put it between two rows; any other one may
+            be held back by rows that share its message.
+    """
 
     timestamp: int
+    between_rows: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

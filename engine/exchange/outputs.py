@@ -15,7 +15,8 @@ from penstock.engine.elements import Barrier, Batch, Control, Element, Watermark
 from penstock.engine.metrics import OutputStatistics
 
 Message: TypeAlias = tuple[Element, ...]
-"""What travels at once: at most one batch, with the control elements right behind it. A barrier ends its message."""
+"""What travels at once: at most one batch, with the control elements right behind it; or the parts of one, where
+watermarks stand between its rows. A barrier ends its message."""
 
 
 class Channel(Protocol):
@@ -60,7 +61,8 @@ class ChannelBuffer:
 
     Within one message a watermark is overtaken by the rows behind it and replaced by the next one: to hold a watermark
     back is always right, and it lets rows coalesce. It never moves beyond a full message, so with messages of one row
-    nothing is reordered; and no other control element ever is.
+    nothing is reordered. One that a generator has put between two rows stays there, and so does every other control
+    element.
     """
 
     def __init__(self, channel: Channel, limits: BatchLimits) -> None:
@@ -121,7 +123,8 @@ class ChannelBuffer:
         """Queue a control element behind everything queued so far."""
         if isinstance(element, Watermark):
             if self._watermarks and self._watermarks[-1][0] == self._rows:
-                self._watermarks.pop()
+                before = self._watermarks.pop()[1]
+                element = Watermark(element.timestamp, element.between_rows or before.between_rows)
             self._watermarks.append((self._rows, element))
             if self._since is None:
                 self._since = now
@@ -189,22 +192,31 @@ class ChannelBuffer:
 
     def _take(self) -> Message:
         """The oldest rows, as many as fit one message, and the last watermark that none of the other rows precedes."""
-        message: list[Element] = []
-        taken = 0
-        if self._parts and not self._watermark_goes_first:
-            batch = self._take_rows()
-            taken = batch.num_rows
-            message.append(batch)
-        behind: Watermark | None = None
-        while self._watermarks and self._watermarks[0][0] <= taken:
-            behind = self._watermarks.popleft()[1]
-        if behind is not None:
-            message.append(behind)
-        self._watermarks = deque((rows - taken, watermark) for rows, watermark in self._watermarks)
+        batch = self._take_rows() if self._parts and not self._watermark_goes_first else None
+        message = self._with_watermarks(batch)
         if not self._parts:
             self._rows = self._bytes = 0
             self._since = None
         return tuple(message)
+
+    def _with_watermarks(self, batch: Batch | None) -> list[Element]:
+        """The rows with the watermarks that stand among them and right behind them."""
+        message: list[Element] = []
+        begin, taken = 0, 0 if batch is None else batch.num_rows
+        behind: Watermark | None = None
+        while self._watermarks and self._watermarks[0][0] <= taken:
+            place, behind = self._watermarks.popleft()
+            if behind.between_rows and batch is not None and place < taken:
+                if begin < place:
+                    message.append(batch.slice(begin, place - begin))
+                message.append(behind)
+                begin, behind = place, None
+        if batch is not None:
+            message.append(batch.slice(begin) if begin else batch)
+        if behind is not None:
+            message.append(behind)
+        self._watermarks = deque((rows - taken, watermark) for rows, watermark in self._watermarks)
+        return message
 
     def _take_rows(self) -> Batch:
         """The oldest rows, as many as fit one message; only they are copied together, once."""

@@ -53,7 +53,7 @@ class TimedInput:
         self._context = context
         self._assign = create_assigner(strategy, context, clock)
         self._generator = _create(strategy.generation, context, clock)
-        self._by_row = _overrides(self._generator, "on_event")
+        self.by_row: Final = _overrides(self._generator, "on_event")
         self.periodic: Final = _overrides(self._generator, "on_periodic_emit")
         self._said = _Said()
         self._timed_out = False
@@ -71,7 +71,7 @@ class TimedInput:
         timed = Batch(batch.data, times if good is None else _spread(times, good), batch.kinds)
         self._timed_out = self._said.idle = False
         self._emit(out)
-        if self._by_row:
+        if self.by_row:
             self._watch_rows(timed, out)
         else:
             out.collect(timed)
@@ -146,7 +146,7 @@ class TimedInput:
             out.broadcast(WatermarkStatus(False))
         if self._said.watermark > self.watermark:
             self.watermark = self._said.watermark
-            out.broadcast(Watermark(self.watermark))
+            out.broadcast(Watermark(self.watermark, self.by_row))
         if status_changes and self.idle:
             out.broadcast(WatermarkStatus(True))
 

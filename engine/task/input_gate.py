@@ -70,6 +70,7 @@ class WatermarkMerger:
         self._channels = [_ChannelState(ended=channel in without) for channel in range(channels)]
         self._emitted = MIN_TIMESTAMP
         self._idle = False
+        self._between_rows = False
 
     def on_control(self, channel: int, element: Control) -> list[Control]:
         """What the merged stream emits now that `element` has come on `channel`."""
@@ -77,8 +78,9 @@ class WatermarkMerger:
         match element:
             case Watermark(timestamp) if timestamp == MAX_TIMESTAMP:
                 state.complete = True
-            case Watermark(timestamp):
+            case Watermark(timestamp, between_rows=between_rows):
                 state.watermark = max(state.watermark, timestamp)
+                self._between_rows |= between_rows
             case WatermarkStatus(idle):
                 state.idle = idle
             case EndOfInput():
@@ -105,7 +107,7 @@ class WatermarkMerger:
         if merged <= self._emitted:
             return []
         self._emitted = merged
-        return [Watermark(merged)]
+        return [Watermark(merged, self._between_rows)]
 
 
 class IterationBarrierMerger:

@@ -132,6 +132,7 @@ class TimedSplits:
         self._least_ended = MAX_TIMESTAMP
         self._watermark = MIN_TIMESTAMP
         self._idle = False
+        self._by_row = False
         self._report([])
 
     def expect(self, unread: int, may_grow: bool) -> None:
@@ -140,6 +141,7 @@ class TimedSplits:
 
     def open_split(self) -> SplitTime:
         split = _TimedSplit(self, TimedInput(self._strategy, self._context, self._error_column))
+        self._by_row = split.input.by_row
         self._open.append(split)
         if split.input.periodic and self._next_emit == math.inf:
             self._next_emit = self._context.clock.monotonic() + self._interval
@@ -185,7 +187,7 @@ class TimedSplits:
             reached = MIN_TIMESTAMP if self._least_ended == MAX_TIMESTAMP else self._least_ended
         if not held_back and reached > self._watermark:
             self._watermark = reached
-            self.out.broadcast(Watermark(reached))
+            self.out.broadcast(Watermark(reached, self._by_row))
         if status_changes and idle:
             self.out.broadcast(WatermarkStatus(True))
         self._report(active)

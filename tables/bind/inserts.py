@@ -70,6 +70,8 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
             "the query gives updates without the rows before them, and the table takes them with these: changelogs are "
             "not normalized; write to a table that is updated by its primary key",
         )
+    if insert.on_conflict is not None:
+        return SinkPlan(table.name, plan, primary_key(table))
     _check_key(insert, table, plan, mode, context)
     return SinkPlan(table.name, plan)
 
@@ -85,7 +87,8 @@ def _check_key(insert: Insert, table: CatalogTable, plan: PlanNode, mode: Change
     raise context.source.invalid(
         insert.at,
         "The query has an upsert key that differs from the primary key of the sink table "
-        f"{table.name!r} ({', '.join(sorted(key))}), so that rows of one key would overwrite each other; group by it",
+        f"{table.name!r} ({', '.join(sorted(key))}), so that rows of one key would overwrite each other; group by it, "
+        "or add ON CONFLICT DO DEDUPLICATE",
     )
 
 
@@ -104,9 +107,10 @@ def _check_conflict(insert: Insert, table: CatalogTable, takes_updates: bool, co
     if insert.on_conflict != "DEDUPLICATE" and not all(isinstance(scan, Watermarks) for scan in scans):
         raise source.invalid(
             insert.at,
-            f"ON CONFLICT DO {insert.on_conflict} requires all source tables to define watermarks: WATERMARK FOR",
+            f"ON CONFLICT DO {insert.on_conflict} requires all source tables to define watermarks",
         )
-    raise source.unsupported(insert.at, f"ON CONFLICT DO {insert.on_conflict} is not supported")
+    if insert.on_conflict != "DEDUPLICATE":
+        raise source.unsupported(insert.at, f"ON CONFLICT DO {insert.on_conflict} is not supported; DEDUPLICATE is")
 
 
 def _scans(node: PlanNode) -> Iterator[PlanNode]:

@@ -22,7 +22,6 @@ from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
-from penstock.tables.functions.aggregates import RANKS
 from penstock.tables.lower.calc import CalcSpec
 from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
 from penstock.tables.lower.limit import LimitSpec
@@ -174,15 +173,6 @@ def _from_changelog(lowering: Lowering, node: p.FromChangelog) -> DataStream:
     return stream._add(FromChangelogSpec(node.op, dict(node.kinds), mode, schema), schema)
 
 
-def _over(lowering: Lowering, node: p.OverAggregate) -> DataStream:
-    if all(call.name in RANKS for call in node.calls):
-        raise GraphError(
-            f"{node.calls[0].name} without an upper bound is not supported; bound it: "
-            f"WHERE {node.columns[-1].name} <= 10"
-        )
-    raise GraphError("OVER of aggregates is not supported")
-
-
 def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     for key in node.order:
         if key.nulls_first is key.descending:
@@ -207,6 +197,7 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
 def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
     from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
     from penstock.tables.lower.joins import lower_interval_join
+    from penstock.tables.lower.over import lower_over
     from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 
     return {
@@ -227,7 +218,7 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.ToChangelog: _to_changelog,
         p.FromChangelog: _from_changelog,
         p.Sort: _sort,
-        p.OverAggregate: _over,
+        p.OverAggregate: lower_over,
     }
 
 

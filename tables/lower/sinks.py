@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.engine.api.changelog import add_changelog
+from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import GraphError
+from penstock.engine.operators.changelog.top_n import upsert_materializer
 from penstock.tables.bind.table_binder import physical_columns
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.lower.changelogs import UpsertSpec
 from penstock.tables.lower.constraints import ConstraintsSpec, constraints_of
 from penstock.tables.lower.lowering import Lowering, schema_of
 from penstock.tables.plan.changelog import changelog_mode
-from penstock.tables.plan.nodes import Change, SinkPlan
+from penstock.tables.plan.nodes import RETRACT, Change, SinkPlan
 
 
 def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> None:
@@ -37,8 +40,11 @@ def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> N
     schema = schema_of(wanted)
     if constraints:
         stream = stream._add(ConstraintsSpec(constraints, schema), schema)
+    if plan.deduplicated:
+        spec = upsert_materializer(schema, plan.deduplicated, EngineMode.RETRACT)
+        stream = add_changelog(spec, spec.schema, stream)
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
-    if Change.UPDATE_BEFORE in given - takes:
+    if Change.UPDATE_BEFORE in (RETRACT if plan.deduplicated else given) - takes:
         stream = stream._add(UpsertSpec(), schema)
     sink = lowering.connectors.of(table).sink(table, wanted)
     stream.sink_to(sink).name(table.name)

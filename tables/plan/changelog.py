@@ -12,7 +12,7 @@ from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
-_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
+_NEEDS_INSERTS = (p.OverAggregate, p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
 
@@ -87,6 +87,7 @@ def _check_repeatable(node: p.Filter | p.Project) -> None:
 
 def _shown(node: PlanNode) -> str:
     return {
+        p.OverAggregate: "an aggregation by OVER",
         p.WindowAggregate: "an aggregation by windows",
         p.IntervalJoin: "a join within an interval",
         p.WindowJoin: "a join within windows",
@@ -130,6 +131,12 @@ def state_bound(node: PlanNode) -> str | None:
             return "all rows, until the input ends"
         case p.Aggregate():
             return "none: one row a group, for ever"
+        case p.OverAggregate():
+            frame = node.frame
+            if frame.preceding is None:
+                return "one row a partition, for ever"
+            last = f"{frame.preceding} rows a partition, for ever" if frame.rows else f"rows of {frame.preceding} ms"
+            return f"rows that the watermark has not passed, and the last {last}"
         case p.TopN():
             whole = changelog_mode(node.input) == INSERT_ONLY
             return f"{node.last} rows a partition, for ever" if whole else "none: all rows of each partition, for ever"

@@ -507,7 +507,12 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What an INSERT writes: rows with the columns of the sink, into the table `table`."""
+    """What an INSERT writes: rows with the columns of the sink, into the table `table`.
+
+    Args:
+        deduplicated: the columns of which only the last row with the same values counts; none: all rows count.
+    """
 
     table: str
     input: PlanNode
+    deduplicated: tuple[str, ...] = ()

@@ -171,8 +171,7 @@ class _World:
                 continue
             self._turn(self._whose_turn(job.real))
             if job.real is not None and job.real.manager.brain.ended:
-                if self._gave_up(job.real):
-                    job.real = None
+                if self._gave_up(job, job.real):
                     continue
                 return self._judge(job.real, waiting)
             if self._violations:
@@ -192,10 +191,22 @@ class _World:
         job.real = ManagerProcess(LocalManager(job.program, self._clock, self._random, folder, mail), mail)
         self._managers += 1
 
-    def _gave_up(self, real: ManagerProcess) -> bool:
-        """Whether a manager could not take the job over, but the next one may."""
+    def _gave_up(self, job: Job, real: ManagerProcess) -> bool:
+        """Whether a manager could not take the job over, or another has since; who runs the job then."""
         brain = real.manager.brain
-        return brain.checkpoints is None and not isinstance(brain.error, CheckpointCorruptError)
+        if brain.checkpoints is None:
+            if isinstance(brain.error, CheckpointCorruptError):
+                return False
+            job.real = None
+            return True
+        claims = (path for path in self._disk.under(f"{ROOT}/{job.job_id}/claims") if path.isdigit())
+        newest = max(map(int, claims), default=0)
+        if not isinstance(brain.error, FencedError) or newest <= brain.checkpoints.epoch:
+            return False
+        # One that was taken for dead before it had claimed the job has done so now.
+        job.real = next((one for one in job.zombies if _epoch(one) == newest), None)
+        job.zombies = [one for one in job.zombies if one is not job.real]
+        return True
 
     def _meanwhile(self) -> None:
         """In the middle of what one process does with the storage, another one may do something."""
@@ -387,3 +398,8 @@ class _World:
             self._managers,
             self._jobs,
         )
+
+
+def _epoch(one: ManagerProcess) -> int:
+    checkpoints = one.manager.brain.checkpoints
+    return 0 if checkpoints is None else checkpoints.epoch
