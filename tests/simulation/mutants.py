@@ -15,7 +15,6 @@ from penstock.engine.checkpointing.pending import PendingCheckpoint
 from penstock.engine.checkpointing.shared_files import SharedFiles
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.errors import CheckpointError
-from penstock.engine.job import brain
 from penstock.engine.job.attempts import Attempts
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose
@@ -70,10 +69,11 @@ CALM = FaultRates(
     drain=0,
     corrupt=0,
 )
+LOST = replace(CALM, budget=300, lose=0.15)
+MANAGERS = replace(CALM, budget=20, kill_manager=0.01, zombie=1.0, delay=0.8, kill_subtask=0.003)
 ENDS = replace(CALM, budget=400, storage=0.15)
 DRAINED = ("sequences", "exchanges")
 DRAINS = replace(CALM, drain=0.01, storage=0.1, kill_manager=0.004, kill_subtask=0.01)
-LOST = FaultRates(budget=12, lose=0.2)
 STOPS = FaultRates(budget=12, suspend=0.005, rescale=0.005)
 
 
@@ -277,8 +277,16 @@ def _tell_of_the_end_once(patch: Patch) -> None:
     patch.setattr(JobCheckpoints, "tick", tick)
 
 
-def _count_attempts_from_one(patch: Patch) -> None:
-    patch.setattr(brain, "ATTEMPTS", 0)
+def _remember_who_had_finished_before(patch: Patch) -> None:
+    original = Attempts.deploy
+
+    def deploy(self: Any, *args: Any) -> Any:
+        finished = set(self.finished)
+        deploy = original(self, *args)
+        self.finished |= finished
+        return deploy
+
+    patch.setattr(Attempts, "deploy", deploy)
 
 
 def _leave_out_the_last_checkpoint(patch: Patch) -> None:
@@ -298,8 +306,8 @@ MUTANTS = (
     ),
     Mutant("the manifest is written when all have acknowledged", _store_at_first),
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
-    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=60),
-    Mutant("manifests that come late do not count", _count_late_manifests, rates=ZOMBIES, first_seed=410),
+    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=168),
+    Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS),
     Mutant(
         "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 80
     ),
@@ -323,8 +331,8 @@ MUTANTS = (
     Mutant("a restart waits for what runs", _restart_beside_what_runs),
     Mutant("a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS),
     Mutant("a job ends when all have committed", _end_before_all_have_committed),
-    Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST, first_seed=50),
-    Mutant("attempts of two managers have no number in common", _count_attempts_from_one, rates=ZOMBIES),
+    Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST),
+    Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS),
     Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
     Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
 )
