@@ -165,7 +165,7 @@ class TaskCheckpoints:
         if self._is_settled(barrier.checkpoint) or barrier.checkpoint in self._expected:
             return True
         if self._suspended_by is not None and self._suspended_by < barrier.checkpoint:
-            # Nothing is taken behind a savepoint that stops the job: it was given up, and nobody has heard of that here.
+            # Nothing is taken behind a savepoint that stops the job: it was given up, which was not heard here.
             self.abort(self._suspended_by)
         if self._input_ended:
             # Sinks have prepared all there is for the later one: the job must not end behind this one.
