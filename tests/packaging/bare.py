@@ -78,7 +78,10 @@ def saved(folder: Path) -> None:
     numbers.key_by("n").aggregate(c=ps.count()).uid("counts").sink_to(ps.FileSink(folder / "counts", "parquet")).uid(
         "f"
     )
-    url = env.submit("saved").stop()
+    job = env.submit("saved")
+    while not all(operator.rows_in for operator in job.metrics().operators[1:]):
+        job.pump(0.1)
+    url = job.stop()
     assert isinstance(savepoints.read(url).operator("counts").states[0].to_arrow(), pa.Table)
 
 

@@ -55,7 +55,7 @@ def source_files() -> set[str]:
         Path(folder, name).relative_to(ROOT).as_posix()
         for folder, _, names in os.walk(ROOT / "penstock", followlinks=True)
         for name in names
-        if Path(name).suffix in {".py", ".pyi", ".typed"}
+        if Path(folder).name != "__pycache__"
     }
 
 
