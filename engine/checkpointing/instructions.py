@@ -1,7 +1,6 @@
 """What the checkpoint coordinator says, and what its answers mean: values, without logic.
 
-The runtimes (`engine/local/manager.py`, the job manager on Ray) carry the instructions out in their order. They import
-them from `coordinator.py`, which makes them.
+The job brain (`engine/job/checkpoints.py`) makes its own instructions to the shells of them.
 """
 
 from __future__ import annotations
