@@ -27,7 +27,7 @@ class JobConfig:
         max_batch_bytes: the most bytes that a channel sends at once (one row may be larger).
         channel_credits: how many batches may be under way on one channel.
         slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
-        slot_timeout_ms: how long the job waits for its slots before it fails.
+        slot_timeout_ms: how long the job waits for its slots before that is a failure.
         auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never.
         metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or

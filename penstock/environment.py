@@ -76,7 +76,7 @@ class StreamEnvironment:
         auto_watermark_interval: how often custom watermark generators, and ingestion time, are asked while no row
             comes; 0 for never.
         slot_cpus: CPUs that each slot reserves (Ray); a slot holds one subtask of each task.
-        slot_timeout: how long a job waits for room on the cluster before it fails (Ray).
+        slot_timeout: how long a job waits for room on the cluster before that is a failure (Ray).
         state_backend: where the state of process functions and general windows lives: `"heap"` (memory), or `"rocksdb"`
             (local disk, for state that is larger).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
