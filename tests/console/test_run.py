@@ -228,7 +228,7 @@ def test_a_flow_is_resumed_by_its_name(penstock: Penstock, words: Path) -> None:
 
 
 def test_a_flow_goes_on_from_a_savepoint(penstock: Penstock, folder: Path) -> None:
-    numbers = DataGenSource({"k": RandomInt(0, 3)}, rows=2000)
+    numbers = DataGenSource({"k": RandomInt(0, 3)}, rows=20_000)
     env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=100)
     env.configure({"execution.checkpointing.dir": "checkpoints", "execution.checkpointing.savepoint-dir": "savepoints"})
     counts = env.from_source(numbers).uid("numbers").key_by("k").aggregate(n=count()).uid("counts")
@@ -241,17 +241,17 @@ def test_a_flow_goes_on_from_a_savepoint(penstock: Penstock, folder: Path) -> No
         "import penstock as ps\n"
         "from penstock import DataGenSource, RandomInt\n"
         "def flow(env):\n"
-        "    rows = env.from_source(DataGenSource({'k': RandomInt(0, 3)}, rows=2000)).uid('numbers')\n"
+        "    rows = env.from_source(DataGenSource({'k': RandomInt(0, 3)}, rows=20_000)).uid('numbers')\n"
         "    rows.key_by('k').aggregate(n=ps.count()).uid('counts').print()\n"
         "def other(env):\n"
-        "    rows = env.from_source(DataGenSource({'k': RandomInt(0, 3)}, rows=2000)).uid('numbers')\n"
+        "    rows = env.from_source(DataGenSource({'k': RandomInt(0, 3)}, rows=20_000)).uid('numbers')\n"
         "    rows.print()\n"
     )
     done = penstock("run", "--local", "-s", savepoint, "second.py:flow")
     assert done.code == 0, done.err
     assert "dropped" not in done.err
     last = {line.split(",")[0]: line for line in done.out.splitlines() if line.startswith("{'k'")}
-    assert sum(int(line.rstrip("}").rpartition(" ")[2]) for line in last.values()) == 2000
+    assert sum(int(line.rstrip("}").rpartition(" ")[2]) for line in last.values()) == 20_000
     refused = penstock("run", "--local", "-s", savepoint, "second.py:other")
     assert refused.code == 1
     assert "counts" in refused.err

@@ -214,8 +214,9 @@ class _Run:
         is_due = self._asked in (None, *manager.answers)
         if is_due and self._chosen.random() < _CHECKPOINT:
             self._asked = manager.ask(TakeCheckpoint())
-        if self._luck.strikes(_KILL, "a subtask was killed"):
-            place = self._chosen.choice(manager.execution.places)
+        places = manager.execution.places
+        if places and self._luck.strikes(_KILL, "a subtask was killed"):
+            place = self._chosen.choice(places)
             manager.lose(place, WorkerLostError(f"killed: subtask {place}"))
         elif self._luck.strikes(_KILL / 2, "the manager was killed, and nothing was closed"):
             return self._start()
