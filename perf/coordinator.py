@@ -176,7 +176,7 @@ class SimulatedJob:
         """
         latest, claim = self._coordinator.latest, self._store.claim()
         if latest is None or not claim.retained or claim.retained[-1].subtasks != latest.subtasks:
-            raise BenchmarkError("the next manager does not go on from the newest checkpoint")
+            raise BenchmarkError("the next manager does not resume from the newest checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +229,8 @@ class SimulatedSubtask:
         sha256 = hashlib.sha256(f"{self._task} {self._subtask} {self._files}".encode()).hexdigest()
         path = JobPaths("job").shared(sha256, checkpoint, 1, self._task, self._subtask, self._files)
         groups = (self._subtask, self._subtask + 2) if redistribution is Redistribution.KEYED else (-1, -1)
-        # As long as it is: who takes the job over compares the lengths.
-        return SegmentHandle(FileHandle(path, 0, sha256), 1_000, *groups)
+        # As long as it is, and so without rows: who takes the job over compares the lengths, and a manifest both.
+        return SegmentHandle(FileHandle(path, 0, sha256), 0, *groups)
 
 
 def _only(instructions: Sequence[Instruction], kind: type[T]) -> T:

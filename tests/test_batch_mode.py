@@ -219,6 +219,7 @@ def test_another_cluster_is_refused_while_spark_runs(monkeypatch: pytest.MonkeyP
     connected = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: here)
     monkeypatch.setattr(session, "ray", connected)
     monkeypatch.setattr("penstock.actors.cluster.ray", connected)
+    monkeypatch.setattr("penstock.actors.cluster._check_size", lambda cpus: None)
     alive = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     found = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=alive))
     holder = session._Holder()
