@@ -229,7 +229,7 @@ class SimulatedSubtask:
         sha256 = hashlib.sha256(f"{self._task} {self._subtask} {self._files}".encode()).hexdigest()
         path = JobPaths("job").shared(sha256, checkpoint, 1, self._task, self._subtask, self._files)
         groups = (self._subtask, self._subtask + 2) if redistribution is Redistribution.KEYED else (-1, -1)
-        # As long as it is, and so without rows: who takes the job over compares the lengths, and a manifest both.
+        # As long as it is, and so without rows: who takes the job over compares the lengths.
         return SegmentHandle(FileHandle(path, 0, sha256), 0, *groups)
 
 
