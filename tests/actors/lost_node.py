@@ -108,7 +108,7 @@ def _widened(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def given_up(cluster: Cluster, folder: Path) -> None:
-    """The only node with room is killed: the job waits for another, as often as it may restart, and says why it ends."""
+    """The only node with room is killed: the job waits for another as often as it may restart, then says so."""
     env = environment(folder, address=cluster.address, slot_timeout="15s", restart=ps.fixed_delay(1, "0ms"))
     job, _ = submit(env, "no node left", rows=100_000, rate=200)
     lost = _add(cluster)
