@@ -153,7 +153,7 @@ def _compacted(element: Element) -> Element:
     """The element without the parent of a slice: pickling a slice would send all of its parent."""
     if not isinstance(element, Batch):
         return element
-    return Batch(_owned(element.data), _owned_array(element.timestamps), _owned_array(element.kinds))
+    return Batch(_owned(element.data), _owned_array(element.timestamps), _owned_array(element.kinds), element.partials)
 
 
 def _owned(data: pa.RecordBatch) -> pa.RecordBatch:
