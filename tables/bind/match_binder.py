@@ -95,7 +95,8 @@ class _MatchBinder:
         items = self._clause.order_by
         if not items:
             raise self._source.invalid(
-                self._clause.at, "MATCH_RECOGNIZE needs ORDER BY a time attribute, so that rows of a stream are in order"
+                self._clause.at,
+                "MATCH_RECOGNIZE needs ORDER BY a time attribute, so that rows of a stream are in order",
             )
         keys = []
         for item in items:

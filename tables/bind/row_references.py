@@ -22,7 +22,9 @@ from penstock.tables.plan.row_references import Reference, ReferenceKind
 
 AGGREGATES_OF_ROWS: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 _LOGICAL: Final = ("FIRST", "LAST")
-_OF_ROWS: Final = frozenset({*_LOGICAL, "PREV", "NEXT", "CLASSIFIER", "MATCH_ROWTIME", "MATCH_PROCTIME", "MATCH_NUMBER"})
+_OF_ROWS: Final = frozenset(
+    {*_LOGICAL, "PREV", "NEXT", "CLASSIFIER", "MATCH_ROWTIME", "MATCH_PROCTIME", "MATCH_NUMBER"}
+)
 _TEXT: Final = t.STRING.with_nullable(False)
 
 

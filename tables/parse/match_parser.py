@@ -188,7 +188,9 @@ class MatchParser:
             return part
         is_greedy = not cursor.accept("?")
         if cursor.token.word in _QUANTIFIERS or cursor.sees("{"):
-            raise cursor.source.syntax(cursor.at, "a part of a pattern has one quantifier; put it in brackets for another")
+            raise cursor.source.syntax(
+                cursor.at, "a part of a pattern has one quantifier; put it in brackets for another"
+            )
         return Repeated(part, bounds[0], bounds[1], is_greedy)
 
     def _bounds(self, at: int) -> tuple[int, int | None]:
@@ -203,8 +205,9 @@ class MatchParser:
             most = None if cursor.sees("}") else cursor.whole_number("a number of rows")
         cursor.expect("}", where="at the end of the quantifier")
         if most is not None and (most < least or most == 0):
-            raise cursor.source.syntax(at, f"{{{least},{most}}} takes no rows; the second number is 1 or more, and at "
-                                           "least the first")
+            raise cursor.source.syntax(
+                at, f"{{{least},{most}}} takes no rows; the second number is 1 or more, and at least the first"
+            )
         return least, most
 
     def _primary(self) -> RowPattern:
@@ -220,7 +223,8 @@ class MatchParser:
             parts = cursor.in_brackets(self._alternatives, "behind PERMUTE")
             if len(parts) > _MOST_PERMUTED:
                 raise cursor.source.unsupported(
-                    token.at, f"PERMUTE takes {_MOST_PERMUTED} parts at most, not {len(parts)}: there are too many orders"
+                    token.at,
+                    f"PERMUTE takes {_MOST_PERMUTED} parts at most, not {len(parts)}: there are too many orders",
                 )
             return in_any_order(parts)
         if cursor.sees("{"):

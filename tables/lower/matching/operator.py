@@ -260,8 +260,8 @@ class MatchRecognize(Operator):
 
     def _failed(self, error: Exception) -> RecordError:
         return RecordError(
-            f"{self._context.where}: {error}, in a value that DEFINE or MEASURES read of a row; use TRY_CAST or CASE for "
-            "such rows"
+            f"{self._context.where}: {error}, in a value that DEFINE or MEASURES read of a row; use TRY_CAST or CASE "
+            "for such rows"
         )
 
     # State

@@ -19,8 +19,8 @@ from penstock.engine.operators.changelog.row_states import with_key_groups
 from penstock.engine.patterns.rows.search import Attempt, Outcome, PartitionRows, RowSearch
 from penstock.engine.patterns.rows.trail import Trail
 from penstock.engine.state.capture import TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.state.keys.identity import coded_columns
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.tables.parse.match_nodes import SkipTo
 
 TIME: Final = "__time"
@@ -115,8 +115,8 @@ class PartitionSearch:
         names = ", ".join(sorted(self.search.automaton.variables[number] for number in self.skip_variables))
         if not places:
             raise RecordError(
-                f"{self.where}: AFTER MATCH SKIP goes to {names}, of which a match has no row; skip TO NEXT ROW or PAST "
-                "LAST ROW, or let each match have one"
+                f"{self.where}: AFTER MATCH SKIP goes to {names}, of which a match has no row; skip TO NEXT ROW or "
+                "PAST LAST ROW, or let each match have one"
             )
         place = places[0] if self.skip is SkipTo.FIRST else places[-1]
         if place == 0:
@@ -155,9 +155,7 @@ class SavedPartitions:
         self._keys = keys
         self._where = where
         columns = [(f"v{place}", kind) for place, kind in enumerate(values)]
-        self._schema = pa.schema(
-            [*keys, (TIME, pa.int64()), (_PLACE, pa.int64()), (_ANSWERS, pa.int64()), *columns]
-        )
+        self._schema = pa.schema([*keys, (TIME, pa.int64()), (_PLACE, pa.int64()), (_ANSWERS, pa.int64()), *columns])
 
     def capture(self, partitions: Sequence[Partition], max_parallelism: int) -> TableCapture:
         """The rows as they are now, to be made a table later."""

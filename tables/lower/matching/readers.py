@@ -150,5 +150,7 @@ def _mean(total: Any, count: int, kind: SqlType) -> Any:
     if kind.kind in INTEGERS:
         return abs(total) // count * (1 if total >= 0 else -1)
     if kind.kind is Kind.DECIMAL:
-        return _EXACT.divide(total, decimal.Decimal(count)).quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
+        return _EXACT.divide(total, decimal.Decimal(count)).quantize(
+            decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT
+        )
     return total / count

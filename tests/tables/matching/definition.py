@@ -1,4 +1,4 @@
-"""What MATCH_RECOGNIZE means, written from the standard: all ways through a pattern in order of preference, the first counts."""
+"""What MATCH_RECOGNIZE means, written from the standard: of all ways through a pattern the preferred one."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ class Meaning:
                 found.append((start, taken))
             start += len(taken) if taken and self.past_last_row else 1
         return found
+
+    def empty_ways(self) -> Iterator[list[str]]:
+        """The ways that take no row; with one the clause is refused."""
+        return (way for way in self._ways(self.pattern, [], 0, []) if not way)
 
     def _ways(self, part: RowPattern, rows: Rows, start: int, taken: list[str]) -> Iterator[list[str]]:
         match part:

@@ -12,7 +12,15 @@ import pytest
 from penstock import StreamEnvironment
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import SqlError
-from penstock.engine.patterns.rows.syntax import Alternatives, Repeated, RowPattern, Sequence, Variable, shown, variables_of
+from penstock.engine.patterns.rows.syntax import (
+    Alternatives,
+    Repeated,
+    RowPattern,
+    Sequence,
+    Variable,
+    shown,
+    variables_of,
+)
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.lower.matching.operator import MatchRecognizeSpec
 from penstock.tables.plan.nodes import MatchRecognize, walk_plan
@@ -78,7 +86,8 @@ def _definitions(name: str) -> list[tuple[str, Holds]]:
         (
             f"{name}.v <= FIRST({others[0]}.v)",
             lambda rows, start, taken: bool(
-                _of(others[0], rows, start, taken) and _value(rows, start, taken) <= _of(others[0], rows, start, taken)[0]
+                _of(others[0], rows, start, taken)
+                and _value(rows, start, taken) <= _of(others[0], rows, start, taken)[0]
             ),
         ),
         ("v > PREV(v)", _less(_before, _value)),
@@ -176,11 +185,9 @@ def test_random_clauses_find_what_the_definition_says() -> None:
     for seed in range(_CASES):
         random = Random(seed)
         names, texts, meaning = _clause(random)
-        try:
-            spec = _spec(shown(meaning.pattern), names, texts, meaning)
-        except SqlError as error:
-            assert "may be a match of no rows" in str(error), seed
+        if next(meaning.empty_ways(), None) is not None:
             continue
+        spec = _spec(shown(meaning.pattern), names, texts, meaning)
         rows = _rows(random)
         whole = ChangelogJob(spec, [spec.input], 1)
         late_first = rows[::-1]
