@@ -12,7 +12,6 @@ import pytest
 
 from penstock import StreamEnvironment
 from penstock.engine.errors import (
-    GraphError,
     JobFailedError,
     SqlError,
     SqlSyntaxError,
