@@ -424,6 +424,7 @@ class JobBrain:
 
     def _on_explained(self, event: ev.Explained) -> None:
         key = (event.place, event.attempt)
+        self.attempts.on_explained(event.place, event.attempt, event.error)
         if self._ending is not None and self._ending.unexplained == key:
             self._ending.on_explained(event.error)
         if self.restarts.on_explained(key, str(event.error)):
@@ -587,8 +588,7 @@ class JobBrain:
 
     def _tell_end(self, ending: Ending) -> None:
         ending.on_told()
-        self.error = ending.error
-        self.status, self.since_ms = ending.status, self._now.ms
+        self.status, self.since_ms, self.error = ending.status, self._now.ms, ending.error
         self._drain = None
         self._rescaling.forget()
         self._requests.answer_all(self._name, ending.status, ending.error)
