@@ -4,7 +4,7 @@ The loop tells it what each batch cost; the head gives batches of `rows`, and th
 What a batch costs is taken for a fixed part and a part for each row, so that neither a slow function gets seconds of
 work at once, nor one that waits for a service its rows one by one. Time spent blocked counts: rows wait then, too.
 
-Source: Flink's documentation, "Network Buffer Tuning", "The Buffer Debloating Mechanism". Here docs/adr/0044.
+Source: Flink's documentation, "Network Buffer Tuning", "The Buffer Debloating Mechanism". Here docs/adr/0045.
 """
 
 from __future__ import annotations
