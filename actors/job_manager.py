@@ -31,6 +31,7 @@ from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.errors import PenstockError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
@@ -280,8 +281,8 @@ class JobManager:
         """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
         return str(await self._ask(ev.DrainJob(directory)))
 
-    async def rescale(self, parallelism: int) -> float:
-        """Run at another parallelism, restored from a checkpoint taken now.
+    async def rescale(self, parallelism: ParallelismRequest) -> float:
+        """Run at another parallelism, restored from a checkpoint taken now; see `JobHandle.rescale`.
 
         Returns:
             for how long (seconds) the job stood still; 0: it runs so already, and nothing was done.

@@ -22,13 +22,14 @@ from penstock.engine.checkpointing.store import Claim
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, ClusterError, FencedError, JobError, PenstockError
+from penstock.engine.graph.scale import ParallelismRequest, Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.attempts import Attempts, PendingRestart
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Storage, Wanted
 from penstock.engine.job.ending import Ending
 from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS, TERMINAL_ERRORS, RestartPolicy, default_strategy
-from penstock.engine.job.layout import Layout, Planner, taken_parallelism
+from penstock.engine.job.layout import Layout, Planner, taken_scale
 from penstock.engine.job.requests import Requests
 from penstock.engine.job.rescaling import Rescaling
 from penstock.engine.job.restarts import RestartLog
@@ -57,7 +58,7 @@ class JobBrain:
     Args:
         name: of the job.
         config: its settings.
-        planner: plans it at a parallelism.
+        planner: plans it at a scale.
         chosen: the random numbers of restart delays.
         storage: None: the job takes no checkpoints, and cannot.
 
@@ -101,7 +102,7 @@ class JobBrain:
         self._began = self._now
         self._has_run = False
         self._restart: PendingRestart | None = None
-        self._rescaling = Rescaling(self._requests, self._plan)
+        self._rescaling = Rescaling(self._requests, planner, self._plan)
         self._drain: _Drain | None = None
         self._last_due = 0.0
         self._ending: Ending | None = None
@@ -274,8 +275,8 @@ class JobBrain:
 
     def _plan_and_deploy(self, latest: CompletedCheckpoint | None) -> None:
         try:
-            parallelism = None if latest is None else taken_parallelism(self._planner, latest)
-            self.layout = self._plan(parallelism)
+            scale = Scale() if latest is None else taken_scale(self._planner, latest)
+            self.layout = self._plan(scale)
         except PenstockError as error:
             self._end(JobStatus.FAILED, error)
             return
@@ -283,11 +284,11 @@ class JobBrain:
             self.restarts.on_takeover(self.layout.places, self._began)
         self._deploy(self.layout.places)
 
-    def _plan(self, parallelism: int | None) -> Layout:
+    def _plan(self, scale: Scale) -> Layout:
         latest = None if self.checkpoints is None else self.checkpoints.latest
         if latest is None and self._storage is not None:
             latest = self._storage.start
-        return self._planner.plan(parallelism, latest.split_parallelism if latest is not None else {})
+        return self._planner.plan(scale, latest.split_parallelism if latest is not None else {})
 
     # Attempts
 
@@ -467,8 +468,8 @@ class JobBrain:
                 case ev.TakeSavepoint(directory) | ev.StopJob(directory) | ev.DrainJob(directory):
                     self._with_checkpoints()
                     self._said.append(say.CheckFolder(request, directory))
-                case ev.RescaleJob(parallelism):
-                    self._ask_for_rescale(request, parallelism)
+                case ev.RescaleJob(wanted):
+                    self._ask_for_rescale(request, wanted)
         except PenstockError as error:
             self._requests.answer(request, error)
 
@@ -534,10 +535,10 @@ class JobBrain:
 
     # Rescaling
 
-    def _ask_for_rescale(self, request: int, parallelism: int) -> None:
+    def _ask_for_rescale(self, request: int, wanted: ParallelismRequest) -> None:
         checkpoints = self._with_checkpoints()
         assert self.layout is not None
-        if not self._rescaling.ask(self._name, request, parallelism, self.layout):
+        if not self._rescaling.ask(self._name, request, wanted, self.layout):
             return
         try:
             checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._now)
@@ -549,9 +550,9 @@ class JobBrain:
         assert self.layout is not None
         if self._restart is None and not self._interrupt(JobError("the job is rescaled")):
             return
-        layout, parallelism = self._rescaling.stop(self._now.monotonic, self.layout)
+        layout, wanted = self._rescaling.stop(self._now.monotonic, self.layout)
         if self.restarts.current is None:
-            self.restarts.on_rescale(parallelism, layout.places, self._now)
+            self.restarts.on_rescale(wanted, layout.places, self._now)
         self._restart_behind(0.0, self.layout.places)
         assert self._restart is not None
         self._restart.places, self._restart.layout = set(layout.places), layout

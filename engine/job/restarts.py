@@ -152,9 +152,9 @@ class RestartLog:
             began,
         )
 
-    def on_rescale(self, parallelism: int, places: Sequence[Place], stopped: Moment) -> None:
-        """A rescale stops the job at that time."""
-        self._begin(RestartKind.RESCALE, f"rescale to {parallelism}", places, stopped)
+    def on_rescale(self, wanted: str, places: Sequence[Place], stopped: Moment) -> None:
+        """A rescale, `wanted` in words, stops the job at that time."""
+        self._begin(RestartKind.RESCALE, f"rescale {wanted}", places, stopped)
 
     def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> None:
         restart = Restart(kind, cause, tuple(places), detected.ms, detected.monotonic)

@@ -113,6 +113,8 @@ def test_backpressure_has_flinks_levels(serve: Serve) -> None:
         ("POST", "stop", {"drain": False}, ("stop", "orders-1", None), "savepoints", {"location": "file:///s/savepoint-11"}),
         ("POST", "stop", {"drain": True}, ("drain", "orders-1", None), "savepoints", {"location": "file:///s/savepoint-12"}),
         ("PATCH", "rescaling?parallelism=4", None, ("rescale", "orders-1", 4), "rescaling", {"seconds": 0.5}),
+        ("PATCH", "rescaling?parallelism=4&operator=counts", None, ("rescale", "orders-1", {"counts": 4}), "rescaling",
+         {"seconds": 0.5}),
     ],
 )  # fmt: skip
 def test_operations_are_begun_and_polled(
@@ -148,7 +150,11 @@ def test_flinks_operator_scales_by_resource_requirements(serve: Serve, cluster: 
     body = {"1": {"parallelism": {"lowerBound": 1, "upperBound": 3}}}
     assert client.put(f"{JOB}/resource-requirements", json=body).status_code == 200
     client.get("/jobs")
-    assert cluster.asked == [("rescale", "orders-1", 3)]
+    assert cluster.asked == [("rescale", "orders-1", {"src": 3})]
+    same = {"2": {"parallelism": {"lowerBound": 1, "upperBound": 2}}}
+    assert client.put(f"{JOB}/resource-requirements", json=same).status_code == 200
+    assert client.put(f"{JOB}/resource-requirements", json={"7": same["2"]}).status_code == 400
+    assert len(cluster.asked) == 1
 
 
 def test_a_job_that_has_ended_is_shown_and_not_changed(serve: Serve, cluster: FakeCluster) -> None:
