@@ -43,9 +43,19 @@ def test_a_period_holds_at_its_times(text: str, when: str, expected: bool) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "tonight", "25:00-26:00", "9:00-10:60", "* * 24 * * ?", "* * * *", "1-2 && 3-4", "* * * ? * MOO", "* 1/0 * * * ?",
-     "9:00-10:00 && 11:00-12:00"],
-)  # fmt: skip
+    [
+        "",
+        "tonight",
+        "25:00-26:00",
+        "9:00-10:60",
+        "* * 24 * * ?",
+        "* * * *",
+        "1-2 && 3-4",
+        "* * * ? * MOO",
+        "* 1/0 * * * ?",
+        "9:00-10:00 && 11:00-12:00",
+    ],
+)
 def test_what_is_no_period_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is no period"):
         parse_period(text)

@@ -22,7 +22,7 @@ def same(row: dict[str, Any]) -> dict[str, Any]:
 def graph() -> PhysicalGraph:
     env = local_environment(2, max_parallelism=32)
     rows = env.from_collection([("a", 1)], schema=["k", "n"]).name("orders").uid("o").map(same).name("clean").uid("c")
-    rows.key_by("k").aggregate(n=ps.count()).name("count").uid("n").no_chaining().sink_to(RecordingSink()).uid("s")
+    rows.key_by("k").aggregate(n=ps.count()).name("count").uid("n").disable_chaining().sink_to(RecordingSink()).uid("s")
     rows.global_().map(same).name("all").uid("a").set_parallelism(1).print()
     return env.program("orders").physical()
 
