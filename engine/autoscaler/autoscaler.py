@@ -124,7 +124,7 @@ class Autoscaler:
 
     # Advice
 
-    def _advised(self, figures: JobFigures, reading: JobReading) -> list[Advice]:
+    def _advised(self, figures: JobFigures, reading: JobReading) -> Sequence[Advice]:
         seconds = reading.rescale_seconds
         rescale_seconds = self._config.restart_time_ms / 1000 if seconds is None else seconds
         return _without_use(
