@@ -37,7 +37,14 @@ def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
         condition, scope = _using(binder, join, scope, len(left_scope.members))
     else:
         condition = None if join.condition is None else _condition(binder, join.condition, scope)
-    return Join(kind, left, node, condition, columns), scope
+    ttl_ms = (_ttl(binder, left_scope), _ttl(binder, right_scope))
+    return Join(kind, left, node, condition, columns, ttl_ms), scope
+
+
+def _ttl(binder: QueryBinder, side: Scope) -> int | None:
+    """What the hint STATE_TTL says of a side that is one table."""
+    names = [member.name for member in side.members]
+    return binder.ttls.get(names[0]) if len(names) == 1 and names[0] is not None else None
 
 
 def joined_columns(left: Columns, right: Columns, kind: JoinKind) -> Columns:

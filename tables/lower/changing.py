@@ -77,7 +77,8 @@ def lower_aggregate(lowering: Lowering, node: p.Aggregate) -> DataStream:
     )
     takes = _takes(node.input)
     keys = tuple(names[key] for key in node.keys)
-    spec = GroupAggregateSpec(schema_of(node.input.columns), keys, calls, takes, ChangelogMode.RETRACT, node.ttl_ms)
+    ttl_ms = lowering.ttl_ms if node.ttl_ms is None else node.ttl_ms
+    spec = GroupAggregateSpec(schema_of(node.input.columns), keys, calls, takes, ChangelogMode.RETRACT, ttl_ms)
     aggregated = add_changelog(spec, spec.schema, stream)
     if spec.schema.names == [column.name for column in node.columns]:
         return aggregated
@@ -150,8 +151,9 @@ def _joined(lowering: Lowering, node: p.Join, kind: EngineJoinKind) -> DataStrea
         return column if column < width else column + number
 
     pairs = None if condition is None else _Pairs(on_columns(condition, place), lowering.zone)
-    left_input = JoinInput(left.schema, tuple(f"lk{i}" for i in range(number)), _takes(node.left))
-    right_input = JoinInput(right.schema, tuple(f"rk{i}" for i in range(number)), _takes(node.right))
+    left_ttl, right_ttl = (lowering.ttl_ms if ttl_ms is None else ttl_ms for ttl_ms in node.ttl_ms)
+    left_input = JoinInput(left.schema, tuple(f"lk{i}" for i in range(number)), _takes(node.left), left_ttl)
+    right_input = JoinInput(right.schema, tuple(f"rk{i}" for i in range(number)), _takes(node.right), right_ttl)
     mode = engine_mode(changelog_mode(node))
     spec = ChangelogJoinSpec(left_input, right_input, kind, pairs, emits=mode)
     joined = add_changelog(spec, spec.schema, left, right)
@@ -189,6 +191,7 @@ def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
         Rank[node.function],
         names[-1],
         takes=_takes(node.input),
+        ttl_ms=lowering.ttl_ms,
     )
     return add_changelog(spec, spec.schema, lowering.stream(node.input))
 
@@ -201,7 +204,9 @@ def lower_set_operation(lowering: Lowering, node: p.SetOperation) -> DataStream:
     modes = {_takes(node.left), _takes(node.right)}
     takes = ChangelogMode.APPEND if modes == {ChangelogMode.APPEND} else ChangelogMode.RETRACT
     operation = SetOperation[f"{node.operator}_ALL" if node.keep_all else node.operator]
-    spec = SetOperationSpec(schema_of(node.left.columns), schema_of(node.right.columns), operation, takes)
+    spec = SetOperationSpec(
+        schema_of(node.left.columns), schema_of(node.right.columns), operation, takes, ttl_ms=lowering.ttl_ms
+    )
     made = add_changelog(spec, spec.schema, left, right)
     own = tuple(InputColumn(column.type, place) for place, column in enumerate(node.columns))
     return lowering.projected(made, own, node.columns)

@@ -23,7 +23,7 @@ from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
 from penstock.tables.lower.calc import CalcSpec
-from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
+from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec, UpsertSpec
 from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
 from penstock.tables.lower.unnest import UnnestSpec
@@ -50,6 +50,7 @@ class Lowering:
         from_rows: begins a stream of rows that are here.
         catalog, connectors: of the tables.
         zone: the session's time zone.
+        ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
     """
 
     from_source: FromSource
@@ -57,6 +58,7 @@ class Lowering:
     catalog: Catalog
     connectors: Connectors
     zone: str
+    ttl_ms: int | None = None
 
     def stream(self, node: p.PlanNode) -> DataStream:
         """The stream of a node's rows.
@@ -101,7 +103,11 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
             stream = stream.set_parallelism(scanned.source.max_parallelism)
         keys = tuple(node.columns[key].name for key in node.primary_key)
         if mode is ChangelogMode.UPSERT:
-            stream = add_changelog(NormalizeSpec(schema, keys), schema, stream)
+            # What a row was before is known from the row of its key that was last seen.
+            stream = stream._add(UpsertSpec(), schema)
+            if scanned.source.max_parallelism is not None:
+                stream = stream.set_parallelism(scanned.source.max_parallelism)
+            stream = add_changelog(NormalizeSpec(schema, keys, ttl_ms=lowering.ttl_ms), schema, stream)
         elif mode is ChangelogMode.RETRACT:
             # What comes and what takes it back must not overtake each other on the way to several subtasks.
             stream = stream._partition(HashChanges(keys or tuple(schema.names)))

@@ -12,7 +12,7 @@ from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
-_NEEDS_INSERTS = (p.OverAggregate, p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
+_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
 
@@ -56,12 +56,31 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
                     "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it"
                 )
             return INSERT_ONLY
+        case p.OverAggregate():
+            return RETRACT if over_time(node) is None else INSERT_ONLY
         case p.Join():
             plain = node.kind in (p.JoinKind.INNER, p.JoinKind.SEMI) and given == [INSERT_ONLY, INSERT_ONLY]
             return INSERT_ONLY if plain else RETRACT
     if isinstance(node, (*_NEEDS_INSERTS, *_STATELESS)):
         return given[0]
     return RETRACT
+
+
+def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
+    """By which time OVER goes where each row gets its results once; None where they change with other rows.
+
+    Raises:
+        GraphError: rows that change are ordered by the time of the clock.
+    """
+    key = node.order[0] if len(node.order) == 1 else None
+    time = None if key is None else node.input.columns[key.column].time
+    if time not in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME):
+        return None
+    if key is not None and not key.descending and changelog_mode(node.input) == INSERT_ONLY:
+        return time
+    if time is p.TimeAttribute.PROCTIME:
+        raise GraphError("OVER in the order of PROCTIME takes rows that are only inserted, in ascending order")
+    return None
 
 
 def check_clock(condition: Expression, columns: p.Columns) -> None:
@@ -87,7 +106,6 @@ def _check_repeatable(node: p.Filter | p.Project) -> None:
 
 def _shown(node: PlanNode) -> str:
     return {
-        p.OverAggregate: "an aggregation by OVER",
         p.WindowAggregate: "an aggregation by windows",
         p.IntervalJoin: "a join within an interval",
         p.WindowJoin: "a join within windows",
@@ -133,6 +151,8 @@ def state_bound(node: PlanNode) -> str | None:
             return "none: one row a group, for ever"
         case p.OverAggregate():
             frame = node.frame
+            if over_time(node) is None:
+                return "none: all rows of each partition, for ever"
             if frame.preceding is None:
                 return "one row a partition, for ever"
             last = f"{frame.preceding} rows a partition, for ever" if frame.rows else f"rows of {frame.preceding} ms"

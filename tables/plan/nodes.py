@@ -227,13 +227,18 @@ class JoinKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Rows of both sides together, those of the left first; SEMI and ANTI give the left alone."""
+    """Rows of both sides together, those of the left first; SEMI and ANTI give the left alone.
+
+    Args:
+        ttl_ms: how long rows of the left and of the right live, by the clock; None: as all state does.
+    """
 
     kind: JoinKind
     left: PlanNode
     right: PlanNode
     condition: Expression | None
     columns: Columns
+    ttl_ms: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
