@@ -12,10 +12,11 @@ from typing import Final, Literal
 
 from penstock.engine.changelog import ANY_MODE
 from penstock.engine.changelog import ChangelogMode as EngineMode
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.connectors import ConnectorContext, LookupTable, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, TableConnector
+from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Columns
 
@@ -77,6 +78,9 @@ class FileTable:
 
         return FileSink(_required(table, "path"), _choice(table, "format", _FORMATS))
 
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
+
 
 class _NoRows(SinkWriter):
     def write(self, batch: Batch) -> None:
@@ -118,6 +122,9 @@ class BlackHoleTable:
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         return _BlackHole()
 
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class SampleTable:
@@ -151,6 +158,9 @@ class SampleTable:
 
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         raise NotImplementedError("sink_mode says that it cannot be written to")
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
 
 
 CONNECTORS: Final[tuple[TableConnector, ...]] = (FileTable(), BlackHoleTable(), SampleTable())

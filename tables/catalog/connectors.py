@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.engine.connectors import Sink, Source
+from penstock.engine.connectors import LookupTable, Sink, Source
 from penstock.engine.errors import nearest
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.parse.text import SqlText
@@ -57,6 +57,10 @@ class TableConnector(Protocol):
 
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         """What writes to it."""
+        ...
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable | None:
+        """What looks rows up by the columns `keys`, and gives the table's columns; None: it cannot be looked up."""
         ...
 
 

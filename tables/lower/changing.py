@@ -122,7 +122,7 @@ def lower_join(lowering: Lowering, node: p.Join) -> DataStream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pairs:
+class Pairs:
     """Says which pairs of rows meet.
 
     Args:
@@ -142,15 +142,15 @@ def _joined(lowering: Lowering, node: p.Join, kind: EngineJoinKind) -> DataStrea
     width, right_width = len(node.left.columns), len(node.right.columns)
     conditions = [] if node.condition is None else conjuncts(node.condition)
     keys, rest = equal_expressions(conditions, width)
-    left = _side(lowering, node.left, [one for one, _ in keys], "l")
-    right = _side(lowering, node.right, [other for _, other in keys], "r")
+    left = side_of(lowering, node.left, [one for one, _ in keys], "l")
+    right = side_of(lowering, node.right, [other for _, other in keys], "r")
     condition = conjunction(rest)
     number = len(keys)
 
     def place(column: int) -> int:
         return column if column < width else column + number
 
-    pairs = None if condition is None else _Pairs(on_columns(condition, place), lowering.zone)
+    pairs = None if condition is None else Pairs(on_columns(condition, place), lowering.zone)
     left_ttl, right_ttl = (lowering.ttl_ms if ttl_ms is None else ttl_ms for ttl_ms in node.ttl_ms)
     left_input = JoinInput(left.schema, tuple(f"lk{i}" for i in range(number)), _takes(node.left), left_ttl)
     right_input = JoinInput(right.schema, tuple(f"rk{i}" for i in range(number)), _takes(node.right), right_ttl)
@@ -164,7 +164,7 @@ def _joined(lowering: Lowering, node: p.Join, kind: EngineJoinKind) -> DataStrea
     return lowering.projected(joined, tuple(columns), node.columns)
 
 
-def _side(lowering: Lowering, node: p.PlanNode, keys: list[Expression], prefix: str) -> DataStream:
+def side_of(lowering: Lowering, node: p.PlanNode, keys: list[Expression], prefix: str) -> DataStream:
     """The rows of a side with the keys behind their columns, and names that the other side does not have."""
     own: list[Expression] = [InputColumn(column.type, place) for place, column in enumerate(node.columns)]
     columns = (

@@ -102,13 +102,13 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
         if scanned.source.max_parallelism is not None:
             stream = stream.set_parallelism(scanned.source.max_parallelism)
         keys = tuple(node.columns[key].name for key in node.primary_key)
-        if mode is ChangelogMode.UPSERT:
+        if mode is ChangelogMode.UPSERT and node.normalized:
             # What a row was before is known from the row of its key that was last seen.
             stream = stream._add(UpsertSpec(), schema)
             if scanned.source.max_parallelism is not None:
                 stream = stream.set_parallelism(scanned.source.max_parallelism)
             stream = add_changelog(NormalizeSpec(schema, keys, ttl_ms=lowering.ttl_ms), schema, stream)
-        elif mode is ChangelogMode.RETRACT:
+        elif mode is not ChangelogMode.APPEND:
             # What comes and what takes it back must not overtake each other on the way to several subtasks.
             stream = stream._partition(HashChanges(keys or tuple(schema.names)))
     return stream
@@ -202,6 +202,7 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
 
 def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
     from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
+    from penstock.tables.lower.enriching import lower_lookup_join, lower_temporal_join
     from penstock.tables.lower.joins import lower_interval_join
     from penstock.tables.lower.over import lower_over
     from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
@@ -219,6 +220,8 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.TopN: lower_top_n,
         p.SetOperation: lower_set_operation,
         p.IntervalJoin: lower_interval_join,
+        p.TemporalJoin: lower_temporal_join,
+        p.LookupJoin: lower_lookup_join,
         p.Union: _union,
         p.Unnest: _unnest,
         p.ToChangelog: _to_changelog,

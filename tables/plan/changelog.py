@@ -12,7 +12,7 @@ from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
-_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
+_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN)
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
 
@@ -32,13 +32,15 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
             f"{_shown(node)} takes rows that are only inserted, and gets updates or deletes from below it; aggregate "
             "without windows, or read the changes by TO_CHANGELOG"
         )
+    if isinstance(node, p.TemporalJoin) and given[0] != INSERT_ONLY:
+        raise GraphError("a temporal join takes rows on its left that are only inserted, and gets updates or deletes")
     if isinstance(node, p.Filter | p.Project) and given[0] != INSERT_ONLY:
         _check_repeatable(node)
     if isinstance(node, p.Filter) and isinstance(node.input, p.Join):
         check_clock(node.condition, node.columns)
     match node:
         case p.Scan():
-            if engine_mode(node.mode) is not EngineMode.UPSERT:
+            if engine_mode(node.mode) is not EngineMode.UPSERT or not node.normalized:
                 return node.mode
             if not node.primary_key:
                 raise GraphError(f"table {node.table!r} gives updates by key and has no PRIMARY KEY; declare it")
@@ -56,6 +58,10 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
                     "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it"
                 )
             return INSERT_ONLY
+        case p.TemporalJoin():
+            return INSERT_ONLY
+        case p.LookupJoin():
+            return given[0]
         case p.OverAggregate():
             return RETRACT if over_time(node) is None else INSERT_ONLY
         case p.Join():
@@ -110,7 +116,6 @@ def _shown(node: PlanNode) -> str:
         p.IntervalJoin: "a join within an interval",
         p.WindowJoin: "a join within windows",
         p.WindowTopN: "a Top-N within windows",
-        p.TemporalJoin: "a temporal join",
     }[type(node)]
 
 
@@ -145,6 +150,8 @@ def state_bound(node: PlanNode) -> str | None:
             return f"rows of {node.upper_ms - node.lower_ms} ms of event time"
         case p.WindowJoin() | p.WindowTopN():
             return "the rows of windows that the watermark has not passed"
+        case p.TemporalJoin():
+            return "left rows that the watermark has not passed, and the last version of each key, for ever"
         case p.Sort():
             return "all rows, until the input ends"
         case p.Aggregate():
@@ -163,7 +170,7 @@ def state_bound(node: PlanNode) -> str | None:
         case p.SetOperation():
             return "none: all different rows of both sides, for ever"
         case p.Scan():
-            normalized = engine_mode(node.mode) is EngineMode.UPSERT
+            normalized = engine_mode(node.mode) is EngineMode.UPSERT and node.normalized
             return "one row a primary key, for ever" if normalized else None
         case p.Join():
             return "none: all rows of both sides, for ever"

@@ -64,6 +64,7 @@ class Scan:
         mode: the kinds of changes that it gives.
         primary_key: places of columns; none without one.
         options: of the hint OPTIONS, over those of the table.
+        normalized: whether updates by key get the rows before them.
     """
 
     table: str
@@ -71,6 +72,7 @@ class Scan:
     mode: ChangelogMode = INSERT_ONLY
     primary_key: tuple[int, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    normalized: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,26 +264,39 @@ class IntervalJoin:
 
 @dataclass(frozen=True, slots=True)
 class TemporalJoin:
-    """Each left row with the version of the right row that was valid at the left row's event time."""
+    """Each left row with the version of the right row that was valid at the left row's event time.
+
+    Args:
+        condition: over the columns of both sides; equalities of the right's key are among it.
+        key: columns of the right that tell rows apart, of which versions are; none while that is not known.
+    """
 
     kind: JoinKind
     left: PlanNode
     right: PlanNode
-    keys: tuple[tuple[int, int], ...]
-    condition: Expression | None
+    condition: Expression
     columns: Columns
+    key: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LookupJoin:
-    """Each left row with what the table on the right holds for its key now."""
+    """Each left row with what the table on the right holds for its key when the row comes.
+
+    Args:
+        table: of the catalog; `options` are those of the hint, over its own.
+        physical: the columns that its connector gives.
+        values: what the right side has in the result, over `physical`.
+        condition: over the columns of the left, then `physical`.
+    """
 
     kind: JoinKind
     left: PlanNode
     table: str
-    right_columns: Columns
-    keys: tuple[tuple[int, int], ...]
-    condition: Expression | None
+    options: tuple[tuple[str, str], ...]
+    physical: Columns
+    values: tuple[Expression, ...]
+    condition: Expression
     columns: Columns
 
 

@@ -25,6 +25,7 @@ from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import (
     ConnectorContext,
+    LookupTable,
     Position,
     Sink,
     SinkWriter,
@@ -36,6 +37,7 @@ from penstock.engine.connectors import (
 from penstock.engine.elements import Batch
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable
+from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.functions.shown_values import java_double
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.parse.statement_parser import parse_statement
@@ -258,6 +260,13 @@ class Given:
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         raise NotImplementedError
 
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        scanned = self.scan(table, columns).source
+        # What is looked up is not read as a stream, so nobody waits for its end.
+        assert self.tables.pop() is not None
+        assert isinstance(scanned, GivenRows)
+        return LoadedTable(GivenRows(scanned.table.drop_columns("kind of row"), False), schema_of(columns), keys)
+
 
 @dataclass(frozen=True)
 class _Recorded(Sink):
@@ -322,6 +331,9 @@ class Expected:
         physical = [name for name in names if name not in keys]
         order = [names.index(name) for name in (*physical, *(key for key in keys if key in names))]
         return _Recorded(RECORDED[table.name], tuple(order))
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
+        return None
 
 
 # Runs

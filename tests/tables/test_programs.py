@@ -11,20 +11,14 @@ from penstock import StreamEnvironment
 from penstock.engine.errors import PenstockError, SqlError
 from tests.tables.programs import Outcome, expected_rows, key_of, materialized, prepared, programs, run, shown_row
 
-_AS_OF = "FOR SYSTEM_TIME AS OF is not supported"
 _MATCH = "MATCH_RECOGNIZE is not supported"
 _SORT = "ORDER BY of a stream without end"
 REFUSED = {
     "changelog-normalize-upsert-filter-watermark": "CURRENT_WATERMARK gives another value",
     "interval-join-negative-interval": "LEFT JOIN of event times within an interval is not supported",
     "interval-join-proc-time": "a join by columns of PROCTIME is not supported",
-    "lookup-join-filter-pushdown": _AS_OF,
-    "lookup-join-left-join": _AS_OF,
-    "lookup-join-post-filter": _AS_OF,
     "match-skip-to-first": _MATCH,
     "match-skip-to-next-row": _MATCH,
-    "temporal-join-table-join-key-from-map": _AS_OF,
-    "temporal-join-table-join-nested-key": _AS_OF,
     "temporal-sort-proctime": _SORT,
     "temporal-sort-rowtime": _SORT,
     "window-aggregate-session-event-time-two-phase": "SESSION is supported below a GROUP BY",
