@@ -245,9 +245,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class IntervalJoin:
-    """An equi-join of rows whose event times are near: `left + lower <= right <= left + upper`, in milliseconds.
+    """An equi-join of rows whose times are near: `left + lower <= right <= left + upper`, in milliseconds.
 
     Args:
+        time: event time, or that of the clock.
         keys: pairs of columns, left and right.
         condition: what must hold besides; None for nothing.
     """
@@ -260,6 +261,7 @@ class IntervalJoin:
     upper_ms: int
     condition: Expression | None
     columns: Columns
+    time: TimeAttribute = TimeAttribute.ROWTIME
 
 
 @dataclass(frozen=True, slots=True)
