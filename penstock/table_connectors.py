@@ -62,6 +62,9 @@ class FileTable:
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
 
+    def bounded(self, table: CatalogTable) -> bool:
+        return "source.monitor-interval" not in table.options
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         from penstock.connectors.files.source import FileSource
 
@@ -116,6 +119,9 @@ class BlackHoleTable:
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return RETRACT
 
+    def bounded(self, table: CatalogTable) -> bool:
+        return True
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         raise NotImplementedError("source_mode says that it cannot be read")
 
@@ -141,6 +147,9 @@ class SampleTable:
 
     def sink_mode(self, table: CatalogTable) -> None:
         return None
+
+    def bounded(self, table: CatalogTable) -> bool:
+        return True
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         from penstock.connectors.collection import CollectionSource

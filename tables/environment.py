@@ -170,7 +170,7 @@ class TableEnvironment:
         self.catalog.add(StreamTable(name, stream, columns, is_named=False))
         from penstock.tables.plan.nodes import Scan
 
-        return Table(self, Scan(name, columns))
+        return Table(self, Scan(name, columns, bounded=stream.is_bounded))
 
     def register_connector(self, connector: TableConnector) -> None:
         """Add a kind of table: what CREATE TABLE may name as its `connector`."""
@@ -292,7 +292,7 @@ class TableEnvironment:
     def _columns_of(self, entry: Entry, source: SqlText) -> tuple[Column, ...]:
         match entry:
             case CatalogTable():
-                return bind_table(entry, INSERT_ONLY, ()).columns
+                return bind_table(entry, INSERT_ONLY, (), bounded=True).columns
             case CatalogView():
                 return bind_query(entry.query, self._context(entry.source)).columns
             case StreamTable():

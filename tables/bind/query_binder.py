@@ -235,11 +235,12 @@ class QueryBinder:
             case CatalogTable():
                 table = entry.with_options(relation.options)
                 mode = self._source_mode(table)
-                return bind_table(table, mode, tuple(relation.options.items()))
+                bounded = self.context.connectors.of(table).bounded(table)
+                return bind_table(table, mode, tuple(relation.options.items()), bounded)
             case CatalogView():
                 return self._view(entry)
             case StreamTable():
-                return Scan(entry.name, entry.columns)
+                return Scan(entry.name, entry.columns, bounded=entry.stream.is_bounded)
 
     def _source_mode(self, table: CatalogTable) -> ChangelogMode:
         mode = self.context.connectors.source_mode(table)

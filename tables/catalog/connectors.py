@@ -51,6 +51,10 @@ class TableConnector(Protocol):
         """The changes that the table takes; None: it cannot be written to."""
         ...
 
+    def bounded(self, table: CatalogTable) -> bool:
+        """Whether the rows of a table that can be read end."""
+        ...
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         """How it is read."""
         ...

@@ -59,7 +59,7 @@ def lower_lookup_join(lowering: Lowering, node: p.LookupJoin) -> DataStream:
         found, tuple(f"rk{i}" for i in range(number)), tuple(column.name for column in node.physical), columns
     )
     sides = JoinColumns(
-        JoinSide(tuple(f"lk{i}" for i in range(number)), left.schema), JoinSide(renamed.keys, renamed.schema)
+        JoinSide(tuple(f"lk{i}" for i in range(number)), left.schema), JoinSide(renamed.key_names, renamed.schema)
     )
 
     def place(column: int) -> int:
@@ -115,7 +115,8 @@ def lower_temporal_join(lowering: Lowering, node: p.TemporalJoin) -> DataStream:
     width = len(node.left.columns)
 
     def place(column: int) -> int:
-        return places.index(f"l{column}" if column < width else f"r{column - width}")
+        found: int = places.index(f"l{column}" if column < width else f"r{column - width}")
+        return found
 
     code = InputColumn(_CODE, places.index("code"))
     matched = call("=", code, Constant(_CODE.with_nullable(False), _COMES))
@@ -142,7 +143,7 @@ def _version_keys(node: p.TemporalJoin) -> tuple[list[tuple[Expression, Expressi
         )
     width = len(node.left.columns)
     pairs, rest = equal_expressions(conjuncts(node.condition), width)
-    keys = []
+    keys: list[tuple[Expression, Expression]] = []
     missing = set(node.key)
     for one, other in pairs:
         if isinstance(other, InputColumn) and other.index in missing:

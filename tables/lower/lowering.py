@@ -16,8 +16,10 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
-from penstock.engine.exchange.partitioners import HashChanges
+from penstock.engine.exchange.partitioners import Global, HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
+from penstock.engine.operators.changelog.ranks import Nulls, Order
+from penstock.engine.operators.time_sort import TimeSortSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
@@ -29,7 +31,7 @@ from penstock.tables.lower.literal_rows import literal_rows
 from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
-from penstock.tables.plan.changelog import changelog_mode, engine_mode
+from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
 from penstock.tables.types import Kind, arrow_type
 
 FromSource = Callable[[Source, str], DataStream]
@@ -180,13 +182,15 @@ def _from_changelog(lowering: Lowering, node: p.FromChangelog) -> DataStream:
 
 
 def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
-    for key in node.order:
-        if key.nulls_first is key.descending:
-            raise GraphError(
-                "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
-            )
     stream = lowering.stream(node.input)
-    if node.order:
+    if goes_by_time(node):
+        stream = _in_time(stream, node)
+    elif node.order:
+        for key in node.order:
+            if key.nulls_first is key.descending:
+                raise GraphError(
+                    "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
+                )
         names = [node.columns[key.column].name for key in node.order]
         try:
             stream = stream.sort(*names, descending=[key.descending for key in node.order])
@@ -198,6 +202,20 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     if node.limit is None and not node.offset:
         return stream
     return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
+
+
+def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
+    """The rows in the order of time, and of other columns among rows of one time."""
+    if node.columns[node.order[0].column].time is p.TimeAttribute.PROCTIME:
+        if len(node.order) > 1:
+            raise GraphError("ORDER BY PROCTIME takes no other columns: no two rows come at one time")
+        return stream._partition(Global())
+    order = tuple(
+        Order(node.columns[key.column].name, key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST)
+        for key in node.order[1:]
+    )
+    schema = schema_of(node.columns)
+    return add_changelog(TimeSortSpec(schema, order), schema, stream, timed=True)
 
 
 def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:

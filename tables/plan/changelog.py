@@ -55,7 +55,8 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
         case p.Sort():
             if given[0] != INSERT_ONLY:
                 raise GraphError(
-                    "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it"
+                    "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it; add LIMIT, "
+                    "so that the first rows are kept up to date"
                 )
             return INSERT_ONLY
         case p.TemporalJoin():
@@ -87,6 +88,18 @@ def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
     if time is p.TimeAttribute.PROCTIME:
         raise GraphError("OVER in the order of PROCTIME takes rows that are only inserted, in ascending order")
     return None
+
+
+def goes_by_time(node: p.Sort) -> bool:
+    """Whether a sort begins with ascending time, so that rows can be given in order as time goes on."""
+    if not node.order or node.order[0].descending:
+        return False
+    return node.columns[node.order[0].column].time in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME)
+
+
+def is_bounded(node: PlanNode) -> bool:
+    """Whether the rows of a node end."""
+    return all(scan.bounded for scan in p.walk_plan(node) if isinstance(scan, p.Scan))
 
 
 def check_clock(condition: Expression, columns: p.Columns) -> None:
@@ -152,6 +165,10 @@ def state_bound(node: PlanNode) -> str | None:
             return "the rows of windows that the watermark has not passed"
         case p.TemporalJoin():
             return "left rows that the watermark has not passed, and the last version of each key, for ever"
+        case p.Sort() if goes_by_time(node):
+            return "rows that the watermark has not passed"
+        case p.Sort() if not node.order:
+            return None
         case p.Sort():
             return "all rows, until the input ends"
         case p.Aggregate():

@@ -65,6 +65,7 @@ class Scan:
         primary_key: places of columns; none without one.
         options: of the hint OPTIONS, over those of the table.
         normalized: whether updates by key get the rows before them.
+        bounded: whether its rows end.
     """
 
     table: str
@@ -73,6 +74,7 @@ class Scan:
     primary_key: tuple[int, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     normalized: bool = True
+    bounded: bool = True
 
 
 @dataclass(frozen=True, slots=True)

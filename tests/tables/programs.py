@@ -243,6 +243,9 @@ class Given:
     def sink_mode(self, table: CatalogTable) -> None:
         return None
 
+    def bounded(self, table: CatalogTable) -> bool:
+        return not self.held
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         step = self.steps[table.name]
         rows = [row for half in self.halves for row in step.get(half, [])]
@@ -320,6 +323,9 @@ class Expected:
         if named is not None:
             return named
         return UPSERT if table.definition.primary_key else RETRACT
+
+    def bounded(self, table: CatalogTable) -> bool:
+        return True
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         raise NotImplementedError

@@ -11,7 +11,7 @@ documentation, "Lookup Join".
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,13 +95,12 @@ class LookupJoin(Operator):
         first[with_key], count[with_key] = begins[key_of], lengths[key_of]
         # A row that is null everywhere stands in for what is not there.
         padded = concat_record_batches([found, _null_row(self._schema)])
+        if self._join.condition is None and self._join.how == "left":
+            missing = count == 0
+            first[missing], count[missing] = found.num_rows, 1
+        pairs: Iterable[tuple[Int64s, Int64s]] = spread(first, first + count)
         if self._join.condition is not None:
-            pairs = self._meeting(self._join.condition, rows, padded, [*spread(first, first + count)])
-        else:
-            if self._join.how == "left":
-                missing = count == 0
-                first[missing], count[missing] = found.num_rows, 1
-            pairs = spread(first, first + count)
+            pairs = self._meeting(self._join.condition, rows, padded, pairs)
         for of, places in pairs:
             for part in parts((rows, of), (padded, places)):
                 data = self._rows.pairs(rows, of[part], padded, places[part])
@@ -113,7 +112,7 @@ class LookupJoin(Operator):
         condition: Callable[[pa.RecordBatch], pa.BooleanArray],
         rows: pa.RecordBatch,
         padded: pa.RecordBatch,
-        pairs: list[tuple[Int64s, Int64s]],
+        pairs: Iterable[tuple[Int64s, Int64s]],
     ) -> list[tuple[Int64s, Int64s]]:
         """The pairs for which the condition is true; of a left join also rows without any, in the order of the rows."""
         chosen = []

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from penstock.tables.plan.nodes import PlanNode, inputs_of, with_inputs
 from penstock.tables.plan.rules.interval_joins import interval_joins
+from penstock.tables.plan.rules.limits import limits
 from penstock.tables.plan.rules.merged_projections import merged_projections
 from penstock.tables.plan.rules.top_n import top_n
 from penstock.tables.plan.rules.versioned_tables import versioned_tables
@@ -22,6 +23,8 @@ RULES: Final[tuple[Rule, ...]] = (
     top_n,
     merged_projections,
     versioned_tables,
+    limits,
+    merged_projections,
 )
 
 
