@@ -11,11 +11,8 @@ from penstock import StreamEnvironment
 from penstock.engine.errors import PenstockError, SqlError
 from tests.tables.programs import Outcome, expected_rows, key_of, materialized, prepared, programs, run, shown_row
 
-_MATCH = "MATCH_RECOGNIZE is not supported"
 REFUSED = {
     "changelog-normalize-upsert-filter-watermark": "CURRENT_WATERMARK gives another value",
-    "match-skip-to-first": _MATCH,
-    "match-skip-to-next-row": _MATCH,
     "window-aggregate-session-event-time-two-phase": "SESSION is supported below a GROUP BY",
 }
 """Programs that are refused so far, and what the refusal says."""
