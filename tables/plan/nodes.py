@@ -135,6 +135,7 @@ class WindowSpec:
         step_ms: by which HOP slides and CUMULATE grows.
         offset_ms: by which all begin later than the epoch.
         time: event time or that of the clock.
+        in_zone: whether they lie in the session's time zone, as days of TIMESTAMP_LTZ do.
     """
 
     kind: WindowKind
@@ -142,6 +143,7 @@ class WindowSpec:
     step_ms: int = 0
     offset_ms: int = 0
     time: TimeAttribute = TimeAttribute.ROWTIME
+    in_zone: bool = False
 
     def describe(self) -> str:
         """For EXPLAIN."""

@@ -127,7 +127,7 @@ class UpdatingOver(Operator):
         state = self._states.begin(_ROWS, partitions)
         before = self._results(state, partitions)
         identity = [delta.rows.column(name) for name in self._others.names]
-        numbers = state.take_numbers(batch.num_rows)[delta.last]
+        numbers = state.take_numbers(batch.num_rows)[delta.first]
         gone = take_in(state, delta, keys, identity, numbers, Ties.FIRST_ARRIVED)
         after = self._results(state, partitions)
         state.remove(gone)
