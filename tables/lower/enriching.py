@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
-from penstock.engine.operators.joins.join_columns import JoinColumns, JoinSide
+from penstock.engine.operators.join_columns import JoinColumns, JoinSide
 from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import call

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.engine.api.joins import KeyedInput, near_join
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
+from penstock.engine.operators.join_columns import LEFT, RIGHT
 from penstock.engine.operators.joins.interval_join import JoinTime
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import call
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, on_columns

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec, JoinTime
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns
 from tests.engine.operators.joins.join_jobs import SIDES, JoinJob, Row, in_order, scripts
 
 
