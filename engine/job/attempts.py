@@ -55,6 +55,7 @@ class Attempts:
         deployed: of each subtask, the attempt that it belongs to and the checkpoint that this was restored from.
         finished: the subtasks that have emitted everything.
         deployment: the one under way; None: none is.
+        pending: the restart that is to come; None: none is.
         has_deployed: whether there has been one that reached the subtasks.
     """
 
@@ -63,6 +64,7 @@ class Attempts:
         self.deployed: dict[Place, tuple[int, int]] = {}
         self.finished: set[Place] = set()
         self.deployment: Deployment | None = None
+        self.pending: PendingRestart | None = None
         self._stopped: set[Place] = set()
         self.has_deployed = False
         self._cancels = itertools.count(1)

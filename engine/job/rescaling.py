@@ -128,7 +128,3 @@ class Rescaling:
             # There was room for what ran before.
             return JobError(f"the job could not be rescaled: {error}"), rescale.before
         return error, running
-
-    def forget(self) -> None:
-        """The job has ended, which answers whoever waits."""
-        self._rescale = None

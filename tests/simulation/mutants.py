@@ -18,6 +18,9 @@ from penstock.engine.errors import CheckpointError
 from penstock.engine.job.attempts import Attempts
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose
+from penstock.engine.job.finish import Finish
+from penstock.engine.job.life import Life
+from penstock.engine.job.recovery import Recovery
 from penstock.engine.job.status import JobStatus
 from penstock.engine.operators.sink import TransactionalSinkOperator
 from penstock.engine.state.capture import OperatorCapture
@@ -242,7 +245,7 @@ def _trust_all_bytes(patch: Patch) -> None:
 
 
 def _go_on_behind_a_stop(patch: Patch) -> None:
-    patch.setattr(JobBrain, "_ends_as_suspended", lambda self, error: False)
+    patch.setattr(Life, "ends_as_suspended", lambda self, error: False)
     patch.setattr(CheckpointCoordinator, "_stopping", lambda self: 0)
 
 
@@ -260,7 +263,7 @@ def _end_without_the_savepoint_of_a_drain(patch: Patch) -> None:
 
     def on_outcome(self: Any, wanted: Any, outcome: Any) -> None:
         if wanted.purpose is Purpose.DRAIN and isinstance(outcome, CheckpointError):
-            self._drain = None
+            self._life.drain = None
         original(self, wanted, outcome)
 
     patch.setattr(JobBrain, "_on_outcome", on_outcome)
@@ -290,11 +293,11 @@ def _remember_who_had_finished_before(patch: Patch) -> None:
 
 
 def _leave_out_the_last_checkpoint(patch: Patch) -> None:
-    patch.setattr(JobBrain, "_take_last", lambda self: self._end(JobStatus.FINISHED))
+    patch.setattr(Finish, "_take_last", lambda self: self._life.end(JobStatus.FINISHED))
 
 
 def _restart_only_what_failed(patch: Patch) -> None:
-    patch.setattr(JobBrain, "_region", lambda self, place: self.layout.places if place is None else [place])
+    patch.setattr(Recovery, "_region", lambda self, place: self._life.layout.places if place is None else [place])
 
 
 MUTANTS = (

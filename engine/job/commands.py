@@ -1,0 +1,115 @@
+"""What users ask of a job, and what comes of it: checkpoints, savepoints, the ways to stop it, another parallelism.
+
+The brain hands requests over, and what its storage says to them. Each request gets one answer; what cannot be done now
+is refused with the reason, and the job runs on as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.engine.elements import SnapshotKind
+from penstock.engine.errors import CheckpointError, PenstockError
+from penstock.engine.job import events as ev
+from penstock.engine.job import instructions as say
+from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Wanted
+from penstock.engine.job.finish import Finish
+from penstock.engine.job.life import Drain, Life
+from penstock.engine.job.rescaling import Rescaling
+from penstock.engine.job.status import JobStatus
+
+_SAVEPOINTS: Final[Mapping[type[ev.Command], tuple[SnapshotKind, Purpose]]] = {
+    ev.TakeSavepoint: (SnapshotKind.SAVEPOINT, Purpose.ANSWER),
+    ev.StopJob: (SnapshotKind.SUSPEND, Purpose.STOP),
+}
+"""What is taken for a command, and what for."""
+
+
+class Commands:
+    """The commands of one job.
+
+    Args:
+        life: of the job.
+        finish: whether the job is at its end, so that nothing but its last checkpoint is taken.
+        rescaling: carries rescales out.
+    """
+
+    def __init__(self, life: Life, finish: Finish, rescaling: Rescaling) -> None:
+        self._life = life
+        self._finish = finish
+        self._rescaling = rescaling
+
+    def on_asked(self, request: int, command: ev.Command) -> None:
+        """Somebody asks for something."""
+        life = self._life
+        life.requests.add(request, command)
+        try:
+            match command:
+                case ev.CancelJob(retain):
+                    self._cancel(request, retain)
+                case ev.TakeCheckpoint():
+                    wanted = Wanted(SnapshotKind.CHECKPOINT, Purpose.ANSWER, None, request)
+                    self._checkpoints().want(wanted, life.now)
+                case ev.TakeSavepoint(directory) | ev.StopJob(directory) | ev.DrainJob(directory):
+                    self._checkpoints()
+                    life.said.append(say.CheckFolder(request, directory))
+                case ev.RescaleJob(parallelism):
+                    self._rescale(request, parallelism)
+        except PenstockError as error:
+            life.requests.answer(request, error)
+
+    def on_folder(self, event: ev.FolderChecked | ev.FolderRefused) -> None:
+        """The folder for a savepoint can be written, or not."""
+        life, command = self._life, self._life.requests.command(event.request)
+        if command is None:
+            return
+        if isinstance(event, ev.FolderRefused):
+            life.requests.answer(event.request, event.error)
+            return
+        try:
+            # The job may have failed, finished or been drained meanwhile.
+            checkpoints = self._checkpoints()
+            if isinstance(command, ev.DrainJob):
+                checkpoints.drain(life.now)
+                life.drain = Drain(event.request, event.folder)
+                life.said.append(say.EndInput())
+            else:
+                kind, purpose = _SAVEPOINTS[type(command)]
+                checkpoints.want(Wanted(kind, purpose, event.folder, event.request), life.now)
+        except CheckpointError as error:
+            life.requests.answer(event.request, error)
+
+    def _cancel(self, request: int, retain: bool) -> None:
+        life = self._life
+        if life.ending is None:
+            life.end(JobStatus.CANCELLED, retains=retain)
+            return
+        life.requests.downgrade(request)
+        if life.ended:
+            life.requests.answer(request, False)
+
+    def _rescale(self, request: int, parallelism: int) -> None:
+        checkpoints, layout = self._checkpoints(), self._life.layout
+        assert layout is not None
+        if not self._rescaling.ask(self._life.name, request, parallelism, layout):
+            return
+        try:
+            checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._life.now)
+        except CheckpointError as error:
+            self._rescaling.refuse(error)
+
+    def _checkpoints(self) -> JobCheckpoints:
+        """The checkpoints, where one can be asked for now."""
+        life = self._life
+        name, status = f"job {life.name!r}", life.status if life.ending is None else life.ending.status
+        if life.storage is None:
+            raise CheckpointError(f"{name} has no checkpoint storage; run it with checkpoints(storage=...)")
+        if status.ended:
+            raise CheckpointError(f"{name} has ended: it is {status.value}")
+        if status is not JobStatus.RUNNING or life.checkpoints is None:
+            raise CheckpointError(f"{name} is {status.value}; try again once it runs")
+        if life.drain is not None or life.checkpoints.ends_the_job or self._finish.is_near:
+            how = "being drained" if life.drain is not None else "coming to its end"
+            raise CheckpointError(f"{name} is {how}; its last checkpoint is the next")
+        return life.checkpoints
