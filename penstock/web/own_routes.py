@@ -161,6 +161,9 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
             }
         )
 
+    async def info(request: Request) -> Response:
+        return JSONResponse(info_document(job_in(request, collector).info))
+
     async def why(request: Request) -> Response:
         return JSONResponse(finite(asdict(why_slow(job_in(request, collector)))))
 
@@ -197,6 +200,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
 
     return [
         Route("/v1/jobs/{job}/view", job),
+        Route("/v1/jobs/{job}/info", info),
         Route("/v1/jobs/{job}/why-slow", why),
         Route("/v1/jobs/{job}/charts", charts),
         Route("/v1/jobs/{job}/tasks/{vertex}", task),
