@@ -1,7 +1,7 @@
 """A cluster and its jobs over the web server's REST, for programs that cannot or should not reach Ray.
 
-Commands with `--url` use it, and so do scripts on other machines: it needs an address and a token, and no Ray. Jobs are as
-`penstock.attach` gives them. What it shows is up to two seconds old, as the server reads its cluster so often.
+Commands with `--url` use it, and so do scripts on other machines: it needs an address and a token, and no Ray. Jobs are
+as `penstock.attach` gives them. What it shows is up to two seconds old, as the server reads its cluster so often.
 """
 
 from __future__ import annotations
