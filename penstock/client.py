@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.actors.task_log import LogLine
+    from penstock.engine.graph.scale import ParallelismRequest
     from penstock.engine.job.info import JobInfo
     from penstock.web.why_slow import Reason
 
@@ -220,9 +221,12 @@ class RemoteJob:
         """End the sources as if their input had ended, and the job with a savepoint behind everything."""
         return str(self._done("POST", "stop", {"targetDirectory": directory, "drain": True}))
 
-    def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
+    def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
         """Resume at another parallelism; the seconds that the job stood still. As `JobControl.rescale`."""
-        return float(self._done("PATCH", f"rescaling?parallelism={parallelism}", None, tell))
+        query: list[tuple[str, object]] = []
+        for operator, number in parallelism.items() if isinstance(parallelism, Mapping) else [("", parallelism)]:
+            query += [*([("operator", operator)] if operator else []), ("parallelism", number)]
+        return float(self._done("PATCH", f"rescaling?{urlencode(query)}", None, tell))
 
     def cancel(self) -> bool:
         """End the job now, and return when it has ended; False: it had ended before."""

@@ -75,7 +75,7 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
     until_checkpoint(job)
     live = ps.state("rescaled", "count", "accumulators")
     counted = 0
-    for parallelism in (3, 1):
+    for wanted, parallelism in ((3, 3), ({"count": 1}, 3), (1, 1)):
         cut = ps.checkpointed_state("rescaled").operator("count").state("accumulators").to_arrow()
         rows = live.scan()
         assert sorted(rows.column("k").to_pylist()) == list(range(KEYS))
@@ -84,10 +84,15 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
         assert live.get(3)["count(*)"] >= dict(zip(*rows.to_pydict().values(), strict=True))[3]
         counted = now
         until_checkpoint(job)
-        assert job.rescale(parallelism) < 20
+        assert job.rescale(wanted) < 20
         info = until(job, lambda info: info.status is JobStatus.RUNNING)
         assert info.parallelism == parallelism
     assert sum(live.scan().column("count(*)").to_pylist()) >= counted
+    assert [restart.cause for restart in info.restart_history] == [
+        "rescale to 3",
+        "rescale count to 1",
+        "rescale to 1",
+    ]
     hurry.touch()
     job.wait()
     assert_exact(updates, 40_000)

@@ -94,6 +94,8 @@ def test_commands_ask_a_web_console(server: Server, cluster: FakeCluster, capsys
     assert [one["id"] for one in said("list")] == ["orders-1"]  # type: ignore[attr-defined]
     assert said("savepoint", "orders", "s3://b/s") == {"name": "orders", "savepoint": "file:///s/savepoint-10"}
     assert said("rescale", "orders", "-p", "4")["seconds"] == 0.5  # type: ignore[index]
+    assert said("rescale", "orders", "count=2", "sink=3")["seconds"] == 0.5  # type: ignore[index]
+    assert cluster.asked[-1] == ("rescale", "orders-1", {"count": 2, "sink": 3})
     assert said("logs", "orders")[0]["text"] == "no such user"  # type: ignore[index]
     assert said("why", "orders")["kind"]  # type: ignore[index]
     assert said("info", "orders")["name"] == "orders"  # type: ignore[index]
