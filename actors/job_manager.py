@@ -20,6 +20,7 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import RayActorError
 
+from penstock.actors.autoscaling import Autoscaling
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.execution import Execution
@@ -27,10 +28,12 @@ from penstock.actors.info import job_info
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
+from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.errors import PenstockError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
@@ -76,6 +79,9 @@ class JobManager:
         self._changed = asyncio.Event()
         self._report: asyncio.Future[JobReport] = asyncio.get_running_loop().create_future()
         self._beginning = asyncio.ensure_future(self._begin())
+        self._autoscaling = Autoscaling(program.config.autoscaler, self._read, self.rescale)
+        if program.config.autoscaler.enabled:
+            self._scaling = asyncio.ensure_future(self._autoscaling.run())
         if seconds := program.config.metrics_log_interval_ms / 1000:
             self._telling = asyncio.ensure_future(log_metrics(program.name, seconds, self.status, self.metrics))
 
@@ -237,8 +243,25 @@ class JobManager:
 
     async def info(self) -> JobInfo:
         """The job as it is now."""
-        name, started = self._program.name, self._started_ms
-        return job_info(self._job_id, name, started, self._brain, self._graph, self._execution, self._checkpoints)
+        scaling = self._autoscaling.report() if self._program.config.autoscaler.enabled else None
+        return job_info(
+            self._job_id,
+            self._program.name,
+            self._started_ms,
+            self._brain,
+            self._graph,
+            self._execution,
+            self._checkpoints,
+            scaling,
+        )
+
+    async def _read(self) -> JobReading | None:
+        """What the autoscaler sees of the job; None: it does not run."""
+        graph, brain = self._graph, self._brain
+        if graph is None or brain.status is not JobStatus.RUNNING:
+            return None
+        now, seconds = _now(), brain.restarts.rescale_seconds
+        return reading_of(graph, await self._execution.metrics(), now.monotonic, now.ms, brain.attempts.number, seconds)
 
     @property
     def _graph(self) -> PhysicalGraph | None:
@@ -280,8 +303,8 @@ class JobManager:
         """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
         return str(await self._ask(ev.DrainJob(directory)))
 
-    async def rescale(self, parallelism: int) -> float:
-        """Run at another parallelism, restored from a checkpoint taken now.
+    async def rescale(self, parallelism: ParallelismRequest) -> float:
+        """Run at another parallelism, restored from a checkpoint taken now; see `JobHandle.rescale`.
 
         Returns:
             for how long (seconds) the job stood still; 0: it runs so already, and nothing was done.

@@ -34,6 +34,7 @@ from penstock.engine.errors import (
     WorkerLostError,
     nearest,
 )
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
@@ -252,13 +253,13 @@ class JobControl:
         """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` goes on from it."""
         return bool(self._ask("suspend", None))
 
-    def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
+    def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
         """Resume at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
         They are 0 where the job runs so already: then nothing is done.
 
         Args:
-            parallelism: of the operators.
+            parallelism: of the operators; see `JobHandle.rescale`.
             tell: told what it waits for, where there is no room yet; None: nobody wants to know.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
@@ -11,10 +11,12 @@ import typer
 
 from penstock.console.cluster import connect_to_running
 from penstock.console.documents import document
-from penstock.console.job_views import job_view, jobs_table
+from penstock.console.job_views import autoscaler_view, job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, output_of
 from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
+from penstock.engine.errors import JobError
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.storage import normalise_url
 
@@ -120,19 +122,60 @@ def cancel_command(
 def rescale_command(
     context: typer.Context,
     job: Job,
-    parallelism: Annotated[int, typer.Option("-p", "--parallelism", metavar="N", min=1, help="Of its operators.")],
+    operators: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OPERATOR=N]...", help="Parallelism of single operators, by name or uid."),
+    ] = None,
+    parallelism: Annotated[
+        int | None, typer.Option("-p", "--parallelism", metavar="N", min=1, help="Of all operators that set none.")
+    ] = None,
     address: Address = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
     """Resume at another parallelism, behind a checkpoint taken now."""
+    wanted = _wanted(operators or (), parallelism)
     output = output_of(context)
     with _working("rescaling", job, address, output) as control:
-        seconds = control.rescale(parallelism, lambda waits: output.say(f"{waits}; {_LEFT}"))
-    outcome = {"name": control.name, "parallelism": parallelism, "seconds": round(seconds, 3), "changed": seconds > 0}
-    done = f"job {control.name} runs at parallelism {parallelism}; it stood still for {duration_text(seconds)}"
-    same = f"nothing was changed: at parallelism {parallelism} job {control.name} is as it is already"
+        seconds = control.rescale(wanted, lambda waits: output.say(f"{waits}; {_LEFT}"))
+    outcome = {"name": control.name, "parallelism": wanted, "seconds": round(seconds, 3), "changed": seconds > 0}
+    at = "parallelism " + (str(wanted) if isinstance(wanted, int) else ", ".join(f"{k}={n}" for k, n in wanted.items()))
+    done = f"job {control.name} runs at {at}; it stood still for {duration_text(seconds)}"
+    same = f"nothing was changed: at {at} job {control.name} is as it is already"
     output.result(outcome, done if seconds else same)
+
+
+def autoscaler_command(
+    context: typer.Context,
+    job: Job,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Show what the autoscaler of a job sees, would change, and has changed, and why."""
+    output = output_of(context)
+    info = _find(job, address, output).info()
+    if info.autoscaler is None:
+        raise JobError(
+            f"job {info.name!r} has no autoscaler; begin it with -Djob.autoscaler.enabled=true, and with "
+            "-Djob.autoscaler.scaling.enabled=false only to see what it would do"
+        )
+    output.result(document(info.autoscaler), autoscaler_view(info.autoscaler))
+
+
+def _wanted(operators: Sequence[str], parallelism: int | None) -> ParallelismRequest:
+    """What the arguments of `rescale` ask for."""
+    if bool(operators) == (parallelism is not None):
+        raise typer.BadParameter("say either -p N, or OPERATOR=N for single operators")
+    if parallelism is not None:
+        return parallelism
+    wanted = {}
+    for given in operators:
+        name, _, number = given.rpartition("=")
+        if not name or not number.isdecimal() or int(number) < 1:
+            raise typer.BadParameter(f"{given!r} is not OPERATOR=N, such as window=3", param_hint="OPERATOR=N")
+        wanted[name] = int(number)
+    return wanted
 
 
 def _connect(address: str | None, output: Output) -> None:

@@ -2,6 +2,7 @@
 
     PenstockError
     ├── ConfigurationError          an option has a value that cannot be used
+    │   ├── UnknownOperatorError    a running job has no operator of that name, or several
     │   └── SinkNotReadyError       the target of a sink cannot be made ready; the job has written nothing
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
@@ -59,6 +60,10 @@ def summary(error: BaseException) -> str:
 
 class ConfigurationError(PenstockError, ValueError):
     """An option or argument has a value that cannot be used."""
+
+
+class UnknownOperatorError(ConfigurationError):
+    """A running job has no operator of that name, or several."""
 
 
 class SinkNotReadyError(ConfigurationError):

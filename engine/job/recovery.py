@@ -137,6 +137,7 @@ class Recovery:
     def on_explained(self, event: ev.Explained) -> None:
         """More has become known of why a subtask failed."""
         life, key = self._life, (event.place, event.attempt)
+        life.attempts.on_explained(event.place, event.attempt, event.error)
         if life.ending is not None and life.ending.unexplained == key:
             life.ending.on_explained(event.error)
         if life.restarts.on_explained(key, str(event.error)):
@@ -199,9 +200,9 @@ class Recovery:
         assert life.layout is not None
         if life.attempts.pending is None and not self._interrupt(JobError("the job is rescaled")):
             return
-        layout, parallelism = self._rescaling.stop(life.now.monotonic, life.layout)
+        layout, wanted = self._rescaling.stop(life.now.monotonic, life.layout)
         if life.restarts.current is None:
-            life.restarts.on_rescale(parallelism, layout.places, life.now)
+            life.restarts.on_rescale(wanted, layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)
         assert life.attempts.pending is not None
         life.attempts.pending.places, life.attempts.pending.layout = set(layout.places), layout

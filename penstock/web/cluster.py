@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.engine.errors import WorkerLostError
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.metrics import SubtaskMetrics
 
@@ -79,8 +80,8 @@ class Cluster(Protocol):
         """End the job now; False: it had ended."""
         ...
 
-    def rescale(self, job_id: str, parallelism: int) -> float:
-        """Change the parallelism; the seconds that the job stood still."""
+    def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
+        """Change the parallelism, as `JobHandle.rescale` does; the seconds that the job stood still."""
         ...
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
@@ -181,7 +182,7 @@ class RayCluster:
     def cancel(self, job_id: str) -> bool:
         return self._job(job_id).cancel()
 
-    def rescale(self, job_id: str, parallelism: int) -> float:
+    def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         return self._job(job_id).rescale(parallelism)
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:

@@ -65,6 +65,7 @@ def _operation(plain: str, method: str, path: str) -> dict[str, Any]:
     if plain.endswith("/rescaling"):
         number: dict[str, Any] = {"type": "integer", "minimum": 1}
         parameters.append({"name": "parallelism", "in": "query", "required": True, "schema": number})
+        parameters.append({"name": "operator", "in": "query", "required": False, "schema": {"type": "string"}})
     operation: dict[str, Any] = {
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', path)}",
         "parameters": parameters,

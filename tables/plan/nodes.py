@@ -131,6 +131,7 @@ class WindowSpec:
         step_ms: by which HOP slides and CUMULATE grows.
         offset_ms: by which all begin later than the epoch.
         time: event time or that of the clock.
+        in_zone: whether they lie in the session's time zone, as days of TIMESTAMP_LTZ do.
     """
 
     kind: WindowKind
@@ -138,6 +139,7 @@ class WindowSpec:
     step_ms: int = 0
     offset_ms: int = 0
     time: TimeAttribute = TimeAttribute.ROWTIME
+    in_zone: bool = False
 
     def describe(self) -> str:
         """For EXPLAIN."""

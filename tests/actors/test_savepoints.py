@@ -72,11 +72,16 @@ def test_bounded_results_wait_in_a_savepoint_and_come_once_from_the_job_that_goe
 def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     job, updates = submit(environment(tmp_path), "rescaled", rows=40_000, rate=800, hurry=hurry)
-    for parallelism in (3, 1):
+    for wanted, parallelism in ((3, 3), ({"count": 1}, 3), (1, 1)):
         until_checkpoint(job)
-        assert job.rescale(parallelism) < 20
+        assert job.rescale(wanted) < 20
         info = until(job, lambda info: info.status is JobStatus.RUNNING)
         assert info.parallelism == parallelism
+    assert [restart.cause for restart in info.restart_history] == [
+        "rescale to 3",
+        "rescale count to 1",
+        "rescale to 1",
+    ]
     hurry.touch()
     job.wait()
     assert_exact(updates, 40_000)

@@ -10,6 +10,7 @@ from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import (
     CheckpointInfo,
     CheckpointsInfo,
@@ -130,7 +131,7 @@ class FakeCluster:
         self._asked("cancel", job_id)
         return True
 
-    def rescale(self, job_id: str, parallelism: int) -> float:
+    def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         self._asked("rescale", job_id, parallelism)
         return 0.5
 

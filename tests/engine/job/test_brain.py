@@ -16,6 +16,7 @@ from penstock.engine.errors import (
     PenstockError,
     WorkerLostError,
 )
+from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS
@@ -54,6 +55,18 @@ def test_a_job_ends_with_a_checkpoint_where_it_takes_any_or_sinks_hold_rows_back
     shell.take_down()
     assert shell.brain.status is JobStatus.FINISHED
     assert shell.last(say.WriteEnd).discards
+
+
+def test_what_is_known_of_checkpoints_does_not_grow_with_their_number() -> None:
+    shell = Shell().run()
+    for _ in range(60):
+        shell.wait(1.0)
+        number = shell.store()
+    checkpoints = shell.brain.checkpoints
+    assert checkpoints is not None
+    assert number == 60
+    assert checkpoints.latest_url == checkpoints.urls[60]
+    assert len(checkpoints.urls) <= len(checkpoints.coordinator.history) < 60
 
 
 def test_only_those_commit_that_hold_something_back() -> None:
@@ -268,6 +281,19 @@ def test_an_error_that_ends_the_job_waits_for_its_explanation() -> None:
     assert shell.brain.error is explained
 
 
+def test_an_error_that_is_explained_while_the_others_are_still_being_started_ends_the_job() -> None:
+    shell = Shell(TwoTasks(regions=True), restarts=1).run()
+    shell.fail((1, 0))
+    shell.cancelled()
+    shell.wait(0.2)
+    other = shell.brain.attempts.deployed[(2, 1)][0]
+    explained = WorkerLostError("the process died: out of memory")
+    shell.hear(ev.TaskFailed((2, 1), other, DEAD, is_explained=False), ev.Explained((2, 1), other, explained))
+    shell.deployed()
+    shell.take_down()
+    assert (shell.brain.status, shell.brain.error) == (JobStatus.FAILED, explained)
+
+
 def test_a_restart_that_is_explained_later_says_all_in_the_end() -> None:
     shell = Shell().run()
     attempt = shell.brain.attempts.number
@@ -288,8 +314,22 @@ def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_chec
     latest = first.brain.kept
     assert latest is not None
     second = Shell().run(Claim(2, latest.checkpoint + 1, (latest,)))
-    assert second.last(say.Deploy).layout.parallelism == 3
+    assert second.last(say.Deploy).layout.scale == Scale(3)
     assert [one["kind"] for one in second.brain.restarts.to_dicts()][-1] == "takeover"
+
+
+def test_a_manager_that_takes_over_knows_which_operator_had_been_rescaled() -> None:
+    first = Shell().run()
+    first.ask(ev.RescaleJob({"sink": 3}))
+    first.store()
+    first.hear(ev.Prepared(1))
+    first.restart()
+    first.wait(1.0)
+    first.store()
+    latest = first.brain.kept
+    assert latest is not None
+    second = Shell().run(Claim(2, latest.checkpoint + 1, (latest,)))
+    assert second.last(say.Deploy).layout.parallelisms == {1: 2, 2: 3}
 
 
 # What users ask for
@@ -415,7 +455,7 @@ def test_a_rescale_restarts_the_job_behind_a_checkpoint_with_other_subtasks() ->
     shell = Shell().run()
     request = rescaled(shell)
     prepare = shell.last(say.Prepare)
-    assert (prepare.layout.parallelism, shell.brain.status) == (3, JobStatus.RUNNING)
+    assert (prepare.layout.scale, shell.brain.status) == (Scale(3), JobStatus.RUNNING)
     shell.now += 10.0
     shell.hear(ev.Prepared(request))
     assert shell.last(say.Cancel).places == ALL
