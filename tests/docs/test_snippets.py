@@ -25,6 +25,7 @@ CONCEPTS = ["time", "windows", "state", "queryable-state", "checkpoints", "savep
         "docs/console.md",
         "docs/testing.md",
         "docs/sql/README.md",
+        "docs/sql/match-recognize.md",
         *(f"docs/concepts/{name}.md" for name in CONCEPTS),
     ],
 )
