@@ -44,6 +44,7 @@ from penstock.engine.local.runtime import LocalJob
 from penstock.engine.operators.timestamp_assigners import check_assigner
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
+from penstock.error_report import show_errors_briefly
 from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start
 from penstock.savepoints.restore import NonRestoredState, url_of
 
@@ -122,6 +123,7 @@ class StreamEnvironment:
         seed: int = 0,
         clock: Clock | None = None,
     ) -> None:
+        show_errors_briefly()
         problems = _Problems()
         problems.check(lambda: _check_runtime(runtime), None)
         buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
