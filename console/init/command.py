@@ -15,7 +15,7 @@ from penstock.engine.errors import ConfigurationError
 _FILES: Final = {
     "README.md": "README.md",
     "flow.py": "flow.py",
-    "test_flow.py": "test_flow.py",
+    "test_flow.py.template": "test_flow.py",
     "penstock.yaml": "penstock.yaml",
     "pyproject.toml": "pyproject.toml",
     "Dockerfile": "Dockerfile",

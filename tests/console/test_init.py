@@ -24,7 +24,7 @@ def test_the_tests_of_a_new_project_pass(penstock: Penstock, folder: Path, monke
     content: dict[str, object] = {"__name__": "test_flow"}
     exec(compile(Path("test_flow.py").read_text(), "test_flow.py", "exec"), content)
     tests = [value for name, value in content.items() if name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == 4
     for test in tests:
         assert callable(test)
         test()

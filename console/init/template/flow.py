@@ -20,7 +20,7 @@ def per_minute(orders: ps.DataStream) -> ps.DataStream:
 def flow(env: ps.StreamEnvironment) -> None:
     """The whole program; put your source and your sink here."""
     made_up = ps.DataGenSource(
-        {"customer": ps.RandomInt(0, 20), "amount": ps.RandomInt(1, 100), "at": ps.EventTime(interval_ms=100)},
+        {"customer": ps.RandomInt(0, 20), "amount": ps.RandomInt(1, 100), "at": ps.EventTime()},
         rows=None,
         rate=50.0,
     )
