@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +16,7 @@ from penstock.console.job_views import job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, output_of
 from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
+from penstock.engine.errors import JobError
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.storage import normalise_url
 
@@ -53,10 +55,15 @@ def info_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Show a job: status, tasks, checkpoints, restarts."""
+    """Show a job: status, tasks, operators with their counters, checkpoints, restarts."""
     output = output_of(context)
-    info = _find(job, address, output).info()
-    output.result(document(info), job_view(info, str if verbose else one_line))
+    control = _find(job, address, output)
+    info = control.info()
+    metrics = _metrics_of(control)
+    counted = None if metrics is None else [document(operator) for operator in metrics.operators]
+    now_ms = time.time_ns() // 1_000_000
+    shown = job_view(info, str if verbose else one_line, now_ms, metrics)
+    output.result({**document(info), "operators": counted}, shown)
 
 
 def checkpoint_command(
@@ -133,6 +140,13 @@ def rescale_command(
     done = f"job {control.name} runs at parallelism {parallelism}; it stood still for {duration_text(seconds)}"
     same = f"nothing was changed: at parallelism {parallelism} job {control.name} is as it is already"
     output.result(outcome, done if seconds else same)
+
+
+def _metrics_of(control: Any) -> Any:
+    """The `JobMetrics` of a job; None where its processes have gone."""
+    with suppress(JobError):
+        return control.metrics()
+    return None
 
 
 def _connect(address: str | None, output: Output) -> None:
