@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, unpacked
 from penstock.actors.process_end import Process
+from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask
 from penstock.actors.stacks import Stack, sampled_stacks
@@ -73,6 +74,8 @@ class SubtaskActor:
             gc.collect()
             free_memory()
         self._used = True
+        task = graph.task(deployment.task).name
+        name_process(self, SubtaskActor, process_name(graph.name, task, deployment.subtask))
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
         return Process.own()
@@ -96,15 +99,18 @@ class SubtaskActor:
         running = self._of(attempt)
         return [] if running is None else await running.watch(seen)
 
-    async def push(self, *arguments: Pushed | bytes) -> None:
+    async def push(self, *arguments: Pushed | bytes) -> float | None:
         """Take a message; returns when the task has taken it out of its inbox (that return is the credit).
 
         Args:
             arguments: what `packed` gives.
+
+        Returns:
+            How many rows the task wants to have under way on the channel; None where that attempt has ended.
         """
         attempt, channel, sequence, message = unpacked(arguments)
-        if (running := self._of(attempt)) is not None:
-            await running.push(channel, sequence, message)
+        running = self._of(attempt)
+        return None if running is None else await running.push(channel, sequence, message)
 
     async def fetch(self, attempt: int, output: int, received: int, seconds: float) -> Fetched:
         """Rows for the client.

@@ -88,9 +88,9 @@ from penstock.savepoints.storage import (
 from penstock.savepoints.writer import UPLOADS, CheckpointWriter
 
 _ROUNDS: Final = 1000
+"""How many rivals for one claim are too many to be true."""
 _MANIFEST_SECONDS: Final = 30.0
 """For how long a manifest is tried again at the most: a job that is to end, or to restart, waits for it."""
-"""How many rivals for one claim are too many to be true."""
 START_AGAIN: Final = "start it again from that savepoint"
 """What the end of a job says that had been stopped with a savepoint, if not all of its sinks may have committed."""
 
