@@ -29,6 +29,7 @@ from penstock.engine.client_rows import HeldRows
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ClusterError, ConfigurationError, PenstockError, SerializationError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.failover import default_strategy
 from penstock.engine.job.handle import DEFAULT_NAME, CollectedRows, JobHandle, ResultConsumer, new_job_id
 from penstock.engine.job.info import JobInfo
@@ -390,7 +391,7 @@ class RayJob(JobHandle):
     def drain(self, directory: str | None = None) -> str:
         return str(self._ask(self._manager.drain.remote(directory)))
 
-    def rescale(self, parallelism: int) -> float:
+    def rescale(self, parallelism: ParallelismRequest) -> float:
         return float(self._ask(self._manager.rescale.remote(parallelism)))
 
     def _ask(self, call: ObjectRef[Any]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.execution import Execution
+from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.coordinator import CheckpointRecord
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.job.brain import JobBrain
@@ -39,6 +40,7 @@ def job_info(
     graph: PhysicalGraph | None,
     execution: Execution,
     storage: Checkpoints | None,
+    autoscaler: AutoscalerInfo | None,
     event_time: tuple[EventTimeWait, ...] = (),
 ) -> JobInfo:
     """The job.
@@ -50,6 +52,7 @@ def job_info(
         graph: what runs; None before it is planned.
         execution: its processes.
         storage: where its checkpoints are; None: it takes none.
+        autoscaler: what that has seen and done; None: it is off.
         event_time: where it cannot advance.
     """
     deployed, finished, status = brain.attempts.deployed, brain.attempts.finished, brain.status
@@ -86,6 +89,7 @@ def job_info(
         restarts=brain.restarts.failures,
         restart_history=tuple(map(_restart, brain.restarts.to_dicts())),
         checkpoints=None if storage is None else _checkpoints(brain, storage),
+        autoscaler=autoscaler,
         settings=tuple(_settings(graph.config)) if graph is not None else (),
         event_time=event_time,
     )

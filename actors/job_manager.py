@@ -20,20 +20,24 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import RayActorError
 
+from penstock.actors.autoscaling import Autoscaling
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.cluster_notes import ClusterNotes
 from penstock.actors.ended_jobs import note_end
 from penstock.actors.execution import Execution
 from penstock.actors.info import job_info
+from penstock.actors.live_state import StateRoute, state_route
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.recorded_commands import RecordedCommand, forget, recorded
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
+from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
-from penstock.engine.errors import PenstockError, WorkerLostError, located
+from penstock.engine.errors import JobError, PenstockError, StateNotReadyError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
@@ -93,6 +97,9 @@ class JobManager:
         self._beginning = asyncio.ensure_future(self._begin())
         self._looking = asyncio.ensure_future(self._look_for_commands())
         self._watching = asyncio.ensure_future(self._watch_event_time())
+        self._autoscaling = Autoscaling(program.config.autoscaler, self._read, self.rescale)
+        if program.config.autoscaler.enabled:
+            self._scaling = asyncio.ensure_future(self._autoscaling.run())
         if seconds := program.config.metrics_log_interval_ms / 1000:
             self._telling = asyncio.ensure_future(log_metrics(program.name, seconds, self.status, self.metrics))
 
@@ -310,11 +317,42 @@ class JobManager:
         """What the subtasks have printed and logged; see `Execution.logs`."""
         return await self._execution.logs(after, most)
 
+    async def state_route(self, uid: str) -> StateRoute:
+        """Where the state of an operator is; see `live_state.state_route`.
+
+        Raises:
+            JobError: the job has ended.
+        """
+        if self._brain.ended:
+            raise JobError(
+                f"job {self._program.name!r} has ended; its savepoints and retained checkpoints hold its state"
+            )
+        if self._graph is None or self._brain.status is not JobStatus.RUNNING:
+            raise StateNotReadyError(f"job {self._program.name!r} does not run just now; try again")
+        return state_route(uid, self._graph, self._execution.actors, self._execution.attempts)
+
     async def info(self) -> JobInfo:
         """The job as it is now."""
-        name, started = self._program.name, self._started_ms
-        shells = self._execution, self._checkpoints
-        return job_info(self._job_id, name, started, self._brain, self._graph, *shells, self._waits)
+        scaling = self._autoscaling.report() if self._program.config.autoscaler.enabled else None
+        return job_info(
+            self._job_id,
+            self._program.name,
+            self._started_ms,
+            self._brain,
+            self._graph,
+            self._execution,
+            self._checkpoints,
+            scaling,
+            self._waits,
+        )
+
+    async def _read(self) -> JobReading | None:
+        """What the autoscaler sees of the job; None: it does not run."""
+        graph, brain = self._graph, self._brain
+        if graph is None or brain.status is not JobStatus.RUNNING:
+            return None
+        now, seconds = _now(), brain.restarts.rescale_seconds
+        return reading_of(graph, await self._execution.metrics(), now.monotonic, now.ms, brain.attempts.number, seconds)
 
     @property
     def _graph(self) -> PhysicalGraph | None:
@@ -356,8 +394,8 @@ class JobManager:
         """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
         return str(await self._ask(ev.DrainJob(directory)))
 
-    async def rescale(self, parallelism: int) -> float:
-        """Run at another parallelism, restored from a checkpoint taken now.
+    async def rescale(self, parallelism: ParallelismRequest) -> float:
+        """Run at another parallelism, restored from a checkpoint taken now; see `JobHandle.rescale`.
 
         Returns:
             for how long (seconds) the job stood still; 0: it runs so already, and nothing was done.

@@ -27,6 +27,7 @@ from penstock.actors.client_view import JobReport
 from penstock.actors.cluster_notes import ClusterNotes, Notes
 from penstock.actors.ended_jobs import end_of, ended_jobs
 from penstock.actors.job_manager import JobManager
+from penstock.actors.live_state import PATIENCE_SECONDS, live_state
 from penstock.actors.recorded_commands import Ending, forget, new_command, record
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
@@ -40,9 +41,11 @@ from penstock.engine.errors import (
     WorkerLostError,
     nearest,
 )
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
+from penstock.savepoints.live_state import LiveState
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
@@ -223,6 +226,16 @@ class JobControl:
         lines: Sequence[LogLine] = self._ask("logs", _ASK_SECONDS, dict(after), most)
         return lines
 
+    def state(self, uid: str, name: str, patience: float = PATIENCE_SECONDS) -> LiveState:
+        """One state of an operator, answered by the job itself while it runs; see `penstock.state`.
+
+        Args:
+            uid: of the operator, as `.uid(...)` set it.
+            name: of the state, as its descriptor has it.
+            patience: for how long (seconds) to wait where the job just recovers or is rescaled.
+        """
+        return live_state(self._manager, self.name, uid, name, patience)
+
     def end(self) -> Any:
         """A call that comes back with the job's `JobReport` when it has ended."""
         return self._manager.wait_for_end.remote()
@@ -291,13 +304,13 @@ class JobControl:
             forget(notes, manager, command)
             raise
 
-    def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
+    def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
         """Resume at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
         They are 0 where the job runs so already: then nothing is done.
 
         Args:
-            parallelism: of the operators.
+            parallelism: of the operators; see `JobHandle.rescale`.
             tell: told what it waits for, where there is no room yet; None: nobody wants to know.
 
         Raises:

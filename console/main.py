@@ -19,6 +19,7 @@ from penstock.console.config import config_command
 from penstock.console.doctor.command import doctor_command
 from penstock.console.init.command import init_command
 from penstock.console.jobs import (
+    autoscaler_command,
     cancel_command,
     checkpoint_command,
     info_command,
@@ -96,6 +97,7 @@ def _app() -> typer.Typer:
     app.command("stop")(stop_command)
     app.command("cancel")(cancel_command)
     app.command("rescale")(rescale_command)
+    app.command("autoscaler")(autoscaler_command)
     app.command("config")(config_command)
     app.command("doctor")(doctor_command)
     app.command("init")(init_command)

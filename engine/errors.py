@@ -2,6 +2,7 @@
 
     PenstockError
     ├── ConfigurationError          an option has a value that cannot be used
+    │   ├── UnknownOperatorError    a running job has no operator of that name, or several
     │   └── SinkNotReadyError       the target of a sink cannot be made ready; the job has written nothing
     ├── GraphError                  the program does not make a job (also a ValueError)
     │   ├── MissingColumnError      a column that the stream does not have
@@ -16,6 +17,7 @@
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
+    │   └── StateNotReadyError      state of a running job that cannot be read just now: try again
     ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
@@ -65,6 +67,10 @@ class ConfigurationError(PenstockError, ValueError):
     """An option or argument has a value that cannot be used."""
 
     remedy = "Set the option to one of the values that the message names; `penstock config --all` lists all keys."
+
+
+class UnknownOperatorError(ConfigurationError):
+    """A running job has no operator of that name, or several."""
 
 
 class SinkNotReadyError(ConfigurationError):
@@ -209,6 +215,10 @@ class StateError(PenstockError):
         "Declare every state in `open`, call `key_by` before keyed state and timers, and keep types and "
         "keys from version to version."
     )
+
+
+class StateNotReadyError(StateError):
+    """State of a job cannot be read now: the job starts, recovers or is rescaled, or many ask. Try again."""
 
 
 class CheckpointError(PenstockError):

@@ -35,6 +35,7 @@ from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.elements import Batch
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.handle import JobHandle, ResultConsumer, StageProgress, new_job_id
 from penstock.engine.job.status import JobStatus, transition
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
@@ -234,7 +235,7 @@ class SparkJob(JobHandle):
     def drain(self, directory: str | None = None) -> str:
         self._refuse("ends by itself, when its input has been read")
 
-    def rescale(self, parallelism: int) -> float:
+    def rescale(self, parallelism: ParallelismRequest) -> float:
         self._refuse("cannot be rescaled; cancel it, and run it at another parallelism")
 
     def _refuse(self, what: str) -> NoReturn:

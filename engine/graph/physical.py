@@ -21,6 +21,7 @@ from penstock.engine.errors import ConfigurationError, GraphError, SinkNotReadyE
 from penstock.engine.exchange.partitioners import Forward, Partitioner, Rebalance
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Results, feedback_of, live_part
 from penstock.engine.graph.rewrite import rewrite
+from penstock.engine.graph.scale import Scale
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.spec import Feedback, OperatorSpec, Resources
 from penstock.engine.windows.watermarks import WatermarkStrategy
@@ -306,6 +307,7 @@ class JobProgram:
 
     Args:
         name, logical, parallelism, config: as in `plan`, which has checked them.
+        scale: what it has been rescaled to since.
         run: names this submission of the program, in all its attempts.
         splits: what its sources were found to have.
     """
@@ -314,6 +316,7 @@ class JobProgram:
     logical: LogicalGraph
     parallelism: Parallelism
     config: JobConfig
+    scale: Scale = field(default_factory=Scale)
     run: str = field(default_factory=partial(secrets.token_hex, 8), compare=False)
     splits: JobSplits = field(default_factory=JobSplits, compare=False)
 
@@ -328,27 +331,29 @@ class JobProgram:
             GraphError, ConfigurationError: the parallelism cannot be used.
         """
         graph = rewrite(live_part(self.logical))
-        resolved = _resolve_parallelisms(graph, self.parallelism, self.config)
+        resolved = resolve_parallelisms(graph, self.parallelism, self.config, dict(self.scale.operators))
         _check_forward(graph, resolved)
         tasks = _TaskBuilder(graph, resolved, split_parallelism, self.splits).tasks()
         return PhysicalGraph(self.name, self.config, tasks, self.run)
 
-    def rescaled(self, parallelism: int) -> JobProgram:
-        """The same program at another parallelism, but for operators that set their own.
+    def rescaled(self, scale: Scale) -> JobProgram:
+        """The same program at another scale, instead of the one that it has.
 
         Raises:
             ConfigurationError: a job that has begun never gets so many subtasks.
         """
         most = self.config.max_parallelism
-        # What is no number at all, `physical` refuses.
-        if isinstance(parallelism, int) and parallelism > most:
-            raise ConfigurationError(
-                f"job {self.name!r} cannot be rescaled to {parallelism}: it began with max_parallelism {most}, which "
-                f"stays for as long as its state is kept; rescale it to {most} at most, or begin a new "
-                "job, without that state, with a larger max_parallelism (-Dpipeline.max-parallelism=N)"
-            )
-        chosen = Parallelism(parallelism, None, self.parallelism.system)
-        return replace(self, parallelism=chosen)
+        for wanted in (scale.default, *(parallelism for _, parallelism in scale.operators)):
+            # What is no number at all, `physical` refuses.
+            if isinstance(wanted, int) and wanted > most:
+                raise ConfigurationError(
+                    f"job {self.name!r} cannot be rescaled to {wanted}: it began with max_parallelism {most}, which "
+                    f"stays for as long as its state is kept; rescale it to {most} at most, or begin a new "
+                    "job, without that state, with a larger max_parallelism (-Dpipeline.max-parallelism=N)"
+                )
+        if scale.default is None:
+            return replace(self, scale=scale)
+        return replace(self, parallelism=Parallelism(scale.default, None, self.parallelism.system), scale=scale)
 
 
 def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:
@@ -357,14 +362,18 @@ def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:
     return next((schema for schema in schemas if schema is not None), None)
 
 
-def _resolve_parallelisms(graph: LogicalGraph, parallelism: Parallelism, config: JobConfig) -> dict[int, int]:
+def resolve_parallelisms(
+    graph: LogicalGraph, parallelism: Parallelism, config: JobConfig, operators: Mapping[str, int]
+) -> dict[int, int]:
+    """The parallelism of each node, by id; `operators`: by uid, of those that have been rescaled by themselves."""
     resolved: dict[int, int] = {}
     for node in graph:
         if feedback_of(node) is not None:
             # It has no rows of its own to spread: it goes with the operator before it.
             resolved[node.id] = resolved[node.inputs[0].source]
         else:
-            resolved[node.id] = _resolve_parallelism(node, parallelism, config)
+            own = replace(node, parallelism=operators.get(uid_of(node), node.parallelism))
+            resolved[node.id] = _resolve_parallelism(own, parallelism, config)
     return resolved
 
 
@@ -392,6 +401,13 @@ def _check_forward(graph: LogicalGraph, parallelism: dict[int, int]) -> None:
                 )
 
 
+def partitioner_of(node: Node, edge: Edge, parallelism: Mapping[int, int]) -> Partitioner:
+    """How rows are spread on an edge into `node`, given the parallelism of each node."""
+    if edge.partitioner is not None:
+        return edge.partitioner
+    return Forward() if parallelism[edge.source] == parallelism[node.id] else Rebalance()
+
+
 class _TaskBuilder:
     """Cuts the graph into chains. A chain starts at a source, or where an edge cannot be a direct call."""
 
@@ -410,10 +426,7 @@ class _TaskBuilder:
         return tuple(self._task(head) for head in self._heads)
 
     def _partitioner(self, node: Node, edge: Edge) -> Partitioner:
-        if edge.partitioner is not None:
-            return edge.partitioner
-        same = self._parallelism[edge.source] == self._parallelism[node.id]
-        return Forward() if same else Rebalance()
+        return partitioner_of(node, edge, self._parallelism)
 
     def _chained_to_input(self, node: Node) -> bool:
         if len(node.inputs) != 1 or node.chaining is not Chaining.ALWAYS or isinstance(node.role, Results):
@@ -476,7 +489,7 @@ class _TaskBuilder:
     def _exchange(self, head: Node, consumer: Node, edge: Edge) -> Exchange:
         upstream = self._task_ids[head.id]
         tag = "" if edge.tag is None else f"[{edge.tag}]"
-        uid = f"{_uid(self._graph[edge.source])}{tag}->{_uid(consumer)}#{edge.input_index}"
+        uid = f"{uid_of(self._graph[edge.source])}{tag}->{uid_of(consumer)}#{edge.input_index}"
         if isinstance(consumer.role, Results):
             return Exchange(upstream, None, Forward(), 0, consumer.where, consumer.id, uid)
         partitioner = self._partitioner(consumer, edge)
@@ -490,7 +503,7 @@ class _TaskBuilder:
     def _source(self, head: Node, consumers: SideOutput) -> SourcePlan | None:
         if not isinstance(head.role, Source):
             return None
-        parallelism, uid = self._parallelism[head.id], _uid(head)
+        parallelism, uid = self._parallelism[head.id], uid_of(head)
         made_for = self._split_parallelism.get(uid, parallelism)
         splits = self._splits.of(head.role, uid, made_for)
         shares = tuple(splits[subtask::parallelism] for subtask in range(parallelism))
@@ -501,9 +514,9 @@ class _TaskBuilder:
 
 def _operator(node: Node, main: SideOutput, *sides: SideOutput) -> OperatorPlan:
     assert isinstance(node.role, OperatorSpec), "sources and results are no operators"
-    return OperatorPlan(node.name, node.role, main.chained, main.outputs, sides, _uid(node))
+    return OperatorPlan(node.name, node.role, main.chained, main.outputs, sides, uid_of(node))
 
 
-def _uid(node: Node) -> str:
+def uid_of(node: Node) -> str:
     """What the node's state is known by: the user's uid, or else one that holds while the program stays as it is."""
     return node.uid or f"{node.id}:{node.name}"

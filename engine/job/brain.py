@@ -18,6 +18,7 @@ from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import CheckpointError, FencedError, JobError, PenstockError
+from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.attempts import Attempts
@@ -25,7 +26,7 @@ from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Storage, Wa
 from penstock.engine.job.commands import Commands
 from penstock.engine.job.failover import ATTEMPTS, RestartPolicy, default_strategy
 from penstock.engine.job.finish import Finish
-from penstock.engine.job.layout import Layout, Planner, taken_parallelism
+from penstock.engine.job.layout import Layout, Planner, taken_scale
 from penstock.engine.job.life import Life
 from penstock.engine.job.recovery import Recovery
 from penstock.engine.job.rescaling import Rescaling
@@ -39,7 +40,7 @@ class JobBrain:
     Args:
         name: of the job.
         config: its settings.
-        planner: plans it at a parallelism.
+        planner: plans it at a scale.
         chosen: the random numbers of restart delays.
         storage: None: the job takes no checkpoints, and cannot.
 
@@ -59,7 +60,7 @@ class JobBrain:
     ) -> None:
         self._life = life = Life(name, config, planner, storage)
         self._planner = planner
-        self._rescaling = Rescaling(life.requests, life.plan)
+        self._rescaling = Rescaling(life.requests, planner, life.plan)
         self._recovery = Recovery(life, RestartPolicy(default_strategy(config), chosen), self._rescaling)
         self._finish = Finish(life)
         self._commands = Commands(life, self._finish, self._rescaling)
@@ -245,8 +246,7 @@ class JobBrain:
     def _plan_and_deploy(self, latest: CompletedCheckpoint | None) -> None:
         life = self._life
         try:
-            parallelism = None if latest is None else taken_parallelism(self._planner, latest)
-            life.layout = life.plan(parallelism)
+            life.layout = life.plan(Scale() if latest is None else taken_scale(self._planner, latest))
         except PenstockError as error:
             life.end(JobStatus.FAILED, error)
             return

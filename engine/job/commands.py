@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, PenstockError
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Wanted
@@ -54,8 +55,8 @@ class Commands:
                 case ev.TakeSavepoint(directory) | ev.StopJob(directory) | ev.DrainJob(directory):
                     self._checkpoints()
                     life.said.append(say.CheckFolder(request, directory))
-                case ev.RescaleJob(parallelism):
-                    self._rescale(request, parallelism)
+                case ev.RescaleJob(wanted):
+                    self._rescale(request, wanted)
         except PenstockError as error:
             life.requests.answer(request, error)
 
@@ -89,10 +90,10 @@ class Commands:
         if life.ended:
             life.requests.answer(request, False)
 
-    def _rescale(self, request: int, parallelism: int) -> None:
+    def _rescale(self, request: int, wanted: ParallelismRequest) -> None:
         checkpoints, layout = self._checkpoints(), self._life.layout
         assert layout is not None
-        if not self._rescaling.ask(self._life.name, request, parallelism, layout):
+        if not self._rescaling.ask(self._life.name, request, wanted, layout):
             return
         try:
             checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._life.now)

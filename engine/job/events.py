@@ -13,6 +13,7 @@ from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.checkpointing.instructions import AbortReason, Place
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.errors import PenstockError
+from penstock.engine.graph.scale import ParallelismRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class DrainJob:
 class RescaleJob:
     """Another parallelism; answered by the seconds that the job stood still, 0.0 where it runs so already."""
 
-    parallelism: int
+    parallelism: ParallelismRequest
 
 
 @dataclass(frozen=True, slots=True)

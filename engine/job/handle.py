@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
@@ -164,17 +165,24 @@ class JobHandle(ABC):
         """End the sources as if their input had ended, and the job with a savepoint behind everything; its URL."""
 
     @abstractmethod
-    def rescale(self, parallelism: int) -> float:
+    def rescale(self, parallelism: ParallelismRequest) -> float:
         """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
         On Ray they are 0 where the job runs so already: then nothing is done.
 
         Args:
-            parallelism: of all operators that set none themselves.
+            parallelism: of all operators that set none themselves; or of single ones, by uid, by name or by the name
+                of their task. Those that hand rows to each other one to one (`forward`) change together; the others
+                stay as they are.
 
         Raises:
             CheckpointError: the checkpoint could not be taken; the job goes on as it was.
+            UnknownOperatorError: the job has no such operator, or several of that name.
             GraphError, ConfigurationError: the program cannot run so.
+
+        Example:
+            >>> job.rescale({"window": 3})  # doctest: +SKIP
+            0.9
         """
 
     @abstractmethod

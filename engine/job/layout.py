@@ -6,6 +6,7 @@ A `Layout` is small and plain, so that it can stand in the stimulus log; shells 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,7 +14,10 @@ from typing import Protocol
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.connectors import TransactionalSink
+from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph, TaskPlan
+from penstock.engine.graph.rescaling import scale_for
+from penstock.engine.graph.scale import ParallelismRequest, Scale
 from penstock.engine.job.failover import regions
 
 
@@ -40,16 +44,16 @@ class TaskLayout:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The subtasks of a job at one parallelism.
+    """The subtasks of a job at one scale.
 
     Args:
-        parallelism: that users have rescaled it to; None: as it was submitted.
+        scale: what it has been rescaled to since it was submitted.
         tasks: by id, upstream first.
         regions: the parts that can restart by themselves; one, if they are not to.
         commits_last: whether sinks hold rows back until a checkpoint, so that the job ends with one.
     """
 
-    parallelism: int | None
+    scale: Scale
     tasks: tuple[TaskLayout, ...]
     regions: tuple[frozenset[Place], ...]
     commits_last: bool
@@ -88,19 +92,23 @@ class Layout:
 
 
 class Planner(Protocol):
-    """Plans a job at a parallelism."""
+    """Plans a job at a scale."""
 
-    def plan(self, parallelism: int | None, split_parallelism: Mapping[str, int]) -> Layout:
+    def plan(self, scale: Scale, split_parallelism: Mapping[str, int]) -> Layout:
         """The layout.
 
         Args:
-            parallelism: as in `Layout`.
+            scale: as in `Layout`.
             split_parallelism: for sources (by uid) that have been read before, the parallelism that their splits were
                 made for.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run so.
         """
+        ...
+
+    def scale_for(self, wanted: ParallelismRequest, running: Scale) -> Scale:
+        """The scale that somebody asks for of a job that runs at another; see `graph.rescaling.scale_for`."""
         ...
 
 
@@ -113,14 +121,13 @@ class GraphPlanner:
     """
 
     program: JobProgram
-    _graphs: dict[tuple[int | None, tuple[tuple[str, int], ...]], PhysicalGraph] = field(default_factory=dict)
+    _graphs: dict[tuple[Scale, tuple[tuple[str, int], ...]], PhysicalGraph] = field(default_factory=dict)
 
-    def plan(self, parallelism: int | None, split_parallelism: Mapping[str, int]) -> Layout:
-        program = self.program if parallelism is None else self.program.rescaled(parallelism)
-        graph = program.physical(split_parallelism)
+    def plan(self, scale: Scale, split_parallelism: Mapping[str, int]) -> Layout:
+        graph = self.program.rescaled(scale).physical(split_parallelism)
         places = frozenset((task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism))
         layout = Layout(
-            parallelism,
+            scale,
             tuple(_task_layout(task) for task in graph.tasks),
             tuple(regions(graph)) if graph.config.failover.regions else (places,),
             any(isinstance(sink, TransactionalSink) for sink in graph.sinks),
@@ -128,22 +135,35 @@ class GraphPlanner:
         self._graphs.setdefault(_key(layout), graph)
         return layout
 
+    def scale_for(self, wanted: ParallelismRequest, running: Scale) -> Scale:
+        return scale_for(self.program, wanted, running)
+
     def graph(self, layout: Layout) -> PhysicalGraph:
         """The whole graph of a layout that was planned here."""
         return self._graphs[_key(layout)]
 
 
-def taken_parallelism(planner: Planner, latest: CompletedCheckpoint) -> int | None:
-    """The parallelism that a checkpoint was taken at, where the job had been rescaled; None: that of its submission."""
+def taken_scale(planner: Planner, latest: CompletedCheckpoint) -> Scale:
+    """The scale that a checkpoint was taken at, where the job had been rescaled."""
+    if _fits(planner, latest, Scale()):
+        return Scale()
+    operators = {one.uid: subtask.parallelism for subtask in latest.subtasks for one in subtask.operators}
+    counts = sorted({subtask.parallelism for subtask in latest.subtasks})
+    for candidate in (*map(Scale, counts), Scale(None, tuple(sorted(operators.items())))):
+        # What one operator has been given, others may not be able to have.
+        with contextlib.suppress(PenstockError):
+            if _fits(planner, latest, candidate):
+                return candidate
+    return Scale()
+
+
+def _fits(planner: Planner, latest: CompletedCheckpoint, scale: Scale) -> bool:
     taken = {subtask.task: subtask.parallelism for subtask in latest.subtasks}
-    for candidate in (None, *sorted(set(taken.values()))):
-        if planner.plan(candidate, latest.split_parallelism).parallelisms == taken:
-            return candidate
-    return None
+    return planner.plan(scale, latest.split_parallelism).parallelisms == taken
 
 
-def _key(layout: Layout) -> tuple[int | None, tuple[tuple[str, int], ...]]:
-    return layout.parallelism, tuple(sorted(layout.split_parallelism.items()))
+def _key(layout: Layout) -> tuple[Scale, tuple[tuple[str, int], ...]]:
+    return layout.scale, tuple(sorted(layout.split_parallelism.items()))
 
 
 def _task_layout(task: TaskPlan) -> TaskLayout:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from penstock.engine.checkpointing.instructions import AbortReason, Place
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import JobError, PenstockError
+from penstock.engine.graph.scale import Scale
 from penstock.engine.job import instructions as say
 from penstock.engine.job.attempts import Attempts
 from penstock.engine.job.checkpoints import JobCheckpoints, Storage
@@ -36,7 +37,7 @@ class Life:
     Args:
         name: of the job.
         config: its settings.
-        planner: plans it at a parallelism.
+        planner: plans it at a scale.
         storage: None: the job takes no checkpoints, and cannot.
 
     Attributes:
@@ -76,8 +77,8 @@ class Life:
         """Whether the job has ended, and nothing is left to be done for it."""
         return self.ending is not None and self.ending.is_told
 
-    def plan(self, parallelism: int | None) -> Layout:
-        """The layout at a parallelism, with the splits that what the job resumes from was read by.
+    def plan(self, scale: Scale) -> Layout:
+        """The layout at a scale, with the splits that what the job resumes from was read by.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run so.
@@ -85,7 +86,7 @@ class Life:
         latest = None if self.checkpoints is None else self.checkpoints.latest
         if latest is None and self.storage is not None:
             latest = self.storage.start
-        return self._planner.plan(parallelism, latest.split_parallelism if latest is not None else {})
+        return self._planner.plan(scale, latest.split_parallelism if latest is not None else {})
 
     def move(self, status: JobStatus) -> None:
         """The job is somewhere else in its life."""

@@ -200,9 +200,9 @@ class Recovery:
         assert life.layout is not None
         if life.attempts.pending is None and not self._interrupt(JobError("the job is rescaled")):
             return
-        layout, parallelism = self._rescaling.stop(life.now.monotonic, life.layout)
+        layout, wanted = self._rescaling.stop(life.now.monotonic, life.layout)
         if life.restarts.current is None:
-            life.restarts.on_rescale(parallelism, layout.places, life.now)
+            life.restarts.on_rescale(wanted, layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)
         assert life.attempts.pending is not None
         life.attempts.pending.places, life.attempts.pending.layout = set(layout.places), layout

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.errors import ClusterError, JobError, PenstockError
+from penstock.engine.graph.scale import ParallelismRequest, Scale, describe_request
 from penstock.engine.job.instructions import Prepare
-from penstock.engine.job.layout import Layout
+from penstock.engine.job.layout import Layout, Planner
 from penstock.engine.job.requests import Requests
 
 
@@ -20,7 +21,8 @@ class _Rescale:
     """Somebody wants another parallelism.
 
     Args:
-        request, parallelism: who, and which.
+        request, wanted: who, and what was asked for.
+        scale: what that is.
         layout: once the checkpoint that it needs is there, and processes are being prepared for it.
         is_prepared: whether they are.
         stopped: when the job was stopped for it, monotonic seconds.
@@ -28,7 +30,8 @@ class _Rescale:
     """
 
     request: int
-    parallelism: int
+    wanted: ParallelismRequest
+    scale: Scale
     layout: Layout | None = None
     is_prepared: bool = False
     stopped: float | None = None
@@ -40,11 +43,13 @@ class Rescaling:
 
     Args:
         requests: take the answers.
-        plan: plans the job at a parallelism.
+        planner: says which scale is asked for.
+        plan: plans the job at a scale.
     """
 
-    def __init__(self, requests: Requests, plan: Callable[[int | None], Layout]) -> None:
+    def __init__(self, requests: Requests, planner: Planner, plan: Callable[[Scale], Layout]) -> None:
         self._requests = requests
+        self._planner = planner
         self._plan = plan
         self._rescale: _Rescale | None = None
 
@@ -59,7 +64,7 @@ class Rescaling:
         """Whether all is there, and the job runs as before."""
         return self._rescale is not None and self._rescale.is_prepared and self._rescale.stopped is None
 
-    def ask(self, name: str, request: int, parallelism: int, running: Layout) -> bool:
+    def ask(self, name: str, request: int, wanted: ParallelismRequest, running: Layout) -> bool:
         """Somebody asks job `name` for another parallelism: whether a checkpoint is to be taken for it.
 
         Raises:
@@ -67,11 +72,13 @@ class Rescaling:
             GraphError, ConfigurationError: the program cannot run so.
         """
         if self._rescale is not None:
-            raise JobError(f"job {name!r} is being rescaled to {self._rescale.parallelism}; try again later")
-        if self._plan(parallelism).places == running.places:
+            under_way = describe_request(self._rescale.wanted)
+            raise JobError(f"job {name!r} is being rescaled {under_way}; try again later")
+        scale = self._planner.scale_for(wanted, running.scale)
+        if self._plan(scale).places == running.places:
             self._requests.answer(request, 0.0)
             return False
-        self._rescale = _Rescale(request, parallelism)
+        self._rescale = _Rescale(request, wanted, scale)
         return True
 
     def on_checkpoint(self, outcome: str | PenstockError, latest: CompletedCheckpoint | None) -> Sequence[Prepare]:
@@ -81,7 +88,7 @@ class Rescaling:
             self.refuse(outcome if isinstance(outcome, PenstockError) else JobError("the rescale has been given up"))
             return ()
         try:
-            rescale.layout = self._plan(rescale.parallelism)
+            rescale.layout = self._plan(rescale.scale)
         except PenstockError as error:
             self.refuse(error)
             return ()
@@ -103,13 +110,13 @@ class Rescaling:
         if self._rescale is not None and self._rescale.request == request:
             self.refuse(error)
 
-    def stop(self, now: float, running: Layout) -> tuple[Layout, int]:
-        """The job is stopped at `now`: the layout that is to be deployed, and its parallelism."""
+    def stop(self, now: float, running: Layout) -> tuple[Layout, str]:
+        """The job is stopped at `now`: the layout that is to be deployed, and what was asked for, in words."""
         rescale = self._rescale
         assert rescale is not None, "only what is ready is stopped for"
         assert rescale.layout is not None, "what is prepared was planned"
         rescale.stopped, rescale.before = now, running
-        return rescale.layout, rescale.parallelism
+        return rescale.layout, describe_request(rescale.wanted)
 
     def on_running(self, now: float) -> None:
         """The job runs again."""

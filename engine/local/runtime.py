@@ -20,6 +20,7 @@ from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import JobProgram
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.event_time import EventTimeWatch, has_event_time
 from penstock.engine.job.events import CancelJob, Command, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
@@ -185,7 +186,7 @@ class LocalJob(JobHandle):
     def drain(self, directory: str | None = None) -> str:
         return str(self._ask(DrainJob(directory)))
 
-    def rescale(self, parallelism: int) -> float:
+    def rescale(self, parallelism: ParallelismRequest) -> float:
         return float(self._ask(RescaleJob(parallelism)))  # type: ignore[arg-type]
 
     def _ask(self, command: Command) -> Outcome:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from penstock.engine.job.info import TaskInfo
 from penstock.web import flink, flink_metrics
 from penstock.web.cluster import Cluster
 from penstock.web.collector import Collector
@@ -237,14 +238,22 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
 
     async def rescale(request: Request) -> Response:
         view = job_in(request, collector)
-        wanted = whole(request.query_params.get("parallelism"), "parallelism", 1, LARGEST_PARALLELISM)
+        query = request.query_params
+        operators, numbers = query.getlist("operator"), query.getlist("parallelism")
+        if len(numbers) != max(1, len(operators)):
+            raise HTTPException(400, "give one parallelism, or as many as operators")
+        counts = [whole(number, "parallelism", 1, LARGEST_PARALLELISM) for number in numbers]
+        wanted = dict(zip(operators, counts, strict=True)) if operators else counts[0]
         return triggered(begun(operations, view, "rescale", lambda: cluster.rescale(view.info.id, wanted)))
 
     async def require(request: Request) -> Response:
         view, document = job_in(request, collector), await body_of(request)
-        wanted = max((_upper_bound(one) for one in document.values()), default=0)
-        if not wanted:
+        if not document:
             raise HTTPException(400, "the body names no vertex with its parallelism")
+        bounds = {_vertex(view, vertex): _upper_bound(one) for vertex, one in document.items()}
+        wanted = {task.uids[0]: bound for task, bound in bounds.items() if task.parallelism != bound}
+        if not wanted:
+            return JSONResponse({})
         begun(operations, view, "rescale", lambda: cluster.rescale(view.info.id, wanted))
         return JSONResponse({})
 
@@ -266,6 +275,14 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
         Route("/jobs/{job}/rescaling/{trigger}", outcome),
         Route("/jobs/{job}/resource-requirements", require, methods=["PUT"]),
     ]
+
+
+def _vertex(view: JobView, vertex: str) -> TaskInfo:
+    """The task that a document names by its id."""
+    found = next((task for task in view.info.tasks if str(task.id) == vertex), None)
+    if found is None:
+        raise HTTPException(400, f"the job has no vertex {vertex!r}; see GET /jobs/ID/resource-requirements")
+    return found
 
 
 def _upper_bound(one: object) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import WorkerLostError
+from penstock.engine.graph.scale import ParallelismRequest, describe_request
 from penstock.engine.job.events import DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
@@ -116,8 +117,14 @@ class Misfortunes:
 
     def _rescale(self, job: Job, real: ManagerProcess, what: str) -> None:
         parallelism = self._dice.chosen.choice(PARALLELISMS)
-        if self._happens(f"{what} to {parallelism}"):
-            real.manager.ask(RescaleJob(parallelism))
+        wanted: ParallelismRequest = parallelism
+        layout = real.manager.brain.layout
+        # Every other time one task alone; by the number of the step, which no draw depends on.
+        half, is_single = divmod(self._dice.step, 2)
+        if is_single and layout is not None:
+            wanted = {layout.tasks[half % len(layout.tasks)].name: parallelism}
+        if self._happens(f"{what} {describe_request(wanted)}"):
+            real.manager.ask(RescaleJob(wanted))
 
     def _save(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):

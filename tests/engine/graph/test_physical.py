@@ -14,6 +14,7 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.graph.physical import ChannelPlan, JobProgram, Parallelism, PhysicalGraph, plan
+from penstock.engine.graph.scale import Scale
 from penstock.environment import StreamEnvironment
 from tests.engine.graph.programs import rows, same
 from tests.engine.helpers import RecordingSink, local_environment
@@ -271,7 +272,7 @@ def test_a_job_keeps_the_splits_that_it_was_planned_with() -> None:
         assert head is not None
         return {split.split_id for share in head.splits for split in share}
 
-    assert splits(program) == splits(program.rescaled(3)) == {"0/3", "1/3", "2/3"}
+    assert splits(program) == splits(program.rescaled(Scale(3))) == {"0/3", "1/3", "2/3"}
     assert source.asked == 1
 
 
@@ -279,6 +280,6 @@ def test_a_rescale_over_the_most_says_what_can_be_done_with_a_job_that_runs() ->
     env = local_environment(2)
     env.from_collection([1]).rebalance().sink_to(RecordingSink())
     program = env.program("orders")
-    assert program.rescaled(128).physical().tasks[-1].parallelism == 128
+    assert program.rescaled(Scale(128)).physical().tasks[-1].parallelism == 128
     with pytest.raises(ConfigurationError, match=r"'orders' cannot be rescaled to 129: .* it to 128 at most, or"):
-        program.rescaled(129)
+        program.rescaled(Scale(129))

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, FixedDelay
-from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.checkpointing.handles import OperatorHandle, SubtaskHandle
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import PenstockError, WorkerLostError
+from penstock.engine.graph.scale import ParallelismRequest, Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
@@ -29,15 +30,22 @@ class TwoTasks:
         self.regions = regions
         self.commits = commits
 
-    def plan(self, parallelism: int | None, split_parallelism: Mapping[str, int]) -> Layout:
-        count = 2 if parallelism is None else parallelism
+    def plan(self, scale: Scale, split_parallelism: Mapping[str, int]) -> Layout:
+        count = 2 if scale.default is None else scale.default
+        sinks = dict(scale.operators).get("sink", count)
         tasks = (
             TaskLayout(1, "source", count, False, False, "s", split_parallelism.get("s", count)),
-            TaskLayout(2, "sink", count, self.commits, True, None, 0),
+            TaskLayout(2, "sink", sinks, self.commits, True, None, 0),
         )
         pairs = [frozenset({(1, subtask), (2, subtask)}) for subtask in range(count)]
-        regions = pairs if self.regions else [frozenset().union(*pairs)]
-        return Layout(parallelism, tasks, tuple(regions), self.commits)
+        places = frozenset((task.id, subtask) for task in tasks for subtask in range(task.parallelism))
+        regions = pairs if self.regions else [places]
+        return Layout(scale, tasks, tuple(regions), self.commits)
+
+    def scale_for(self, wanted: ParallelismRequest, running: Scale) -> Scale:
+        if isinstance(wanted, Mapping):
+            return Scale(running.default, tuple(wanted.items()))
+        return Scale(wanted)
 
 
 class Shell:
@@ -137,9 +145,10 @@ class Shell:
     def acknowledge(self) -> say.WriteManifest:
         """All subtasks take their part in the newest checkpoint: its manifest is to be written."""
         inject = self.last(say.Inject)
-        parallelism = len(inject.places) // 2
+        uids = {1: "source", 2: "sink"}
         for task, subtask in inject.places:
-            handle = SubtaskHandle(task, subtask, parallelism, ())
+            parallelism = sum(place[0] == task for place in inject.places)
+            handle = SubtaskHandle(task, subtask, parallelism, (OperatorHandle(uids[task], uids[task]),))
             self.hear(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, (task, subtask), handle))
         return self.last(say.WriteManifest)
 

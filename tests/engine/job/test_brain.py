@@ -16,6 +16,7 @@ from penstock.engine.errors import (
     PenstockError,
     WorkerLostError,
 )
+from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS
@@ -313,8 +314,22 @@ def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_chec
     latest = first.brain.kept
     assert latest is not None
     second = Shell().run(Claim(2, latest.checkpoint + 1, (latest,)))
-    assert second.last(say.Deploy).layout.parallelism == 3
+    assert second.last(say.Deploy).layout.scale == Scale(3)
     assert [one["kind"] for one in second.brain.restarts.to_dicts()][-1] == "takeover"
+
+
+def test_a_manager_that_takes_over_knows_which_operator_had_been_rescaled() -> None:
+    first = Shell().run()
+    first.ask(ev.RescaleJob({"sink": 3}))
+    first.store()
+    first.hear(ev.Prepared(1))
+    first.restart()
+    first.wait(1.0)
+    first.store()
+    latest = first.brain.kept
+    assert latest is not None
+    second = Shell().run(Claim(2, latest.checkpoint + 1, (latest,)))
+    assert second.last(say.Deploy).layout.parallelisms == {1: 2, 2: 3}
 
 
 # What users ask for
@@ -440,7 +455,7 @@ def test_a_rescale_restarts_the_job_behind_a_checkpoint_with_other_subtasks() ->
     shell = Shell().run()
     request = rescaled(shell)
     prepare = shell.last(say.Prepare)
-    assert (prepare.layout.parallelism, shell.brain.status) == (3, JobStatus.RUNNING)
+    assert (prepare.layout.scale, shell.brain.status) == (Scale(3), JobStatus.RUNNING)
     shell.now += 10.0
     shell.hear(ev.Prepared(request))
     assert shell.last(say.Cancel).places == ALL
