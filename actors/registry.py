@@ -473,7 +473,7 @@ class EndedJob(JobControl):
             return False
         return self._ask(method, None)
 
-    def rescale(self, parallelism: int, tell: Callable[[str], None] | None = None) -> float:
+    def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
         return float(self._ask("rescale", None))
 
     def _ask(self, method: str, seconds: float | None, *arguments: Any) -> Any:

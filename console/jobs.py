@@ -69,7 +69,8 @@ def info_command(
     output = output_of(context)
     control = find(job, address, url, output)
     info = control.info()
-    metrics = _metrics_of(control)
+    # A web console gives what `info` says, and counters by its own pages.
+    metrics = _metrics_of(control) if url is None else None
     counted = None if metrics is None else [document(operator) for operator in metrics.operators]
     now_ms = time.time_ns() // 1_000_000
     shown = job_view(info, str if verbose else one_line, now_ms, metrics)

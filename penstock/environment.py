@@ -5,7 +5,6 @@ It gives the streams their sources, holds the settings, plans the job and hands 
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +57,6 @@ StateBackend = Literal["heap", "rocksdb"]
 _T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
-_LOG = logging.getLogger(__name__)
 
 
 class StreamEnvironment:
