@@ -21,7 +21,7 @@ COMPILE_PEER = env -u UV_FIND_LINKS $(CURDIR)/$(BIN)/uv pip compile --quiet --un
 PEER_LOCKS = build bytewax flink quixstreams spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chaos test install-services services simulate parity check format docs bench bench-peers lock clean
+.PHONY: help demo demo-chaos test test-all install-services services simulate parity check format docs bench bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,10 @@ demo-chaos: $(DEMO_STAMP) ## run it twice, the second time while its processes a
 test: $(STAMP) ## run the tests
 	@scripts/install-services --check
 	@nice -n 19 $(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
+
+test-all: $(STAMP) ## run those, too, that only repeat at length what others show
+	@scripts/install-services --check
+	@nice -n 19 $(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "long or not long" $(ARGS)
 
 install-services: ## install the servers that tests use (Debian packages as root, Kafka's jars into the cache)
 	@scripts/install-services

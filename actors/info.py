@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.execution import Execution
+from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.coordinator import CheckpointRecord
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.job.brain import JobBrain
@@ -39,6 +40,7 @@ def job_info(
     graph: PhysicalGraph | None,
     execution: Execution,
     storage: Checkpoints | None,
+    autoscaler: AutoscalerInfo | None,
 ) -> JobInfo:
     """The job.
 
@@ -49,6 +51,7 @@ def job_info(
         graph: what runs; None before it is planned.
         execution: its processes.
         storage: where its checkpoints are; None: it takes none.
+        autoscaler: what that has seen and done; None: it is off.
     """
     deployed, finished, status = brain.attempts.deployed, brain.attempts.finished, brain.status
     processes = {place: process.pid for place, process in execution.processes.items()}
@@ -86,6 +89,7 @@ def job_info(
         checkpoints=None
         if storage is None or brain.checkpoints is None
         else _checkpoints(brain, brain.checkpoints, storage),
+        autoscaler=autoscaler,
         settings=tuple(_settings(graph.config)) if graph is not None else (),
     )
 

@@ -20,6 +20,7 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import RayActorError
 
+from penstock.actors.autoscaling import Autoscaling
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.execution import Execution
@@ -28,6 +29,7 @@ from penstock.actors.log_writer import LogWriter
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
+from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.errors import PenstockError, WorkerLostError, located
@@ -85,6 +87,9 @@ class JobManager:
         self._changed = asyncio.Event()
         self._report: asyncio.Future[JobReport] = asyncio.get_running_loop().create_future()
         self._beginning = asyncio.ensure_future(self._begin())
+        self._autoscaling = Autoscaling(program.config.autoscaler, self._read, self.rescale)
+        if program.config.autoscaler.enabled:
+            self._scaling = asyncio.ensure_future(self._autoscaling.run())
         if seconds := program.config.metrics_log_interval_ms / 1000:
             self._telling = asyncio.ensure_future(log_metrics(program.name, seconds, self.status, self.metrics))
 
@@ -259,8 +264,25 @@ class JobManager:
 
     async def info(self) -> JobInfo:
         """The job as it is now."""
-        name, started = self._program.name, self._started_ms
-        return job_info(self._job_id, name, started, self._brain, self._graph, self._execution, self._checkpoints)
+        scaling = self._autoscaling.report() if self._program.config.autoscaler.enabled else None
+        return job_info(
+            self._job_id,
+            self._program.name,
+            self._started_ms,
+            self._brain,
+            self._graph,
+            self._execution,
+            self._checkpoints,
+            scaling,
+        )
+
+    async def _read(self) -> JobReading | None:
+        """What the autoscaler sees of the job; None: it does not run."""
+        graph, brain = self._graph, self._brain
+        if graph is None or brain.status is not JobStatus.RUNNING:
+            return None
+        now, seconds = _now(), brain.restarts.rescale_seconds
+        return reading_of(graph, await self._execution.metrics(), now.monotonic, now.ms, brain.attempts.number, seconds)
 
     @property
     def _graph(self) -> PhysicalGraph | None:

@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.console.output import bytes_text, time_text
+from penstock.engine.autoscaler.report import AutoscalerInfo
+from penstock.engine.autoscaler.scaling import rate_text
 from penstock.engine.job.failover import attempt_text
 from penstock.engine.job.info import CheckpointsInfo, JobInfo, RestartInfo
 
@@ -109,3 +111,31 @@ def _checkpoint_view(checkpoints: CheckpointsInfo | None) -> Sequence[Renderable
     if checkpoints.history:
         parts.append(table)
     return parts
+
+
+def autoscaler_view(info: AutoscalerInfo) -> RenderableType:
+    """What the autoscaler of a job sees, would change, and has changed."""
+    mode = "dry run: " if info.is_dry_run else ""
+    parts: list[RenderableType] = [_line(f"{mode}{info.state}")]
+    if info.lag_seconds:
+        parts.append(_line(f"the sources are {info.lag_seconds:.0f} s behind"))
+    tasks = Table("task", "parallelism", "wanted", "busy", "takes", "could take", "is to take", box=None)
+    for task in info.tasks:
+        tasks.add_row(
+            Text(task.name),
+            str(task.parallelism),
+            str(task.wanted),
+            f"{task.busy:.2f}",
+            rate_text(task.rate),
+            "-" if task.true_rate is None else rate_text(task.true_rate),
+            rate_text(task.target_rate),
+        )
+    if info.tasks:
+        parts.append(tasks)
+        parts += [_line(task.reason) for task in info.tasks]
+    for record in info.history[-_SHOWN_RECORDS:]:
+        stood = "" if record.seconds is None else f", stood still for {record.seconds:g} s"
+        why = f": {record.message}" if record.message else ""
+        parts.append(_line(f"{time_text(record.at_ms)} UTC {record.outcome}{stood}{why}"))
+        parts += [_line(f"  {reason}") for reason in record.reasons]
+    return Group(*parts)

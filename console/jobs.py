@@ -11,10 +11,11 @@ import typer
 
 from penstock.console.cluster import connect_to_running
 from penstock.console.documents import document
-from penstock.console.job_views import job_view, jobs_table
+from penstock.console.job_views import autoscaler_view, job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, output_of
 from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
+from penstock.engine.errors import JobError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.storage import normalise_url
@@ -142,6 +143,24 @@ def rescale_command(
     done = f"job {control.name} runs at {at}; it stood still for {duration_text(seconds)}"
     same = f"nothing was changed: at {at} job {control.name} is as it is already"
     output.result(outcome, done if seconds else same)
+
+
+def autoscaler_command(
+    context: typer.Context,
+    job: Job,
+    address: Address = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
+) -> None:
+    """Show what the autoscaler of a job sees, would change, and has changed, and why."""
+    output = output_of(context)
+    info = _find(job, address, output).info()
+    if info.autoscaler is None:
+        raise JobError(
+            f"job {info.name!r} has no autoscaler; begin it with -Djob.autoscaler.enabled=true, and with "
+            "-Djob.autoscaler.scaling.enabled=false only to see what it would do"
+        )
+    output.result(document(info.autoscaler), autoscaler_view(info.autoscaler))
 
 
 def _wanted(operators: Sequence[str], parallelism: int | None) -> ParallelismRequest:

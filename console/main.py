@@ -17,6 +17,7 @@ import penstock
 from penstock.console.chaos_commands import chaos_run_command
 from penstock.console.config import config_command
 from penstock.console.jobs import (
+    autoscaler_command,
     cancel_command,
     checkpoint_command,
     info_command,
@@ -100,6 +101,7 @@ def _app() -> typer.Typer:
     app.command("stop")(stop_command)
     app.command("cancel")(cancel_command)
     app.command("rescale")(rescale_command)
+    app.command("autoscaler")(autoscaler_command)
     app.command("config")(config_command)
     app.command("console")(console_command)
     app.command("why")(why_command)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.engine.autoscaler_config import AutoscalerConfig
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig
 from penstock.engine.errors import ConfigurationError, nearest
 
@@ -35,6 +36,7 @@ class JobConfig:
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
         checkpoints: when and how checkpoints are taken.
         failover: how the job gets over failures.
+        autoscaler: when and how the job is rescaled by itself.
 
     Raises:
         ConfigurationError: names every setting that cannot be used.
@@ -53,6 +55,7 @@ class JobConfig:
     state_directory: str | None = None
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     failover: FailoverConfig = field(default_factory=FailoverConfig)
+    autoscaler: AutoscalerConfig = field(default_factory=AutoscalerConfig)
 
     def __post_init__(self) -> None:
         problems = [

@@ -22,6 +22,7 @@ from penstock.configuration_keys import (
     shown,
     spelled,
 )
+from penstock.engine.autoscaler_config import AutoscalerConfig
 from penstock.engine.checkpoint_config import (
     CheckpointConfig,
     ExponentialDelay,
@@ -222,6 +223,7 @@ def configured(settings: Settings, config: JobConfig) -> JobConfig:
             **changes,
             "checkpoints": _checkpoints(settings, config.checkpoints),
             "failover": _failover(settings, config.failover),
+            "autoscaler": dataclasses.replace(config.autoscaler, **_given(settings, AutoscalerConfig, "autoscaler_")),
         },
     )
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from penstock.actors.spark.options import SparkOptions, parsed_memory
+from penstock.engine.autoscaler_config import AutoscalerConfig
 from penstock.engine.checkpoint_config import (
     LONGEST_MS,
     MOST,
@@ -26,6 +27,7 @@ from penstock.engine.checkpoint_config import (
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM
 from penstock.engine.durations import format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.periods import Period, parse_period
 from penstock.savepoints.storage import normalise_url
 
 OPERATOR_STORAGE: Final = "penstock.operator-storage."
@@ -92,6 +94,18 @@ def _url(value: object) -> str:
     return text
 
 
+def _listed(value: object) -> tuple[str, ...]:
+    parts = value if isinstance(value, list | tuple) else str(value).split(";")
+    return tuple(part for part in (str(part).strip() for part in parts) if part)
+
+
+def _periods(value: object) -> tuple[Period, ...]:
+    try:
+        return tuple(map(parse_period, _listed(value)))
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
 def _memory(value: object) -> str:
     text = str(value)
     if parsed_memory(text) is None:
@@ -113,6 +127,8 @@ Backend = Annotated[Literal["hashmap", "rocksdb"], BeforeValidator(_backend)]
 Failover = Annotated[Literal["region", "full"], BeforeValidator(spelled)]
 Runtime = Annotated[Literal["ray", "local"], BeforeValidator(spelled)]
 RuntimeMode = Annotated[Literal["streaming", "batch", "automatic"], BeforeValidator(spelled)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed), Kind("names with ; between")]
+Periods = Annotated[tuple[Period, ...], BeforeValidator(_periods), Kind("periods with ; between")]
 Memory = Annotated[str, BeforeValidator(_memory), Kind("size")]
 _CHECKPOINTS: Final = CheckpointConfig()
 _FAILOVER: Final = FailoverConfig()
@@ -120,6 +136,7 @@ _FIXED: Final = FixedDelay()
 _RATE: Final = FailureRate()
 _EXPONENTIAL: Final = ExponentialDelay()
 _SPARK: Final = SparkOptions()
+_SCALING: Final = AutoscalerConfig()
 
 
 def _key(key: str, default: object, meaning: str, low: float | None = None, high: float | None = None) -> Any:
@@ -354,6 +371,109 @@ class Settings(BaseModel):
     spark_executors: Count = _key("penstock.spark.executors", _SPARK.executors, "Executors of batch jobs.", 1, 10_000)
     spark_cores: Count = _key("penstock.spark.cores", _SPARK.cores, "CPUs of each executor.", 1, 1024)
     spark_memory: Memory = _key("penstock.spark.memory", _SPARK.memory, "Heap of each executor, such as `4g`.")
+    autoscaler_enabled: bool = _key("job.autoscaler.enabled", _SCALING.enabled, "Watch the job, and rescale it.")
+    autoscaler_scaling_enabled: bool = _key(
+        "job.autoscaler.scaling.enabled",
+        _SCALING.scaling_enabled,
+        "Without it, a dry run: `penstock autoscaler` says what would be done.",
+    )
+    autoscaler_interval_ms: Milliseconds = _time(
+        "job.autoscaler.control-loop.interval", _SCALING.interval_ms, "Between two looks at the job.", 100
+    )
+    autoscaler_metrics_window_ms: Milliseconds = _time(
+        "job.autoscaler.metrics.window", _SCALING.metrics_window_ms, "Over which rates are taken.", 1000
+    )
+    autoscaler_stabilization_ms: Milliseconds = _time(
+        "job.autoscaler.stabilization.interval",
+        _SCALING.stabilization_ms,
+        "Behind each start of the job, for which its figures mean nothing.",
+    )
+    autoscaler_utilization_target: Number = _key(
+        "job.autoscaler.utilization.target", _SCALING.utilization_target, "How busy a task is to be.", 0.01, 1
+    )
+    autoscaler_utilization_max: Number = _key(
+        "job.autoscaler.utilization.max", _SCALING.utilization_max, "A busier task gets more subtasks.", 0.01, 1
+    )
+    autoscaler_utilization_min: Number = _key(
+        "job.autoscaler.utilization.min", _SCALING.utilization_min, "An idler task gives some back.", 0.01, 1
+    )
+    autoscaler_scale_down_interval_ms: Milliseconds = _time(
+        "job.autoscaler.scale-down.interval",
+        _SCALING.scale_down_interval_ms,
+        "For how long fewer subtasks must have been enough; then as many stay as were needed at its worst.",
+    )
+    autoscaler_scale_down_max_factor: Number = _key(
+        "job.autoscaler.scale-down.max-factor",
+        _SCALING.scale_down_max_factor,
+        "The largest share of the subtasks that is given back at once.",
+        0.01,
+        1,
+    )
+    autoscaler_scale_up_max_factor: Number = _key(
+        "job.autoscaler.scale-up.max-factor",
+        _SCALING.scale_up_max_factor,
+        "How many times its subtasks a task may get more at once.",
+        0.01,
+        1_000_000,
+    )
+    autoscaler_catch_up_duration_ms: Milliseconds = _time(
+        "job.autoscaler.catch-up.duration",
+        _SCALING.catch_up_duration_ms,
+        "Within which a backlog is to be worked off.",
+        1000,
+    )
+    autoscaler_restart_time_ms: Milliseconds = _time(
+        "job.autoscaler.restart.time", _SCALING.restart_time_ms, "What a rescale takes, until one has been measured."
+    )
+    autoscaler_backlog_lag_threshold_ms: Milliseconds = _time(
+        "job.autoscaler.backlog-processing.lag-threshold",
+        _SCALING.backlog_lag_threshold_ms,
+        "A job so far behind its sources only catches up: nothing is given back.",
+    )
+    autoscaler_observed_rate_lag_threshold_ms: Milliseconds = _time(
+        "job.autoscaler.observed-true-processing-rate.lag-threshold",
+        _SCALING.observed_rate_lag_threshold_ms,
+        "A source so far behind is known to read as fast as it can.",
+    )
+    autoscaler_observed_rate_switch_threshold: Number = _key(
+        "job.autoscaler.observed-true-processing-rate.switch-threshold",
+        _SCALING.observed_rate_switch_threshold,
+        "By how much busy time must promise more than that for it not to be believed.",
+        0,
+        100,
+    )
+    autoscaler_effectiveness_detection: bool = _key(
+        "job.autoscaler.scaling.effectiveness.detection.enabled",
+        _SCALING.effectiveness_detection,
+        "Leave a task alone that more subtasks have not made faster.",
+    )
+    autoscaler_effectiveness_threshold: Number = _key(
+        "job.autoscaler.scaling.effectiveness.threshold",
+        _SCALING.effectiveness_threshold,
+        "The least share of the hoped-for gain that counts as faster.",
+        0.001,
+        1,
+    )
+    autoscaler_min_parallelism: Count = _key(
+        "job.autoscaler.vertex.min-parallelism", _SCALING.min_parallelism, "Of each task.", 1, LARGEST_MAX_PARALLELISM
+    )
+    autoscaler_max_parallelism: Count = _key(
+        "job.autoscaler.vertex.max-parallelism", _SCALING.max_parallelism, "Of each task.", 1, LARGEST_MAX_PARALLELISM
+    )
+    autoscaler_excluded: Names = _key(
+        "job.autoscaler.vertex.exclude.ids", (), "Tasks that are left alone: uids or names of operators."
+    )
+    autoscaler_excluded_periods: Periods = _key(
+        "job.autoscaler.excluded.periods",
+        (),
+        "When nothing is changed, in UTC: `9:30-12:00`, as cron `* * 9-11 ? * MON-FRI`, or both by `&&`.",
+    )
+    autoscaler_quota_cpu: Number | None = _key(
+        "job.autoscaler.quota.cpu", None, "The most CPUs that the job's slots may reserve; unset: any.", 0.001, 2**31
+    )
+    autoscaler_history: Count = _key(
+        "job.autoscaler.history.max.count", _SCALING.history, "How many decisions are kept.", 1, 10_000
+    )
     operator_storage: dict[str, Url] = _key(OPERATOR_STORAGE_KEY, {}, "Checkpoint storage of one operator, by its uid.")
 
 
@@ -411,7 +531,7 @@ def _kind(annotation: object, metadata: Sequence[object] = ()) -> str:
 
 def shown(kind: str, value: object) -> str:
     """A value of a key of such a kind, as text that the key takes."""
-    if value is None or value == {}:
+    if value is None or value in ({}, ()):
         return ""
     if kind == "duration" and isinstance(value, int):
         return format_duration(value)

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json as pj
 
@@ -24,6 +25,7 @@ from penstock.connectors.files.readers import (
     reading,
     widen_inferred,
 )
+from penstock.connectors.json.layouts import Layouts
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema
@@ -99,6 +101,7 @@ class _Parser:
         self._options = pj.ParseOptions(
             explicit_schema=self._wire, unexpected_field_behavior="ignore" if columns.declared else "error"
         )
+        self._layouts = Layouts(self._wire, unknown_fields=columns.declared)
 
     def parse(self, block: bytes, first_line: int) -> pa.RecordBatch:
         """The rows of `block`, which starts with line number `first_line`."""
@@ -117,9 +120,27 @@ class _Parser:
     def _rows(self, block: bytes, objects: int) -> pa.RecordBatch:
         if not objects:
             return pa.RecordBatch.from_pylist([], self._columns.schema)
-        wire = table_to_record_batch(_parse(block, self._options))
+        wire = self._by_layout(block, objects) if self._layouts.worthwhile(objects) else self._by_arrow(block)
         arrays = [from_wire(array, field.type) for array, field in zip(wire.columns, self._columns.schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
+
+    def _by_arrow(self, block: bytes) -> pa.RecordBatch:
+        return table_to_record_batch(_parse(block, self._options))
+
+    def _by_layout(self, block: bytes, objects: int) -> pa.RecordBatch:
+        """The rows of lines of known layouts by these, those of the others by Arrow's parser."""
+        data = np.frombuffer(block, np.uint8)
+        starts, ends = _lines(data)
+        fitted = self._layouts.read(data, starts, ends) if len(starts) == objects else None
+        if fitted is None:
+            return self._by_arrow(block)
+        others = fitted.others(objects)
+        if not len(others):
+            return fitted.rows
+        rows = self._by_arrow(b"\n".join([block[starts[line] : ends[line]] for line in others.tolist()]))
+        if len(rows) != len(others):
+            raise ValueError("lines and objects do not match")
+        return fitted.beside(rows)
 
     def _bad_line(self, block: bytes, first_line: int, error: Exception) -> RecordError:
         """The error for the first line of `block` that cannot be parsed, found by bisection."""
@@ -211,10 +232,7 @@ def _count_objects(path: str, block: bytes, first_line: int) -> int:
     Arrow's parser crashes the process on a line such as `null`, so that nothing else may reach it.
     """
     data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == ord("\n"))
-    if not block.endswith(b"\n"):
-        ends = np.append(ends, len(block))
-    starts = np.concatenate([np.zeros(1, ends.dtype), ends[:-1] + 1])
+    starts, ends = _lines(data)
     blank = 0
     for index in np.flatnonzero((data[starts] != ord("{")) | (data[ends - 1] != ord("}"))).tolist():
         line = block[starts[index] : ends[index]]
@@ -224,6 +242,14 @@ def _count_objects(path: str, block: bytes, first_line: int) -> int:
         elif not (stripped.startswith(b"{") and stripped.endswith(b"}")):
             raise _line_error(path, first_line + index, _shape_reason(line), line)
     return len(ends) - blank
+
+
+def _lines(block: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each line of the block begins and ends, its newline left out."""
+    ends = np.flatnonzero(block == ord("\n"))
+    if len(block) and block[-1] != ord("\n"):
+        ends = np.append(ends, len(block))
+    return np.concatenate([np.zeros(1, ends.dtype), ends[:-1] + 1])[: len(ends)], ends
 
 
 def _shape_reason(line: bytes) -> str:

@@ -15,6 +15,7 @@ import pyarrow.json as pj
 
 from penstock.connectors.files.json_types import from_wire, is_writable, json_lines, wire_type
 from penstock.connectors.files.times import refuse_far_times
+from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.records.batches import (
     PARSE_ERRORS,
     as_values,
@@ -64,6 +65,7 @@ class JsonFormat(RecordFormat):
     def __init__(self, schema: SchemaLike) -> None:
         self._schema = parse_schema(schema, _FORM)
         self._wire = pa.schema([(field.name, wire_type(field.type)) for field in self._schema])
+        self._layouts = Layouts(self._wire)
         for field in self._schema:
             _check_type(field)
 
@@ -75,16 +77,29 @@ class JsonFormat(RecordFormat):
         return decode_whole(values, self._schema, self._parse, self._surely_bad, self._reason)
 
     def _parse(self, values: pa.LargeBinaryArray) -> pa.RecordBatch:
+        text = values.cast(pa.large_string())
+        if text.null_count:
+            text = text.fill_null("{}")
+        wire = self._read_text(text)
+        columns = [from_wire(array, field.type) for array, field in zip(wire.columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _read_text(self, text: pa.LargeStringArray) -> pa.RecordBatch:
+        """The rows of what has a known layout by that, those of all other records by Arrow's parser."""
+        fitted = self._layouts.read_texts(text) if self._layouts.worthwhile(len(text)) else None
+        if fitted is None:
+            return self._read_any(text)
+        others = fitted.others(len(text))
+        return fitted.beside(self._read_any(text.take(pa.array(others)))) if len(others) else fitted.rows
+
+    def _read_any(self, text: pa.LargeStringArray) -> pa.RecordBatch:
         # Arrow's parser takes objects from anywhere. Each value starts with a brace and no raw newline may stand in a
         # text, so that no object reaches into the next value, each value gives a row at least, and the number of rows
         # tells whether each gave one. (Its parser would crash on a text that starts with `null`.)
-        text = _objects(values)
-        table = _read(join_values(text, "\n"), self._wire)
-        if table.num_rows != len(values):
+        table = _read(join_values(_objects(text), "\n"), self._wire)
+        if table.num_rows != len(text):
             raise ValueError("more than one JSON value in a record")
-        wire = table_to_record_batch(table)
-        columns = [from_wire(array, field.type) for array, field in zip(wire.columns, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return table_to_record_batch(table)
 
     def _surely_bad(self, value: bytes) -> str | None:
         if reason := utf8_reason(value):
@@ -142,11 +157,8 @@ def _may_become(value: object, wire: pa.DataType) -> bool:
     return not pa.types.is_list(wire) or isinstance(value, list)
 
 
-def _objects(values: pa.LargeBinaryArray) -> pa.Array:
-    """The values as text, each in braces; a null is an object without fields."""
-    text = values.cast(pa.large_string())
-    if text.null_count:
-        text = text.fill_null("{}")
+def _objects(text: pa.LargeStringArray) -> pa.LargeStringArray:
+    """The texts, each in braces."""
     if not _in_braces(text):
         text = pc.ascii_trim(text, characters=_WHITESPACE)
         if not _in_braces(text):

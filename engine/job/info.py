@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.job.status import JobStatus
@@ -180,6 +181,7 @@ class JobInfo:
         restarts: how many failures it had to get over.
         restart_history: the newest restarts, the oldest first.
         checkpoints: None where there is no storage for them.
+        autoscaler: what it has seen and done; None: it is off.
         settings: the job's configuration by name, `checkpoints.interval_ms`, without secrets.
     """
 
@@ -199,6 +201,7 @@ class JobInfo:
     restarts: int = 0
     restart_history: tuple[RestartInfo, ...] = ()
     checkpoints: CheckpointsInfo | None = None
+    autoscaler: AutoscalerInfo | None = None
     settings: tuple[tuple[str, str], ...] = ()
 
     @property

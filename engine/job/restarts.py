@@ -113,6 +113,12 @@ class RestartLog:
         newest = [_to_text(restart) for restart in self.to_dicts()[-STORED:]]
         return replace(story, restarts=self.failures, restart_records=tuple(newest))
 
+    @property
+    def rescale_seconds(self) -> float | None:
+        """How long the job stood still for its newest rescale under this manager; None: there was none."""
+        rescales = [one for one in self.kept if one.kind is RestartKind.RESCALE and one.restored is not None]
+        return None if not rescales else (rescales[-1].restored or 0.0) - rescales[-1].detected
+
     def to_dicts(self) -> Sequence[Mapping[str, Any]]:
         """The newest restarts as JSON has them, oldest first."""
         return [*self.before, *(restart.to_dict() for restart in self.kept)][-KEPT:]

@@ -30,7 +30,8 @@ _ENGINE: Final = str(Path(__file__).parents[1])
 
 
 def _is_engine(filename: str) -> bool:
-    return filename.startswith(_ENGINE)
+    """Ours, or code that was made at run time, such as the `__init__` of a dataclass: no line that anybody can read."""
+    return filename.startswith((_ENGINE, "<"))
 
 
 class Collector(Protocol):

@@ -1,1 +1,1 @@
-"""The public test kit: deterministic simulation of whole jobs, and chaos against running ones."""
+"""The public test kit: a unit harness, deterministic simulation of whole jobs, and chaos against running ones."""

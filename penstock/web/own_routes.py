@@ -164,6 +164,12 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
     async def why(request: Request) -> Response:
         return JSONResponse(finite(asdict(why_slow(job_in(request, collector)))))
 
+    async def autoscaler(request: Request) -> Response:
+        info = job_in(request, collector).info
+        if info.autoscaler is None:
+            raise HTTPException(404, "the job has no autoscaler; -Djob.autoscaler.enabled=true begins it with one")
+        return JSONResponse(finite(info_document(info)["autoscaler"]))
+
     async def charts(request: Request) -> Response:
         view = job_in(request, collector)
         found = collector.observed.charts(view.info.id)
@@ -198,6 +204,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
     return [
         Route("/v1/jobs/{job}/view", job),
         Route("/v1/jobs/{job}/why-slow", why),
+        Route("/v1/jobs/{job}/autoscaler", autoscaler),
         Route("/v1/jobs/{job}/charts", charts),
         Route("/v1/jobs/{job}/tasks/{vertex}", task),
         Route("/v1/jobs/{job}/operations/{trigger}", operation),

@@ -15,7 +15,7 @@ import pytest
 
 from tests.actors.lost_node import OK, OVER
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray]
 
 Run = Callable[[str], None]
 _CASE_SECONDS = 240.0
@@ -92,17 +92,21 @@ def test_a_job_goes_on_where_there_is_room_when_the_node_of_its_subtasks_is_lost
     run("survived")
 
 
+@pytest.mark.long("the loss of one node is tested; the simulation loses several processes at once")
 def test_a_job_goes_on_when_two_nodes_are_lost_at_once(run: Run) -> None:
     run("survived_twice")
 
 
+@pytest.mark.long("the loss of a node is tested without the chaos harness")
 def test_chaos_kills_nodes_of_a_cluster_that_it_is_given(run: Run) -> None:
     run("killed_by_chaos")
 
 
+@pytest.mark.long("what is under way is bounded: test_backpressure")
 def test_a_job_that_needs_more_than_the_object_store_holds_neither_stops_nor_loses_rows(run: Run) -> None:
     run("crowded")
 
 
+@pytest.mark.long("no room is a failure like another: tests/engine/job/test_brain.py")
 def test_a_job_that_has_lost_its_only_node_waits_for_room_and_then_says_that_there_is_none(run: Run) -> None:
     run("given_up")

@@ -109,6 +109,7 @@ def test_a_manager_that_was_replaced_stops_and_ends_its_processes(tmp_path: Path
         assert time.monotonic() < deadline, "subtasks have outlived their job manager"
 
 
+@pytest.mark.long("tests/engine/job/test_brain.py")
 @pytest.mark.parametrize("restart", [None, fixed_delay(3, "100ms")])
 def test_a_job_without_checkpoints_is_lost_with_its_manager_unless_it_asks_for_restarts(
     tmp_path: Path, restart: Any

@@ -33,6 +33,7 @@ def test_savepoints_are_whole_and_a_stopped_job_ends_behind_its_own(tmp_path: Pa
     assert stopped.checkpoint.checkpoint > taken.checkpoint.checkpoint
 
 
+@pytest.mark.long("the simulation breaks jobs at such moments in each of its runs")
 def test_savepoints_come_whenever_they_are_asked_for_between_checkpoints(tmp_path: Path) -> None:
     often = checkpoints("20ms", str(tmp_path), savepoints=f"{tmp_path}/savepoints")
     job, _ = submit(environment(tmp_path, 1, checkpoints=often), "between", rows=100_000, rate=500)

@@ -40,7 +40,7 @@ from penstock.testing.chaos import (
 from penstock.testing.chaos.report import DONE, HARMLESS, NOT_FIRED, RECOVERED
 from tests.actors.keyed_job import environment, until_checkpoint
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 EVENTS, SESSIONS = SubtaskChoice("events", 0), SubtaskChoice("sessions", 1)
 
@@ -54,6 +54,7 @@ def shaken(folder: Path, *faults: ScheduledFault, parallelism: int = 2) -> Chaos
     return run
 
 
+@pytest.mark.long("the simulation breaks jobs at such moments in each of its runs")
 def test_two_processes_at_once_and_a_third_while_they_are_replaced(tmp_path: Path) -> None:
     run = shaken(
         tmp_path,
@@ -66,6 +67,7 @@ def test_two_processes_at_once_and_a_third_while_they_are_replaced(tmp_path: Pat
     assert detected < 2000
 
 
+@pytest.mark.long("the simulation breaks jobs at such moments in each of its runs")
 def test_the_job_manager_is_killed_again_and_again(tmp_path: Path) -> None:
     run = shaken(
         tmp_path,
@@ -87,12 +89,14 @@ def test_a_stuck_subtask_is_replaced_and_does_no_harm_when_it_goes_on(tmp_path: 
     assert record.detect_ms >= 900
 
 
+@pytest.mark.long("test_a_job_manager_that_was_replaced_while_it_was_away_gives_up_and_leaves_the_job_alone")
 def test_a_stuck_job_manager_that_goes_on_has_lost_nothing(tmp_path: Path) -> None:
     run = shaken(tmp_path, ScheduledFault(AfterCheckpoints(1), PauseManager(2.0)), parallelism=1)
     assert run.faults[0].outcome == HARMLESS
     assert run.managers == 1
 
 
+@pytest.mark.long("tests/actors/test_recovery.py tests standbys")
 def test_a_standby_that_dies_is_replaced(tmp_path: Path) -> None:
     run = shaken(
         tmp_path,
@@ -105,6 +109,7 @@ def test_a_standby_that_dies_is_replaced(tmp_path: Path) -> None:
     assert run.faults[1].outcome == RECOVERED
 
 
+@pytest.mark.long("the simulation breaks jobs at such moments in each of its runs")
 def test_a_rescale_during_which_a_process_dies_leaves_the_output_exact(tmp_path: Path) -> None:
     run = shaken(
         tmp_path,
@@ -115,6 +120,7 @@ def test_a_rescale_during_which_a_process_dies_leaves_the_output_exact(tmp_path:
     assert run.faults[1].outcome == RECOVERED
 
 
+@pytest.mark.long("the simulation breaks jobs at such moments in each of its runs")
 def test_a_savepoint_during_which_a_process_dies_is_whole_or_absent(tmp_path: Path) -> None:
     target = tmp_path / "wanted"
     run = shaken(

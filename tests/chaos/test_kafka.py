@@ -30,14 +30,16 @@ from tests.chaos.faulty_sinks import (
     StopsWithinTransaction,
 )
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+LONG = pytest.mark.long("another seed of the same job")
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
 WATCH = ChaosSchedule([ScheduledFault(AfterCheckpoints(6), KillStandby(), optional=True)])
 """Next to nothing; until then the job is watched, and what is to happen to it has happened."""
 
 
-@pytest.mark.parametrize("seed", [4, 12])
+@pytest.mark.parametrize("seed", [4, pytest.param(12, marks=LONG)])
 def test_each_row_is_seen_once_and_in_order(seed: int, kafka: Kafka, tmp_path: Path) -> None:
     job = KafkaJob(kafka)
     schedule = server_schedule(job, seed, "3s")

@@ -17,7 +17,7 @@ from penstock.testing.chaos.server_jobs import COUNTED, check_counted, count_eve
 from penstock.testing.services import Kafka
 from tests.actors.keyed_job import kill, subtask_pids, until, until_checkpoint
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 ROWS, RATE = 6000, 1000
 UPGRADED = 1_000_000

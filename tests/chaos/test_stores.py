@@ -10,7 +10,7 @@ from penstock.testing.chaos import ServerJob, chaos_environment, run_server_job,
 from penstock.testing.chaos.store_jobs import PostgresJob, S3Job
 from penstock.testing.services import S3, Postgres
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster", "no_leak")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
 @pytest.mark.parametrize("seed", [9])

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from penstock.console.job_views import job_view
+from penstock.console.job_views import autoscaler_view, job_view
 from penstock.console.output import duration_text, one_line
+from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord, TaskAdvice
 from penstock.engine.job.info import JobInfo, RestartInfo
 from penstock.engine.job.status import JobStatus
 
@@ -55,3 +56,16 @@ def test_a_job_that_fails_again_and_again_shows_what_makes_it_give_up() -> None:
 
 def test_short_times_are_in_milliseconds() -> None:
     assert [duration_text(seconds) for seconds in (0.0, 0.0404, 0.99, 2.62)] == ["0 ms", "40 ms", "990 ms", "2.6 s"]
+
+
+def test_the_autoscaler_shows_what_it_sees_and_why_it_did_what() -> None:
+    reason = "window: 0.92 busy at 410 k/s, target 2 -> 3"
+    task = TaskAdvice(2, "window", 2, 3, 0.92, 410_000.0, 446_000.0, 410_000.0, reason)
+    record = ScalingRecord(0, "refused", (("w", 3),), (reason,), "there is no room")
+    console = Console(file=io.StringIO(), width=120)
+    console.print(autoscaler_view(AutoscalerInfo("watching: 35 of 60 s", True, 12.0, (task,), (record,))))
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines[:2] == ["dry run: watching: 35 of 60 s", "the sources are 12 s behind"]
+    assert lines[3].split() == ["window", "2", "3", "0.92", "410", "k/s", "446", "k/s", "410", "k/s"]
+    assert lines[4:] == [reason, "1970-01-01 00:00:00 UTC refused: there is no room", f"  {reason}"]

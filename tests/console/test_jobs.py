@@ -92,7 +92,7 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     single = jobs("rescale", "numbers_flow", "counts=2", "--json")
     assert (single.code, single.document["parallelism"]) == (0, {"counts": 2}), single.err
     wrong = jobs("rescale", "numbers_flow", "count=2")
-    assert (wrong.code, "did you mean 'counts'?" in wrong.err) == (1, True)
+    assert (wrong.code, "did you mean 'counts'?" in wrong.err) == (2, True)
     assert jobs("rescale", "numbers_flow", "counts").code == 2
     shown = jobs("info", "numbers_flow").out
     assert "restart " not in shown

@@ -23,6 +23,7 @@ CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "p
         "docs/sources-and-sinks.md",
         "docs/patterns.md",
         "docs/console.md",
+        "docs/testing.md",
         "docs/sql/README.md",
         *(f"docs/concepts/{name}.md" for name in CONCEPTS),
     ],

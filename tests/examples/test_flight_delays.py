@@ -101,7 +101,6 @@ def summary_of(text: str) -> Iterator[float]:
     return map(float, found.groups())
 
 
-@pytest.mark.slow
 def test_every_window_is_what_plain_python_makes_of_the_rows(
     example: ModuleType, departures: list[Departure], tmp_path: Path
 ) -> None:

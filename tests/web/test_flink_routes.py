@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
 from penstock.web.security import REQUEST_HEADER
@@ -155,6 +156,19 @@ def test_flinks_operator_scales_by_resource_requirements(serve: Serve, cluster: 
     assert client.put(f"{JOB}/resource-requirements", json=same).status_code == 200
     assert client.put(f"{JOB}/resource-requirements", json={"7": same["2"]}).status_code == 400
     assert len(cluster.asked) == 1
+
+
+def test_what_the_autoscaler_has_done_is_told(serve: Serve, cluster: FakeCluster) -> None:
+    assert serve().get("/v1/jobs/orders-1/autoscaler").status_code == 404
+    record = ScalingRecord(5_000, "rescaled", (("src", 3),), ("src: 0.92 busy",), seconds=0.5)
+    info = replace(ORDERS, autoscaler=AutoscalerInfo("nothing to change", False, history=(record,)))
+    cluster.readings = [Reading(info, [])]
+    told = serve().get("/v1/jobs/orders-1/autoscaler").json()
+    assert (told["state"], told["history"][0]["wanted"], told["history"][0]["seconds"]) == (
+        "nothing to change",
+        [["src", 3]],
+        0.5,
+    )
 
 
 def test_a_job_that_has_ended_is_shown_and_not_changed(serve: Serve, cluster: FakeCluster) -> None:

@@ -116,12 +116,13 @@ class Misfortunes:
             self.kill_subtask(real.manager)
 
     def _rescale(self, job: Job, real: ManagerProcess, what: str) -> None:
-        wanted: ParallelismRequest = self._dice.chosen.choice(PARALLELISMS)
+        parallelism = self._dice.chosen.choice(PARALLELISMS)
+        wanted: ParallelismRequest = parallelism
         layout = real.manager.brain.layout
         # Every other time one task alone; by the number of the step, which no draw depends on.
         half, is_single = divmod(self._dice.step, 2)
         if is_single and layout is not None:
-            wanted = {layout.tasks[half % len(layout.tasks)].name: wanted}
+            wanted = {layout.tasks[half % len(layout.tasks)].name: parallelism}
         if self._happens(f"{what} {describe_request(wanted)}"):
             real.manager.ask(RescaleJob(wanted))
 

@@ -147,9 +147,10 @@ function Exceptions({ entries }) {
 function Timeline({ view }) {
   const checkpoints = (view.info.checkpoints?.history ?? []).map((one) => ({ at: one.triggered_ms, what: `${one.kind} ${one.checkpoint}`, state: one.status, more: `${span(one.duration_ms)}, ${bytes(one.bytes)}${one.message ? `: ${one.message}` : ""}` }));
   const restarts = view.info.restart_history.map((one) => ({ at: one.at_ms, what: one.kind === "rescale" ? one.cause || "rescale" : one.kind, state: one.kind === "rescale" ? "completed" : "restarting", more: `${one.subtasks} subtasks${one.restore_ms == null ? ", not running yet" : `, running again after ${span(one.restore_ms)}`}${one.kind === "rescale" ? "" : `: ${one.cause.split("\n")[0]}`}` }));
+  const scaled = (view.info.autoscaler?.history ?? []).map((one) => ({ at: one.at_ms, what: `autoscaler: ${one.outcome}`, state: one.outcome === "rescaled" ? "completed" : one.outcome === "refused" ? "failed" : "created", more: [...one.reasons, one.message].filter(Boolean).join("; ") }));
   const asked = view.operations.map((one) => ({ at: one.at_ms, what: `asked: ${one.kind}`, state: !one.done ? "deploying" : one.error ? "failed" : "completed", more: one.error || "" }));
-  const all = [{ at: view.began_ms, what: "began", state: "created", more: "" }, ...checkpoints, ...restarts, ...asked, { at: view.info.since_ms, what: view.status, state: view.status, more: "" }].sort((a, b) => b.at - a.at);
-  return html`<section class="card"><ol class="timeline">${all.map((one, place) => html`<li key=${place}><span class="dim">${time(one.at)}</span><span><strong>${one.what}</strong> <${State} of=${one.state} /> <span class="dim">${one.more}</span></span></li>`)}</ol></section>`;
+  const all = [{ at: view.began_ms, what: "began", state: "created", more: "" }, ...checkpoints, ...restarts, ...scaled, ...asked, { at: view.info.since_ms, what: view.status, state: view.status, more: "" }].sort((a, b) => b.at - a.at);
+  return html`${view.info.autoscaler && html`<p class="dim">Autoscaler${view.info.autoscaler.is_dry_run ? " (dry run)" : ""}: ${view.info.autoscaler.state}</p>`}<section class="card"><ol class="timeline">${all.map((one, place) => html`<li key=${place}><span class="dim">${time(one.at)}</span><span><strong>${one.what}</strong> <${State} of=${one.state} /> <span class="dim">${one.more}</span></span></li>`)}</ol></section>`;
 }
 
 function Logs({ job, tasks, tick }) {

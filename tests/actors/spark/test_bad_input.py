@@ -53,6 +53,7 @@ def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(spark: 
     assert run(spark()) == [0, 1, 2]
 
 
+@pytest.mark.long("test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again")
 def test_spark_that_has_died_is_told_and_may_be_started_again(spark: Environment) -> None:
     from pyspark import SparkContext
 

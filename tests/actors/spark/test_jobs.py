@@ -193,7 +193,9 @@ def await_gate(gate: Path) -> int:
     raise AssertionError("the job has not come to its first row")
 
 
-@pytest.mark.parametrize("process", ["worker", "executor"])
+@pytest.mark.parametrize(
+    "process", ["worker", pytest.param("executor", marks=pytest.mark.long("test_sorting kills an executor"))]
+)
 def test_every_row_comes_once_though_a_process_is_killed(spark: Environment, tmp_path: Path, process: str) -> None:
     env = spark()
     gate = tmp_path / "gate"

@@ -34,6 +34,8 @@ from tests.actors.spark.conftest import Environment, on_spark
 
 pytestmark = on_spark
 
+LONG = pytest.mark.long("one error shows that Spark's rows are named; the engine's tests have the others")
+
 SCHEMA = pa.schema(
     [
         ("key of `all`", pa.string()),
@@ -337,9 +339,17 @@ def test_what_spark_refuses_the_engine_computes(spark: Environment, tmp_path: Pa
     ("columns", "message"),
     [
         ({"k": ["a", "b"], "at": [1, None], "n": [1, 2]}, r"'at' is null in row .*'k': 'b'"),
-        ({"k": ["a", None], "at": [1, 2], "n": [1, 2]}, r"key column 'k' is null in row .*'n': 2"),
-        ({"k": ["a", "a"], "at": [1, 2], "n": [2**62, 2**62]}, r"sum of column 'n' for k='a' does not fit int64"),
-        ({"k": ["a", "b"], "at": [1, 2**63 - 1], "n": [1, 2]}, r"'at' is out of the range .*'k': 'b'"),
+        pytest.param(
+            {"k": ["a", None], "at": [1, 2], "n": [1, 2]}, r"key column 'k' is null in row .*'n': 2", marks=LONG
+        ),
+        pytest.param(
+            {"k": ["a", "a"], "at": [1, 2], "n": [2**62, 2**62]},
+            r"sum of column 'n' for k='a' does not fit int64",
+            marks=LONG,
+        ),
+        pytest.param(
+            {"k": ["a", "b"], "at": [1, 2**63 - 1], "n": [1, 2]}, r"'at' is out of the range .*'k': 'b'", marks=LONG
+        ),
     ],
 )
 def test_errors_name_the_row(spark: Environment, tmp_path: Path, columns: dict[str, list[Any]], message: str) -> None:

@@ -16,6 +16,8 @@ from tests.actors.spark.simulated import run_job
 
 Build: TypeAlias = Callable[[KeyedStream, KeyedStream], DataStream]
 
+LONG = pytest.mark.long("one kind of join shows it")
+
 JOINS: dict[str, Build] = {
     "window": lambda one, two: one.window_join(two, ps.tumbling("5s"), how="full"),
     "sliding": lambda one, two: one.window_join(two, ps.sliding("6s", "2s")),
@@ -85,7 +87,7 @@ def test_functions_of_two_inputs_see_the_order() -> None:
     assert is_mixed(joined(lambda one, two: one.connect(two).process(Paired(), returns={"k": "int64"})))
 
 
-@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("name", ["groups", *(pytest.param(name, marks=LONG) for name in JOINS if name != "groups")])
 def test_the_results_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def results() -> list[str]:
         batches = run_job(joined(JOINS[name]), EndOfTime())

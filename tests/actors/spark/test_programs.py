@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.actors.spark.conftest import Environment, on_spark
@@ -29,6 +30,7 @@ def some_programs(number: int) -> list[Program]:
     return found
 
 
+@pytest.mark.long("tests/parity and test_parity.py run other random programs")
 def test_random_programs_give_what_plain_python_gives(spark: Environment) -> None:
     env = spark()
     drawn = [program for program in some_programs(13) if program.rows]

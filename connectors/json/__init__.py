@@ -1,0 +1,1 @@
+"""JSON objects that look alike, parsed by what they have in common."""

@@ -1,0 +1,1 @@
+"""When a running job is to have more or fewer subtasks: readings in, decisions out; pure."""

@@ -1,0 +1,275 @@
+"""Decides when a running job gets more or fewer subtasks: readings in, requests out; no clock, no thread, no cluster.
+
+The job manager feeds it; so do simulated workloads, in tests. It asks for one rescale at a time, and keeps why.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.engine.autoscaler.evaluation import JobFigures, evaluate
+from penstock.engine.autoscaler.readings import JobReading
+from penstock.engine.autoscaler.report import (
+    DRY_RUN,
+    HELD_BACK,
+    REFUSED,
+    RESCALED,
+    AutoscalerInfo,
+    ScalingRecord,
+    TaskAdvice,
+)
+from penstock.engine.autoscaler.scaling import Advice, advise
+from penstock.engine.autoscaler_config import AutoscalerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class _ScaleUp:
+    """A task was given more subtasks: from so many, to so many, when it could take rows at that rate."""
+
+    before: int
+    after: int
+    true_rate: float
+
+
+class Autoscaler:
+    """Watches one job.
+
+    Args:
+        config: its settings.
+    """
+
+    def __init__(self, config: AutoscalerConfig) -> None:
+        self._config = config
+        self._readings: deque[JobReading] = deque()
+        self._shape: tuple[int, tuple[int, ...]] = (0, ())
+        self._since = 0.0
+        self._state = "waiting for the job to run"
+        self._is_asking = False
+        self._lag = 0.0
+        self._advice: Sequence[Advice] = ()
+        self._fewer: dict[str, deque[tuple[float, int]]] = {}
+        self._ups: dict[str, _ScaleUp] = {}
+        self._history: deque[ScalingRecord] = deque(maxlen=config.history)
+
+    def report(self) -> AutoscalerInfo:
+        """What it has seen and done."""
+        return AutoscalerInfo(
+            self._state,
+            not self._config.scaling_enabled,
+            round(self._lag, 3),
+            tuple(map(_shown, self._advice)),
+            tuple(self._history),
+        )
+
+    def observe(self, reading: JobReading) -> Mapping[str, int] | None:
+        """Take a look at the job: the parallelism that operators, by uid, should have now; None: it stays as it is.
+
+        Behind a request, `on_rescaled` or `on_refused` tells what came of it; there is no other one before.
+        """
+        if self._is_asking:
+            return None
+        window = self._window(reading)
+        if window is None:
+            return None
+        first, last = window
+        figures = evaluate(first, last, self._config)
+        self._lag = figures.lag_seconds
+        self._advice = self._with_ties(self._advised(figures, last))
+        changes = [one for one in self._advice if one.change]
+        if not changes:
+            waiting = self._waiting(last.at)
+            self._state = f"nothing to change{waiting}"
+            return None
+        return self._decide(changes, last)
+
+    def on_rescaled(self, seconds: float) -> None:
+        """The job runs at what was asked for, after it has stood still for `seconds`."""
+        self._is_asking = False
+        self._history[-1] = replace(self._history[-1], seconds=round(seconds, 3))
+
+    def on_refused(self, message: str) -> None:
+        """The job runs on as it was; it is asked again when a new window is full."""
+        self._is_asking = False
+        self._history[-1] = replace(self._history[-1], outcome=REFUSED, message=message)
+        self._ups.clear()
+        self._readings.clear()
+        self._since = 0.0
+        self._shape = (0, ())
+
+    # Readings
+
+    def _window(self, reading: JobReading) -> tuple[JobReading, JobReading] | None:
+        """The first and the last reading of a full window, if there is one."""
+        shape = reading.attempt, tuple(task.parallelism for task in reading.tasks)
+        if shape != self._shape:
+            self._shape, self._since = shape, reading.at
+            self._readings.clear()
+        stable = self._since + self._config.stabilization_ms / 1000
+        window = self._config.metrics_window_ms / 1000
+        if reading.at < stable:
+            self._state = f"waiting {stable - reading.at:.0f} s for the job to become steady"
+            return None
+        self._readings.append(reading)
+        # The first one is at least a window old, where there is one that old.
+        while len(self._readings) > 1 and self._readings[1].at <= reading.at - window:
+            self._readings.popleft()
+        first = self._readings[0]
+        seen = reading.at - first.at
+        if seen < window:
+            self._state = f"watching: {seen:.0f} of {window:.0f} s"
+            return None
+        return first, reading
+
+    # Advice
+
+    def _advised(self, figures: JobFigures, reading: JobReading) -> Sequence[Advice]:
+        seconds = reading.rescale_seconds
+        rescale_seconds = self._config.restart_time_ms / 1000 if seconds is None else seconds
+        return _without_use(
+            [self._held(advise(one, figures, rescale_seconds, self._config), reading.at) for one in figures.tasks]
+        )
+
+    def _held(self, advice: Advice, at: float) -> Advice:
+        """The advice, but for what settings and history are against."""
+        task = advice.figures.task
+        key = task.uids[0]
+        if advice.change >= 0:
+            self._fewer.pop(key, None)
+        if {*task.uids, *task.operators, task.name} & set(self._config.excluded):
+            return _kept(advice, "excluded")
+        if advice.change < 0:
+            return self._fewer_in_time(advice, at)
+        up = self._ups.get(key)
+        if up is None or task.parallelism != up.after:
+            self._ups.pop(key, None)
+            return advice
+        if advice.change > 0 and self._is_ineffective(advice, up):
+            why = f"{up.before} -> {up.after} subtasks made it no faster; something else holds it up"
+            return replace(_kept(advice, why), is_stuck=True)
+        return advice
+
+    def _is_ineffective(self, advice: Advice, up: _ScaleUp) -> bool:
+        hoped = up.true_rate * (up.after / up.before - 1)
+        gained = (advice.figures.true_rate or 0.0) - up.true_rate
+        return self._config.effectiveness_detection and gained < self._config.effectiveness_threshold * hoped
+
+    def _fewer_in_time(self, advice: Advice, at: float) -> Advice:
+        """Fewer subtasks, once they would have been enough for the interval: as many as were needed at its worst."""
+        seconds = self._config.scale_down_interval_ms / 1000
+        wished = self._fewer.setdefault(advice.figures.task.uids[0], deque())
+        wished.append((at, advice.wanted))
+        while len(wished) > 1 and wished[1][0] <= at - seconds:
+            wished.popleft()
+        if at - wished[0][0] < seconds:
+            return _kept(advice, f"{advice.wanted} would do; waits for the scale-down interval")
+        most = min(max(wanted for _, wanted in wished), advice.figures.task.parallelism)
+        return replace(advice, wanted=most, reason=_renamed(advice, most))
+
+    def _with_ties(self, advised: Sequence[Advice]) -> Sequence[Advice]:
+        """Tasks that must have one parallelism get the highest that is wanted for any of them."""
+        wanted = {one.figures.task.id: one.wanted for one in advised}
+        tied = []
+        for one in advised:
+            task = one.figures.task
+            most = max(wanted[other] for other in task.tied if other in wanted)
+            if most == one.wanted:
+                tied.append(one)
+            else:
+                tied.append(replace(one, wanted=most, reason=f"{_renamed(one, most)} (tied to others by forward)"))
+        return tied
+
+    def _waiting(self, at: float) -> str:
+        if not self._fewer:
+            return ""
+        seconds = self._config.scale_down_interval_ms / 1000
+        left = min(wished[0][0] + seconds - at for wished in self._fewer.values())
+        return f"; fewer subtasks would do, which is decided in {max(0.0, left):.0f} s"
+
+    # Decisions
+
+    def _decide(self, changes: Sequence[Advice], reading: JobReading) -> Mapping[str, int] | None:
+        wanted = {one.figures.task.uids[0]: one.wanted for one in changes}
+        record = ScalingRecord(
+            reading.at_ms, RESCALED, tuple(sorted(wanted.items())), tuple(one.reason for one in changes)
+        )
+        against = self._against(reading)
+        if against:
+            self._note(replace(record, outcome=HELD_BACK, message=against))
+            return None
+        if not self._config.scaling_enabled:
+            self._note(replace(record, outcome=DRY_RUN))
+            return None
+        self._state = "rescaling"
+        self._history.append(record)
+        self._is_asking = True
+        for one in changes:
+            task = one.figures.task
+            self._fewer.pop(task.uids[0], None)
+            if one.change > 0 and one.figures.true_rate is not None:
+                self._ups[task.uids[0]] = _ScaleUp(task.parallelism, one.wanted, one.figures.true_rate)
+        return wanted
+
+    def _against(self, reading: JobReading) -> str:
+        """What forbids any change now; empty: nothing."""
+        period = next((one for one in self._config.excluded_periods if one.holds(reading.at_ms)), None)
+        if period is not None:
+            return f"it is the excluded period {period.text}"
+        slots, now = max(one.wanted for one in self._advice), max(task.parallelism for task in reading.tasks)
+        quota = self._config.quota_cpu
+        if quota is not None and slots > now and slots * reading.slot_cpus > quota:
+            return f"{slots} slots would reserve {slots * reading.slot_cpus:g} CPUs, over the quota of {quota:g}"
+        return ""
+
+    def _note(self, record: ScalingRecord) -> None:
+        """Keep a decision that changes nothing; held back for the same reason, it takes the place of the last."""
+        self._state = record.message or "a dry run: would rescale"
+        last = self._history[-1] if self._history else None
+        if last is not None and (last.outcome, last.message) == (record.outcome, record.message):
+            if last.wanted == record.wanted:
+                return
+            if record.outcome == HELD_BACK:
+                self._history.pop()
+        self._history.append(record)
+
+
+def _without_use(advised: Sequence[Advice]) -> Sequence[Advice]:
+    """The advice, but for more subtasks before a task that cannot take more rows."""
+    held: list[Advice] = []
+    blocking: set[int] = set()
+    for one in reversed(advised):
+        task = one.figures.task
+        if one.is_stuck or task.id in blocking:
+            blocking.update(task.inputs)
+        in_vain = task.id in blocking and one.change > 0
+        held.append(_kept(one, "what follows it cannot take more") if in_vain else one)
+    return held[::-1]
+
+
+def _kept(advice: Advice, why: str) -> Advice:
+    return replace(
+        advice, wanted=advice.figures.task.parallelism, reason=f"{advice.reason.partition(', target ')[0]}; {why}"
+    )
+
+
+def _renamed(advice: Advice, wanted: int) -> str:
+    """The reason, with another target."""
+    text = advice.reason.partition(", target ")[0]
+    now = advice.figures.task.parallelism
+    return text if wanted == now else f"{text}, target {now} -> {wanted}"
+
+
+def _shown(advice: Advice) -> TaskAdvice:
+    figures, task = advice.figures, advice.figures.task
+    return TaskAdvice(
+        task.id,
+        task.name,
+        task.parallelism,
+        advice.wanted,
+        round(figures.busy, 3),
+        round(figures.rate, 1),
+        None if figures.true_rate is None else round(figures.true_rate, 1),
+        round(figures.target_rate, 1),
+        advice.reason,
+    )

@@ -1,0 +1,160 @@
+"""How fast each task could work, and how fast it would have to: figures of a window of readings.
+
+The autoscaler decides by them. The formulas are those of Flink's autoscaler ("Autoscaler", Flink Kubernetes operator),
+which has them from Kalavri et al., "Three steps is all you need" (OSDI 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.engine.autoscaler.readings import JobReading, SubtaskCounters, TaskReading
+from penstock.engine.autoscaler_config import AutoscalerConfig
+
+_SKEWED: Final = 1.0
+"""The fullest subtask gets twice what the others get on average."""
+_FEW_ROWS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """One task over the window. Rates are rows a second.
+
+    Args:
+        task: as it was read last.
+        rate: of rows taken.
+        busy: of its busiest subtask, as an average hides it; from 0 to 1.
+        blocked: of the subtask that waited most for who takes its rows.
+        true_rate: how fast it could take rows; None: it has done too little to tell.
+        target_rate: how fast rows would come if nothing held them up.
+        catch_up_rate: the part of a backlog that is to be worked off each second.
+        skew: the most rows of a subtask over their mean, minus one.
+    """
+
+    task: TaskReading
+    rate: float
+    busy: float
+    blocked: float
+    true_rate: float | None
+    target_rate: float
+    catch_up_rate: float
+    skew: float
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether a few keys have most of the rows, so that more subtasks would not divide them."""
+        return self.task.parallelism > 1 and self.skew >= _SKEWED
+
+    def capacity(self, utilization: float, rescale_seconds: float, catch_up_seconds: float) -> float:
+        """The rate that it must be able to take rows at, to be so busy, and work off what waits in time.
+
+        Args:
+            utilization: from 0 to 1.
+            rescale_seconds: for which rows gather while the job is rescaled; 0: it is not.
+            catch_up_seconds: in which these are worked off.
+        """
+        gathered = self.target_rate * rescale_seconds / catch_up_seconds
+        return self.catch_up_rate + gathered + self.target_rate / utilization
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """A job over the window.
+
+    Args:
+        tasks: upstream first.
+        lag_seconds: how long its sources would read at their present rate to have nothing waiting; 0 where none says.
+    """
+
+    tasks: tuple[TaskFigures, ...]
+    lag_seconds: float
+
+
+def evaluate(first: JobReading, last: JobReading, config: AutoscalerConfig) -> JobFigures:
+    """The figures between two readings of one attempt."""
+    seconds = last.at - first.at
+    before = {task.id: task for task in first.tasks}
+    figures: dict[int, TaskFigures] = {}
+    lags = [0.0]
+    for task in last.tasks:
+        spent = [_between(*pair) for pair in zip(before[task.id].subtasks, task.subtasks, strict=True)]
+        rate = sum(one.rows_in for one in spent) / seconds
+        blocked = max((_share(one.blocked, one) for one in spent), default=0.0)
+        skew = _skew(spent, seconds)
+        busy = max((_share(one.busy, one) for one in spent), default=0.0)
+        if task.inputs:
+            target, catch_up = _asked_of(task, figures, rate, seconds, before, last)
+            true_rate = _by_busy_time(rate, busy)
+        else:
+            pending = task.pending or 0.0
+            growth = (pending - (before[task.id].pending or 0.0)) / seconds
+            lag = pending / rate if rate > 0 else 0.0
+            lags.append(lag)
+            target, catch_up = max(0.0, rate + growth), pending / (config.catch_up_duration_ms / 1000)
+            true_rate = _of_source(rate, busy, blocked, lag, config)
+        figures[task.id] = TaskFigures(task, rate, busy, blocked, true_rate, target, catch_up, skew)
+    return JobFigures(tuple(figures[task.id] for task in last.tasks), max(lags))
+
+
+def _between(before: SubtaskCounters, now: SubtaskCounters) -> SubtaskCounters:
+    return SubtaskCounters(
+        max(0, now.rows_in - before.rows_in),
+        max(0, now.rows_out - before.rows_out),
+        max(0.0, now.busy - before.busy),
+        max(0.0, now.blocked - before.blocked),
+        max(0.0, now.idle - before.idle),
+    )
+
+
+def _share(part: float, whole: SubtaskCounters) -> float:
+    accounted = whole.busy + whole.blocked + whole.idle
+    return part / accounted if accounted > 0 else 0.0
+
+
+def _skew(spent: Sequence[SubtaskCounters], seconds: float) -> float:
+    mean = sum(one.rows_in for one in spent) / len(spent)
+    return max(one.rows_in for one in spent) / mean - 1 if mean / seconds >= _FEW_ROWS else 0.0
+
+
+def _by_busy_time(rate: float, busy: float) -> float | None:
+    return rate / busy if busy > 0 and rate > 0 else None
+
+
+def _of_source(rate: float, busy: float, blocked: float, lag: float, config: AutoscalerConfig) -> float | None:
+    """By busy time; but where a source that has enough to read reads less than that, by what it reads."""
+    concluded = _by_busy_time(rate, busy)
+    if concluded is None or lag * 1000 < config.observed_rate_lag_threshold_ms or blocked >= 1:
+        return concluded
+    observed = rate / (1 - blocked)
+    return observed if concluded > observed * (1 + config.observed_rate_switch_threshold) else concluded
+
+
+def _asked_of(
+    task: TaskReading,
+    upstream: dict[int, TaskFigures],
+    rate: float,
+    seconds: float,
+    before: dict[int, TaskReading],
+    last: JobReading,
+) -> tuple[float, float]:
+    """What the tasks before it would send if nothing held them up: at all times, and of their backlog."""
+    now = {one.id: one for one in last.tasks}
+    given = {
+        one: sum(counters.rows_out for counters in now[one].subtasks)
+        - sum(counters.rows_out for counters in before[one].subtasks)
+        for one in task.inputs
+    }
+    total = sum(given.values())
+    target = catch_up = 0.0
+    for one in task.inputs:
+        sender = upstream[one]
+        if sender.rate <= 0:
+            continue
+        share = given[one] / total if total > 0 else 1 / len(task.inputs)
+        # How many rows come here for each that the sender takes.
+        ratio = rate * share / sender.rate
+        target += sender.target_rate * ratio
+        catch_up += sender.catch_up_rate * ratio
+    return target, catch_up

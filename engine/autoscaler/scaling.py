@@ -1,0 +1,109 @@
+"""How many subtasks one task should have, by its figures; whether it gets them is decided elsewhere.
+
+Source: "Autoscaler" of the Flink Kubernetes operator; the numbers of subtasks that divide key groups evenly are taken
+where that costs little, as Flink does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.engine.autoscaler.evaluation import JobFigures, TaskFigures
+from penstock.engine.autoscaler_config import AutoscalerConfig
+
+_EVEN_COSTS: Final = 1.2
+"""An even division may take so many times the subtasks that are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What one task should have.
+
+    Args:
+        figures: that it follows from.
+        wanted: the parallelism; its own: it stays.
+        reason: in words.
+        is_stuck: whether more subtasks would be needed, and would not help.
+    """
+
+    figures: TaskFigures
+    wanted: int
+    reason: str
+    is_stuck: bool = False
+
+    @property
+    def change(self) -> int:
+        """How many more subtasks; negative: fewer."""
+        return self.wanted - self.figures.task.parallelism
+
+
+def advise(figures: TaskFigures, job: JobFigures, rescale_seconds: float, config: AutoscalerConfig) -> Advice:
+    """What a task should have.
+
+    Args:
+        figures: its own.
+        job: those of the whole job.
+        rescale_seconds: how long a rescale takes.
+        config: the settings.
+    """
+    task, catch_up_seconds = figures.task, config.catch_up_duration_ms / 1000
+    if figures.true_rate is None:
+        return Advice(figures, task.parallelism, f"{task.name}: too few rows to tell")
+    # Who works off a backlog is busy for that, and idle behind it: neither says what is needed.
+    in_backlog = job.lag_seconds * 1000 >= config.backlog_lag_threshold_ms
+    too_idle = math.inf if in_backlog else figures.capacity(config.utilization_min, rescale_seconds, catch_up_seconds)
+    too_busy = figures.capacity(1.0 if in_backlog else config.utilization_max, 0.0, catch_up_seconds)
+    wanted = task.parallelism
+    if not too_busy <= figures.true_rate <= too_idle:
+        needed = figures.capacity(config.utilization_target, rescale_seconds, catch_up_seconds)
+        wanted = _parallelism(task.parallelism, needed / figures.true_rate, figures, config)
+    if in_backlog:
+        wanted = max(wanted, task.parallelism)
+    # A hot key cannot be divided.
+    is_stuck = figures.is_skewed and wanted > task.parallelism
+    if is_stuck:
+        wanted = task.parallelism
+    return Advice(figures, wanted, _reason(figures, wanted, job.lag_seconds), is_stuck)
+
+
+def _parallelism(now: int, factor: float, figures: TaskFigures, config: AutoscalerConfig) -> int:
+    task = figures.task
+    factor = min(max(factor, 1 - config.scale_down_max_factor), 1 + config.scale_up_max_factor)
+    # One that is beyond the bounds is not forced into them.
+    least, most = min(now, config.min_parallelism), min(task.most, max(now, config.max_parallelism))
+    needed = min(max(math.ceil(round(now * factor, 6)), least, 1), most)
+    return even(needed, task.divides, most)
+
+
+def even(needed: int, divides: int, most: int) -> int:
+    """The least number of subtasks from `needed` on that divides so many key groups evenly, where that costs little.
+
+    Example:
+        >>> even(7, 128, 100), even(5, 128, 100), even(5, 0, 100)
+        (8, 5, 5)
+    """
+    affordable = range(needed, min(most, divides, int(needed * _EVEN_COSTS)) + 1)
+    return next((one for one in affordable if divides % one == 0), needed)
+
+
+def _reason(figures: TaskFigures, wanted: int, lag_seconds: float) -> str:
+    task = figures.task
+    lag = f", {lag_seconds:.0f} s behind" if not task.inputs and lag_seconds >= 1 else ""
+    skew = f", skewed: its fullest subtask gets {figures.skew + 1:.1f} times the mean" if figures.is_skewed else ""
+    text = f"{task.name}: {figures.busy:.2f} busy at {rate_text(figures.rate)}{lag}{skew}"
+    return text if wanted == task.parallelism else f"{text}, target {task.parallelism} -> {wanted}"
+
+
+def rate_text(rate: float) -> str:
+    """Rows a second, for people.
+
+    Example:
+        >>> rate_text(410_000), rate_text(12.3)
+        ('410 k/s', '12 /s')
+    """
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.3g} {unit}/s"
+    return f"{rate:.0f} /s"

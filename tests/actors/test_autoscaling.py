@@ -1,0 +1,53 @@
+"""The autoscaler beside a job's manager: it asks for rescales, and gets over refusals. Without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from penstock.actors.autoscaling import Autoscaling
+from penstock.engine.autoscaler.readings import JobReading
+from penstock.engine.autoscaler_config import AutoscalerConfig
+from penstock.engine.errors import ClusterError
+from tests.engine.autoscaler.workload import Stage, Workload
+
+
+class Job:
+    """A job that is too slow; refuses the first rescale."""
+
+    def __init__(self) -> None:
+        self.workload = Workload([Stage("source", 50_000), Stage("window", 1000)], lambda at: 3500.0)
+        self.asked: list[Mapping[str, int]] = []
+        self.runs = True
+
+    async def read(self) -> JobReading | None:
+        self.workload._flow()
+        return self.workload.reading() if self.runs else None
+
+    async def rescale(self, wanted: Mapping[str, int]) -> float:
+        self.asked.append(wanted)
+        if len(self.asked) == 1:
+            raise ClusterError("there is no room")
+        return 0.5
+
+
+def test_a_refused_rescale_is_asked_for_again_and_the_answer_is_kept() -> None:
+    job = Job()
+    autoscaling = Autoscaling(AutoscalerConfig(enabled=True), job.read, job.rescale)
+
+    async def look() -> None:
+        while len(job.asked) < 2:
+            await autoscaling.look()
+
+    asyncio.run(look())
+    first, second = autoscaling.report().history
+    assert (first.outcome, first.message) == ("refused", "there is no room")
+    assert (second.outcome, second.seconds) == ("rescaled", 0.5)
+
+
+def test_a_job_that_does_not_run_is_left_alone() -> None:
+    job = Job()
+    job.runs = False
+    autoscaling = Autoscaling(AutoscalerConfig(enabled=True), job.read, job.rescale)
+    asyncio.run(autoscaling.look())
+    assert autoscaling.report().state == "waiting for the job to run"
