@@ -10,6 +10,7 @@ is larger than 100 KiB into its object store (docs/adr/0033).
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -37,9 +38,12 @@ Pushed: TypeAlias = tuple[int, int, int, Message]
 
 
 class Push(Protocol):
-    """Calls `push` on the receiving actor; the future ends when the receiver has taken the message."""
+    """Calls `push` on the receiving actor; the future ends when the receiver has taken the message.
 
-    def __call__(self, sequence: int, message: Message) -> Future[None]:
+    It gives the rows that the receiver wants to have under way from now on; None from one that has ended.
+    """
+
+    def __call__(self, sequence: int, message: Message) -> Future[float | None]:
         """Send message number `sequence` of the channel."""
         ...
 
@@ -97,11 +101,18 @@ class SendingEnd:
         credit: how many calls may be unresolved.
         wake: called from any thread when credit came back.
         fail: called from any thread when a message was lost although its receiver lives.
+        wanted_rows: how many rows the receiver wants to have under way, before it has said so itself.
     """
 
     def __init__(
-        self, push: Push, credit: int, wake: Callable[[], None], fail: Callable[[PenstockError], None]
+        self,
+        push: Push,
+        credit: int,
+        wake: Callable[[], None],
+        fail: Callable[[PenstockError], None],
+        wanted_rows: float = math.inf,
     ) -> None:
+        self.wanted_rows = wanted_rows
         self._push = push
         self._credit = self._credits = credit
         self._wake = wake
@@ -127,9 +138,10 @@ class SendingEnd:
         self._sequence += 1
         call.add_done_callback(self._on_done)
 
-    def _on_done(self, call: Future[None]) -> None:
+    def _on_done(self, call: Future[float | None]) -> None:
         error = call.exception()
         if error is None:
+            self.wanted_rows = call.result() or self.wanted_rows
             self._returned.append(None)
             self._wake()
         elif not isinstance(error, ActorDiedError):
@@ -141,7 +153,7 @@ def _compacted(element: Element) -> Element:
     """The element without the parent of a slice: pickling a slice would send all of its parent."""
     if not isinstance(element, Batch):
         return element
-    return Batch(_owned(element.data), _owned_array(element.timestamps), _owned_array(element.kinds))
+    return Batch(_owned(element.data), _owned_array(element.timestamps), _owned_array(element.kinds), element.partials)
 
 
 def _owned(data: pa.RecordBatch) -> pa.RecordBatch:

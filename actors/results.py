@@ -8,6 +8,7 @@ subtask acknowledges no checkpoint before the client has all rows in front of it
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,9 @@ class ResultBuffer:
     @property
     def under_way(self) -> int:
         return len(self._messages)
+
+    wanted_rows = math.inf
+    """The client says only when it has taken something."""
 
     def send(self, message: Message) -> None:
         tagged = [batch for element in message if (batch := self._tagger.tag(element)) is not None]

@@ -27,7 +27,7 @@ from penstock.engine.errors import PenstockError, located
 from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.task.alignment import alignment_member
-from penstock.engine.task.build import build_task
+from penstock.engine.task.build import build_task, pace_of
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 
@@ -121,7 +121,7 @@ class RunningTask:
         plan = graph.task(deployment.task)
         self._name = plan.name
         channels = graph.input_channels(deployment.task, deployment.subtask)
-        gate = InputGate([channel.input_index for channel in channels])
+        gate = self._gate = InputGate([channel.input_index for channel in channels])
         self._receiving = [self._receiving_end(gate, number) for number in range(len(channels))]
         self.alignment = alignment_member(plan)
         self._task = self._build(gate)
@@ -142,6 +142,7 @@ class RunningTask:
         graph, deployment = self._graph, self._deployment
         plan = graph.task(deployment.task)
         credit = graph.config.channel_credits
+        first_worth = pace_of(graph.config).worth
 
         def open_channel(output: int, index: int) -> Channel:
             if plan.outputs[output].downstream is None:
@@ -149,7 +150,7 @@ class RunningTask:
                 return self._results[output]
             peer, channel = deployment.targets[output][index]
             push = _pusher(peer, deployment.attempt, channel)
-            return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread)
+            return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread, first_worth)
 
         return build_task(graph, plan, deployment.subtask, gate, open_channel, SystemClock(), self.alignment)
 
@@ -292,10 +293,14 @@ class RunningTask:
 
     # Rows
 
-    async def push(self, channel: int, sequence: int, message: Message) -> None:
-        """Take a message; returns when the task has taken it out of its inbox (that return is the credit)."""
+    async def push(self, channel: int, sequence: int, message: Message) -> float | None:
+        """Take a message; returns when the task has taken it out of its inbox (that return is the credit).
+
+        Returns:
+            How many rows the task wants to have under way on the channel; None where it has ended.
+        """
         if self._closed.done():
-            return
+            return None
         taken: asyncio.Future[None] = self._loop.create_future()
 
         def release() -> None:
@@ -307,6 +312,7 @@ class RunningTask:
             await taken
         finally:
             self._untaken.discard(taken)
+        return self._gate.wanted_rows
 
     async def fetch(self, output: int, received: int, seconds: float) -> Fetched:
         """Rows for the client from exchange `output`, which has `received` batches; waits for some up to `seconds`."""
@@ -409,8 +415,8 @@ def _resolve(waiting: asyncio.Future[None]) -> None:
 def _pusher(peer: Any, attempt: int, channel: int) -> Push:
     method = peer.push
 
-    def push(sequence: int, message: Message) -> Future[None]:
-        call: Future[None] = method.remote(*packed((attempt, channel, sequence, message))).future()
+    def push(sequence: int, message: Message) -> Future[float | None]:
+        call: Future[float | None] = method.remote(*packed((attempt, channel, sequence, message))).future()
         return call
 
     return push

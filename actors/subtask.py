@@ -96,15 +96,18 @@ class SubtaskActor:
         running = self._of(attempt)
         return [] if running is None else await running.watch(seen)
 
-    async def push(self, *arguments: Pushed | bytes) -> None:
+    async def push(self, *arguments: Pushed | bytes) -> float | None:
         """Take a message; returns when the task has taken it out of its inbox (that return is the credit).
 
         Args:
             arguments: what `packed` gives.
+
+        Returns:
+            How many rows the task wants to have under way on the channel; None where that attempt has ended.
         """
         attempt, channel, sequence, message = unpacked(arguments)
-        if (running := self._of(attempt)) is not None:
-            await running.push(channel, sequence, message)
+        running = self._of(attempt)
+        return None if running is None else await running.push(channel, sequence, message)
 
     async def fetch(self, attempt: int, output: int, received: int, seconds: float) -> Fetched:
         """Rows for the client.

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import BinaryIO, Final, TextIO
 
 from penstock.engine.task.chain import ChainLink
 
@@ -56,7 +56,8 @@ class TaskLog:
         self._lines: deque[LogLine] = deque(maxlen=KEPT)
         self._place = (0, 0, 0)
         self._count = 0
-        self._lock = threading.Lock()
+        # What is collected while a line is made may have something to say itself.
+        self._lock = threading.RLock()
 
     def install(self, level: int = logging.INFO) -> None:
         """Take what this process says from now on.
@@ -142,6 +143,11 @@ class _Tee(io.TextIOBase):
 
     def isatty(self) -> bool:
         return False
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """For programs that write bytes: those are passed on, and not kept."""
+        return self._stream.buffer
 
     @property
     def encoding(self) -> str:  # type: ignore[override]

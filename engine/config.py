@@ -24,6 +24,9 @@ class JobConfig:
     Args:
         max_parallelism: number of key groups, and so the largest parallelism that a keyed operator can ever have.
         buffer_timeout_ms: the longest time that rows wait for their batch to fill; 0 sends as soon as there is credit.
+        buffer_debloat_target_ms: what waits before a task, under way or in the outputs of its senders, should be worth
+            so much of its time; rows are read, sent and processed in batches of that size. 0: batches are bounded by
+            their size alone.
         max_batch_rows: the most rows that a source reads, or a channel sends, at once.
         max_batch_bytes: the most bytes that a channel sends at once (one row may be larger).
         channel_credits: how many batches may be under way on one channel.
@@ -44,6 +47,7 @@ class JobConfig:
 
     max_parallelism: int = 128
     buffer_timeout_ms: int = 50
+    buffer_debloat_target_ms: int = 100
     max_batch_rows: int = 131_072
     max_batch_bytes: int = 8 * 1024 * 1024
     channel_credits: int = 4
@@ -63,6 +67,7 @@ class JobConfig:
             for name, value, low, high in (
                 ("max_parallelism", self.max_parallelism, 1, LARGEST_MAX_PARALLELISM),
                 ("buffer_timeout_ms", self.buffer_timeout_ms, 0, 2**31),
+                ("buffer_debloat_target_ms", self.buffer_debloat_target_ms, 0, 2**31),
                 ("max_batch_rows", self.max_batch_rows, 1, 2**30),
                 ("max_batch_bytes", self.max_batch_bytes, 1, 2**31),
                 ("channel_credits", self.channel_credits, 1, 1000),

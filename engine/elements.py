@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.errors import RecordError
@@ -24,18 +26,74 @@ MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Slices:
+    """Stretches of event time, `length_ms` each, of which one starts at `offset_ms`: rows of two are never merged.
+
+    Equal stretches are equal, whichever of their starts was given.
+    """
+
+    length_ms: int
+    offset_ms: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offset_ms", self.offset_ms % self.length_ms)
+
+    def starts(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where the slice of each timestamp starts."""
+        return timestamps - (timestamps - self.offset_ms) % self.length_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Marks a batch whose rows are partial aggregates: each stands for rows of one key, and of one slice of event time.
+
+    Args:
+        counts: the column that says how many of the user's rows each stands for; null: one.
+        slices: which rows may have been merged; None if event time does not matter.
+    """
+
+    counts: str
+    slices: Slices | None = None
+
+    def text(self) -> str:
+        """For the metadata of rows that are stored, or leave the process.
+
+        Example:
+            >>> Partials("rows", Slices(10, 3)).text()
+            '10,3,rows'
+        """
+        return (
+            f",,{self.counts}"
+            if self.slices is None
+            else f"{self.slices.length_ms},{self.slices.offset_ms},{self.counts}"
+        )
+
+    @classmethod
+    def of_text(cls, text: str) -> Partials:
+        """What `text` was made of.
+
+        Raises:
+            ValueError: it was made of nothing.
+        """
+        length, offset, counts = text.split(",", 2)
+        return cls(counts, Slices(int(length), int(offset)) if length else None)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Rows of the user's columns, with their event timestamps and changelog row kinds beside them.
 
     Args:
-        data: the user's columns.
+        data: the user's columns; keys and accumulators, where `partials` is set.
         timestamps: int64 milliseconds since the epoch (UTC), one a row, no nulls; None before timestamps are assigned.
         kinds: int8 changelog row kinds, one a row; None means that every row is an insert.
+        partials: set where the rows are not the user's, but partial aggregates on their way to be merged.
     """
 
     data: pa.RecordBatch
     timestamps: pa.Int64Array | None = None
     kinds: pa.Int8Array | None = None
+    partials: Partials | None = None
 
     @property
     def num_rows(self) -> int:
@@ -53,6 +111,7 @@ class Batch:
             self.data.slice(offset, length),
             None if self.timestamps is None else self.timestamps.slice(offset, length),
             None if self.kinds is None else self.kinds.slice(offset, length),
+            self.partials,
         )
 
     def take(self, indices: pa.Array) -> Batch:
@@ -61,6 +120,7 @@ class Batch:
             self.data.take(indices),
             None if self.timestamps is None else self.timestamps.take(indices),
             None if self.kinds is None else self.kinds.take(indices),
+            self.partials,
         )
 
     def filter(self, mask: pa.BooleanArray) -> Batch:
@@ -69,17 +129,18 @@ class Batch:
             self.data.filter(mask),
             None if self.timestamps is None else self.timestamps.filter(mask),
             None if self.kinds is None else self.kinds.filter(mask),
+            self.partials,
         )
 
     def with_data(self, data: pa.RecordBatch) -> Batch:
         """The same rows with other columns."""
-        return Batch(data, self.timestamps, self.kinds)
+        return Batch(data, self.timestamps, self.kinds, self.partials)
 
 
 def concat_batches(batches: Sequence[Batch]) -> Batch:
     """One batch with the rows of all `batches`, in order; a column of nulls takes the type that others give it.
 
-    Either all or none must carry timestamps (likewise kinds).
+    Either all or none must carry timestamps (likewise kinds), and all the same mark of partial aggregates, or none.
 
     Raises:
         RecordError: the columns differ in names, order or types.
@@ -90,6 +151,7 @@ def concat_batches(batches: Sequence[Batch]) -> Batch:
         concat_record_batches([batch.data for batch in batches]),
         _concat_optional([batch.timestamps for batch in batches]),
         _concat_optional([batch.kinds for batch in batches]),
+        batches[0].partials,
     )
 
 

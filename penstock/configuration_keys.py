@@ -336,6 +336,12 @@ class Settings(BaseModel):
         DEFAULTS.buffer_timeout_ms,
         "The longest that rows wait for a batch to fill; 0 is fastest for a single row.",
     )
+    buffer_debloat_target_ms: Milliseconds = _time(
+        "taskmanager.network.memory.buffer-debloat.target",
+        DEFAULTS.buffer_debloat_target_ms,
+        "What waits before a task should be worth so much of its time, by what it does in a second: reads, messages "
+        "and batches are bounded by it. 0: by their size alone.",
+    )
     slot_timeout_ms: Milliseconds = _time(
         "slot.request.timeout", DEFAULTS.slot_timeout_ms, "How long a job waits for room on the cluster.", 1
     )

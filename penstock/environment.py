@@ -1,7 +1,6 @@
 """The environment that a program is written and run in.
 
-It gives the streams their sources, holds the settings, plans the job and hands it to a runtime: `ray` (one actor a
-subtask) or `local` (everything in this process).
+It gives the streams their sources, holds the settings, plans the job and hands it to a runtime: `ray` or `local`.
 """
 
 from __future__ import annotations
@@ -71,6 +70,7 @@ class StreamEnvironment:
         runtime: `"ray"`: one Ray actor a subtask; `"local"`: all in this process, for tests and debugging.
         max_parallelism: number of key groups, the largest parallelism that keyed operators can ever have.
         buffer_timeout: the longest time that rows wait for a batch to fill; 0 is fastest for a single row.
+        buffer_debloat_target: what waits before an operator should be worth so much of its time; 0: any.
         max_batch_rows, max_batch_bytes: limits of a batch.
         channel_credits: how many batches may be under way between two subtasks.
         auto_watermark_interval: how often custom watermark generators, and ingestion time, are asked while no row
@@ -105,6 +105,7 @@ class StreamEnvironment:
         runtime: Runtime = "ray",
         max_parallelism: int = DEFAULTS.max_parallelism,
         buffer_timeout: Duration = "50ms",
+        buffer_debloat_target: Duration = "100ms",
         max_batch_rows: int = DEFAULTS.max_batch_rows,
         max_batch_bytes: int = DEFAULTS.max_batch_bytes,
         channel_credits: int = DEFAULTS.channel_credits,
@@ -125,6 +126,7 @@ class StreamEnvironment:
         problems = _Problems()
         problems.check(lambda: _check_runtime(runtime), None)
         buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
+        target_ms = problems.check(lambda: parse_duration(buffer_debloat_target, "buffer_debloat_target"), 0)
         slot_ms = problems.check(lambda: parse_duration(slot_timeout, "slot_timeout"), DEFAULTS.slot_timeout_ms)
         watermark_ms = problems.check(
             lambda: parse_duration(auto_watermark_interval, "auto_watermark_interval"),
@@ -134,6 +136,7 @@ class StreamEnvironment:
             lambda: JobConfig(
                 max_parallelism=max_parallelism,
                 buffer_timeout_ms=buffer_ms,
+                buffer_debloat_target_ms=target_ms,
                 max_batch_rows=max_batch_rows,
                 max_batch_bytes=max_batch_bytes,
                 channel_credits=channel_credits,
@@ -538,9 +541,8 @@ def _warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:
     waiting = [sink.describe() for sink in graph.sinks if isinstance(sink, TransactionalSink)]
     if endless and waiting and not graph.config.checkpoints.enabled:
         _LOG.warning(
-            "job %r has an input without end and takes no checkpoints: %s may keep its rows for one for ever; "
-            "begin it with -Dexecution.checkpointing.interval=10s, or in Python with checkpoints=checkpoints('10s', "
-            "'folder')",
+            "job %r has an input without end and takes no checkpoints: %s may keep its rows for one for ever; begin it "
+            "with -Dexecution.checkpointing.interval=10s, or in Python with checkpoints=checkpoints('10s', 'folder')",
             graph.name,
             ", ".join(waiting),
         )

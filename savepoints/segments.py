@@ -6,13 +6,14 @@ compared before anything looks into the bytes. No pickle: files are Arrow IPC, w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from penstock.engine.checkpointing.handles import FileHandle, SegmentHandle
-from penstock.engine.elements import Batch
+from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError
 from penstock.savepoints.arrow_sizes import bytes_of_stream, rows_and_bytes
 from penstock.savepoints.content import Data, Pieces, length_of, sha256_of, whole
@@ -25,6 +26,8 @@ _MOST_TIMES: Final = 100
 _BESIDE: Final = b"penstock.beside"
 _TIMESTAMPS: Final = "timestamps"
 _KINDS: Final = "kinds"
+_PARTIALS: Final = b"penstock.partials"
+_COUNTS: Final = re.compile(r"(?P<counts>__partial rows)(?:\((?P<length>\d+) ms from (?P<offset>\d+)\))?")
 
 Compression: TypeAlias = Literal["lz4", "zstd"]
 Group: TypeAlias = tuple[pa.Schema, list[pa.RecordBatch]]
@@ -188,12 +191,17 @@ def _groups(batches: Iterable[Batch]) -> Iterable[Group]:
 
 
 def _join(batch: Batch) -> pa.RecordBatch:
-    """The columns of the batch with timestamps and kinds behind them; the schema's metadata says which there are."""
+    """The columns of the batch with timestamps and kinds behind them; the schema's metadata says which there are.
+
+    It says too whether the rows are partial aggregates.
+    """
     beside = [(_TIMESTAMPS, batch.timestamps), (_KINDS, batch.kinds)]
     present = [(name, array) for name, array in beside if array is not None]
     fields = [*batch.data.schema, *(pa.field(name, array.type) for name, array in present)]
     names = ",".join(name for name, _ in present)
     metadata = {**(batch.data.schema.metadata or {}), _BESIDE: names.encode()}
+    if batch.partials is not None:
+        metadata[_PARTIALS] = batch.partials.text().encode()
     schema = pa.schema(fields, metadata)
     if not fields:
         # Arrow makes no batch of rows without columns from arrays, but keeps the number of rows of one it has.
@@ -204,10 +212,22 @@ def _join(batch: Batch) -> pa.RecordBatch:
 def _split(joined: pa.RecordBatch) -> Batch:
     metadata = dict(joined.schema.metadata or {})
     names = [name for name in metadata.pop(_BESIDE, b"").decode().split(",") if name]
+    marked = metadata.pop(_PARTIALS, None)
     own = joined.num_columns - len(names)
     beside = {name: joined.column(own + place) for place, name in enumerate(names)}
     data = joined.select(list(range(own))).replace_schema_metadata(metadata or None)
-    return Batch(data, beside.get(_TIMESTAMPS), beside.get(_KINDS))
+    data, partials = _by_name(data) if marked is None else (data, Partials.of_text(marked.decode()))
+    return Batch(data, beside.get(_TIMESTAMPS), beside.get(_KINDS), partials)
+
+
+def _by_name(data: pa.RecordBatch) -> tuple[pa.RecordBatch, Partials | None]:
+    """Rows as they were stored before batches were marked: a column's name said that they are partial aggregates."""
+    for place, name in enumerate(data.schema.names):
+        if named := _COUNTS.fullmatch(name):
+            length, offset = named["length"], named["offset"]
+            mark = Partials(named["counts"], Slices(int(length), int(offset)) if length else None)
+            return data.rename_columns([*data.schema.names[:place], mark.counts, *data.schema.names[place + 1 :]]), mark
+    return data, None
 
 
 def _no_arrow(file: FileHandle, where: str, error: Exception) -> CheckpointCorruptError:

@@ -5,6 +5,7 @@ Stands behind the task's channels; `stage.py` takes the parcels out as they beco
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import deque
 from collections.abc import Sequence
@@ -125,6 +126,7 @@ class LaneEnd:
 
     credits = _CREDITS
     under_way = 0
+    wanted_rows = math.inf
 
     def __init__(self, outbox: Outbox, lane: _Lane) -> None:
         self._outbox = outbox

@@ -14,12 +14,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.engine.elements import MIN_TIMESTAMP, Batch
+from penstock.engine.elements import MIN_TIMESTAMP, Batch, Partials
 
 _TIME: Final = "__time"
 _KINDS: Final = "__kinds"
 _BESIDE: Final = b"penstock.beside"
 """Of the metadata of a packed batch: which columns were not the user's, as those may have any names."""
+_PARTIALS: Final = b"penstock.partials"
+"""Of the metadata of a packed batch of partial aggregates: their mark."""
 FIRST_TURN: Final = MIN_TIMESTAMP
 """The turn of rows without timestamps."""
 
@@ -92,6 +94,8 @@ def pack(batch: Batch) -> bytes:
         columns.append(array)
         fields.append(pa.field(name, array.type))
     metadata = {**(batch.data.schema.metadata or {}), _BESIDE: ",".join(name for name, _ in beside)}
+    if batch.partials is not None:
+        metadata[_PARTIALS] = batch.partials.text()
     data = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, data.schema) as writer:
@@ -106,10 +110,12 @@ def unpack(rows: bytes | pa.Buffer) -> Batch:
         data = reader.read_next_batch()
     metadata = dict(data.schema.metadata)
     names = [name for name in metadata.pop(_BESIDE).decode().split(",") if name]
+    marked = metadata.pop(_PARTIALS, None)
     own = data.num_columns - len(names)
     beside = {name: data.column(own + number) for number, name in enumerate(names)}
     user = data.select(list(range(own))).replace_schema_metadata(metadata or None)
-    return Batch(user, beside.get(_TIME), beside.get(_KINDS))
+    partials = None if marked is None else Partials.of_text(marked.decode())
+    return Batch(user, beside.get(_TIME), beside.get(_KINDS), partials)
 
 
 def to_arrow(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:

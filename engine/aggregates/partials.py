@@ -1,8 +1,8 @@
 """Partial aggregates on their way: rows of accumulators that stand for rows of one key, and of one slice of event time.
 
 Where an exchange leads to aggregates that can be merged, all of its rows travel like this (`PartialAggregates`): the
-sender lifts them, several rows of a key to one where that pays, and the operator behind merges what comes. The column
-`__partial rows...` tells partial aggregates from the user's rows.
+sender lifts them, several rows of a key to one where that pays, and the operator behind merges what comes. A mark of
+the batch (`Batch.partials`) tells partial aggregates from the user's rows.
 """
 
 from __future__ import annotations
@@ -20,23 +20,11 @@ from penstock.engine.aggregates.accumulators import (
     GroupAccumulator,
 )
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.elements import Batch, table_to_record_batch
+from penstock.engine.elements import Batch, Partials, Slices, table_to_record_batch
 
-_ROWS: Final = "__partial rows"
+_COUNTS: Final = "__partial rows"
 _COUNT: Final = CountAccumulator(None).name
 _Int64s = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """Stretches of event time, `length_ms` each, of which one starts at `offset_ms`: rows of two are never merged."""
-
-    length_ms: int
-    offset_ms: int
-
-    def starts(self, timestamps: _Int64s) -> _Int64s:
-        """Where the slice of each timestamp starts."""
-        return timestamps - (timestamps - self.offset_ms) % self.length_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +38,7 @@ class PartialLayout:
         slices: what event time is divided into; None if it does not matter.
 
     Attributes:
-        rows: the name of the column with the number of rows. It tells the slices, which nothing else does.
+        mark: of the batches.
         names: all columns, in order.
 
     Example:
@@ -62,15 +50,15 @@ class PartialLayout:
 
     aggregation: GroupedAggregation
     slices: Slices | None = None
-    rows: str = field(init=False, repr=False)
+    mark: Partials = field(init=False, repr=False)
     names: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Once, and not for each batch.
-        object.__setattr__(self, "rows", _rows_name(self.slices))
+        object.__setattr__(self, "mark", Partials(_COUNTS, self.slices))
         folds = (fold.name for fold in self.folds)
         grouped = (name for accumulator in self.grouped for name in accumulator.names)
-        object.__setattr__(self, "names", (*self.aggregation.keys, self.rows, *folds, *grouped))
+        object.__setattr__(self, "names", (*self.aggregation.keys, _COUNTS, *folds, *grouped))
 
     @property
     def folds(self) -> tuple[FoldAccumulator, ...]:
@@ -91,18 +79,14 @@ class PartialLayout:
             like: has the changelog kinds of the rows, where each stands for itself.
             timestamps: of the rows.
         """
-        columns = [rows if name == self.rows else table.column(name) for name in self.names]
+        columns = [rows if name == _COUNTS else table.column(name) for name in self.names]
         data = table_to_record_batch(pa.Table.from_arrays(columns, names=list(self.names)))
-        return Batch(data, timestamps, like.kinds)
+        return Batch(data, timestamps, like.kinds, self.mark)
 
     def lifted(self, batch: Batch) -> Batch:
         """Each of the user's rows as a partial aggregate of its own."""
         table = self.aggregation.lift(batch.data, batch.timestamps)
         return self.packed(table, pa.nulls(batch.num_rows), batch, batch.timestamps)
-
-
-def _rows_name(slices: Slices | None) -> str:
-    return _ROWS if slices is None else f"{_ROWS}({slices.length_ms} ms from {slices.offset_ms % slices.length_ms})"
 
 
 def partial_layout(aggregation: GroupedAggregation, slices: Slices | None = None) -> PartialLayout | None:
@@ -114,17 +98,11 @@ def partial_layout(aggregation: GroupedAggregation, slices: Slices | None = None
     return PartialLayout(aggregation, slices) if mergeable else None
 
 
-def rows_column(batch: Batch) -> str | None:
-    """The name of the column with the number of rows, by which partial aggregates are told; None for user's rows."""
-    return next((name for name in batch.data.schema.names if name.startswith(_ROWS)), None)
-
-
 def rows_of(batch: Batch) -> int:
     """How many of the user's rows the batch stands for."""
-    name = rows_column(batch)
-    if name is None:
+    if batch.partials is None:
         return batch.num_rows
-    rows = batch.data.column(name)
+    rows = batch.data.column(batch.partials.counts)
     return len(rows) if pa.types.is_null(rows.type) else int(_filled(rows).sum())
 
 
@@ -134,13 +112,14 @@ def accumulators_of(aggregation: GroupedAggregation, batch: Batch) -> pa.Table:
     Raises:
         MissingColumnError, ColumnTypeError: as for `GroupedAggregation.lift`.
     """
-    name = rows_column(batch)
-    if name is None:
+    if batch.partials is None:
         return aggregation.lift(batch.data, batch.timestamps)
     columns = {key: batch.data.column(key) for key in aggregation.keys}
     for fold in aggregation.folds:
         columns[fold.name] = (
-            pa.array(_filled(batch.data.column(name))) if fold.name == _COUNT else batch.data.column(fold.name)
+            pa.array(_filled(batch.data.column(batch.partials.counts)))
+            if fold.name == _COUNT
+            else batch.data.column(fold.name)
         )
     for accumulator in aggregation.grouped:
         columns.update((each, batch.data.column(each)) for each in accumulator.names)

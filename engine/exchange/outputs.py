@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from penstock.engine.elements import Barrier, Batch, Control, Element, Watermark, concat_batches
 from penstock.engine.metrics import OutputStatistics
@@ -17,6 +17,10 @@ from penstock.engine.metrics import OutputStatistics
 Message: TypeAlias = tuple[Element, ...]
 """What travels at once: at most one batch, with the control elements right behind it; or the parts of one, where
 watermarks stand between its rows. A barrier ends its message."""
+
+
+_ENOUGH: Final = 2
+"""So many messages under way keep sender and receiver busy, where each is worth half of the target."""
 
 
 class Channel(Protocol):
@@ -36,6 +40,11 @@ class Channel(Protocol):
         """How many messages have been sent and not been taken by the receiver."""
         ...
 
+    @property
+    def wanted_rows(self) -> float:
+        """How many rows the receiver wants to have under way on this channel; infinity for as many as there are."""
+        ...
+
     def send(self, message: Message) -> None:
         """Send one message; uses up one credit until the receiver has taken it."""
         ...
@@ -46,7 +55,7 @@ class BatchLimits:
     """When a batch is full, and how long a part of one may wait.
 
     Args:
-        rows: the most rows of a message.
+        rows: the most rows of a message; half of what the receiver wants to have under way, where that is less.
         size: the most bytes of a message; a single row may be larger.
         timeout: seconds that rows or a watermark wait for the batch to fill.
     """
@@ -63,6 +72,9 @@ class ChannelBuffer:
     back is always right, and it lets rows coalesce. It never moves beyond a full message, so with messages of one row
     nothing is reordered. One that a generator has put between two rows stays there, and so does every other control
     element.
+
+    Attributes:
+        added_rows: how many have been queued so far.
     """
 
     def __init__(self, channel: Channel, limits: BatchLimits) -> None:
@@ -74,6 +86,7 @@ class ChannelBuffer:
         self._bytes = 0
         self._watermarks: deque[tuple[int, Watermark]] = deque()
         self._since: float | None = None
+        self.added_rows = 0
         self._messages_sent = 0
         self._bytes_added = 0
 
@@ -92,7 +105,14 @@ class ChannelBuffer:
     @property
     def full(self) -> bool:
         """Whether more rows should wait upstream until this channel has had credit."""
-        return bool(self._sealed) or self._rows >= self._limits.rows or self._bytes >= self._limits.size
+        if self._sealed or self._rows >= self._limits.rows or self._bytes >= self._limits.size:
+            return True
+        return self._rows > 0 and self._rows >= self._channel.wanted_rows / 2
+
+    @property
+    def wanted_rows(self) -> float:
+        """How many rows the receiver wants in a message."""
+        return self._channel.wanted_rows / 2
 
     def congested(self, now: float) -> bool:
         """Whether rows are due and the message before them has not been taken."""
@@ -111,9 +131,10 @@ class ChannelBuffer:
 
     def add(self, batch: Batch, now: float) -> None:
         """Queue rows."""
-        size = batch.nbytes
+        size, rows = batch.nbytes, batch.num_rows
         self._parts.append((batch, size))
-        self._rows += batch.num_rows
+        self._rows += rows
+        self.added_rows += rows
         self._bytes += size
         self._bytes_added += size
         if self._since is None:
@@ -165,12 +186,14 @@ class ChannelBuffer:
         return overtaken
 
     def flush(self, now: float) -> None:
-        """Send what is full, as far as the credit goes, and what is due, if nothing is under way.
+        """Send what is full, as far as credit and the receiver's wishes go, and what is due, if nothing is under way.
 
         A part of a batch waits for the message before it, as in Nagle's algorithm (RFC 896): a receiver that cannot
         keep up with small messages gets larger ones, and one that can gets each row at once.
         """
         while self._channel.credits > 0:
+            if self._channel.under_way >= _ENOUGH and self._channel.wanted_rows < _ENOUGH * self._limits.rows:
+                return
             if self._sealed:
                 self._channel.send(self._sealed.popleft())
             elif self.full or (self._is_due(now) and not self._channel.under_way):
@@ -178,6 +201,11 @@ class ChannelBuffer:
             else:
                 return
             self._messages_sent += 1
+
+    @property
+    def _most_rows(self) -> int:
+        """The most rows of the next message."""
+        return min(self._limits.rows, max(1, int(min(self._channel.wanted_rows / 2, self._limits.rows))))
 
     def _is_due(self, now: float) -> bool:
         return self._since is not None and now >= self._since + self._limits.timeout
@@ -221,7 +249,7 @@ class ChannelBuffer:
     def _take_rows(self) -> Batch:
         """The oldest rows, as many as fit one message; only they are copied together, once."""
         parts: list[Batch] = []
-        rows, size = self._limits.rows, self._limits.size
+        rows, size = self._most_rows, self._limits.size
         while self._parts and rows > 0 and size > 0:
             part, part_size = self._parts[0]
             if part.num_rows > rows or part_size > size:
@@ -240,7 +268,7 @@ class ChannelBuffer:
             return whole
         # Together they may be larger than alone: columns without a type, or without nulls, get what the others have.
         self._put_back(whole)
-        return self._cut(max(1, _rows_that_fit(whole, self._limits.rows, self._limits.size)))
+        return self._cut(max(1, _rows_that_fit(whole, self._most_rows, self._limits.size)))
 
     def _cut(self, count: int) -> Batch:
         """Take the first `count` rows of the oldest part."""
@@ -264,7 +292,7 @@ class ChannelBuffer:
     @property
     def _watermark_goes_first(self) -> bool:
         """Whether a watermark stands before all rows, and they fill a message of their own."""
-        return bool(self._watermarks) and self._watermarks[0][0] == 0 and self._rows >= self._limits.rows
+        return bool(self._watermarks) and self._watermarks[0][0] == 0 and self._rows >= self._most_rows
 
 
 def _is_barrier_of(element: Element, checkpoint: int) -> bool:

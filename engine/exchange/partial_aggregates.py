@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.partials import PartialLayout, rows_column
+from penstock.engine.aggregates.partials import PartialLayout
 from penstock.engine.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.cells.counted_keys import beside
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
@@ -59,7 +59,7 @@ class PartialAggregates:
         check = KeyColumns(self.inner.keys if isinstance(self.inner, Hash) else (), context.where)
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
-            if rows_column(batch) is not None:
+            if batch.partials is not None:
                 # They were under way when a checkpoint was taken: see `fits`.
                 return spread(batch)
             check(batch)
@@ -81,9 +81,12 @@ def fits(batch: Batch, partitioner: Partitioner) -> bool:
     The user's rows always can. Partial aggregates only where they look as they do now: with other aggregates or windows
     they would be merged wrongly, or not at all.
     """
-    if rows_column(batch) is None:
+    if batch.partials is None:
         return True
-    return isinstance(partitioner, PartialAggregates) and tuple(batch.data.schema.names) == partitioner.layout.names
+    if not isinstance(partitioner, PartialAggregates):
+        return False
+    layout = partitioner.layout
+    return batch.partials == layout.mark and tuple(batch.data.schema.names) == layout.names
 
 
 class PartialMerger:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.instructions import Place
+from penstock.engine.errors import PenstockError
 from penstock.engine.job.events import TaskFailed
 from penstock.engine.job.instructions import Cancel, Deploy
 from penstock.engine.job.layout import Layout
@@ -107,6 +108,14 @@ class Attempts:
             for failure in deployment.failures
             if failure.place is None or self.is_current(failure.place, failure.attempt)
         ]
+
+    def on_explained(self, place: Place, attempt: int, error: PenstockError) -> None:
+        """More is known of a failure that came while subtasks were being started: nobody will tell it again."""
+        if self.deployment is not None:
+            self.deployment.failures = [
+                TaskFailed(place, attempt, error) if (failed.place, failed.attempt) == (place, attempt) else failed
+                for failed in self.deployment.failures
+            ]
 
     def stop(self, places: Iterable[Place]) -> Sequence[Cancel]:
         """End what subtasks run, those that do not end already."""

@@ -125,7 +125,7 @@ class JobCheckpoints:
     Attributes:
         completed: the newest checkpoint that counts; rows for the client that belong to it are final.
         latest_url: where that is, if this manager has taken it.
-        urls: of the checkpoints and savepoints that this manager has taken, by number.
+        urls: of the checkpoints and savepoints that this manager has taken and the history still has, by number.
     """
 
     def __init__(
@@ -258,6 +258,9 @@ class JobCheckpoints:
             self._final.stored = True
             self._final.again = now.monotonic + RETRY_SECONDS
         self._obey(self.coordinator.on_stored(number, now.monotonic), now)
+        # A job may run for years, so only those are kept that somebody may still be told of.
+        shown = {record.checkpoint for record in self.coordinator.history}
+        self.urls = {one: url for one, url in self.urls.items() if one in shown}
         if self.latest is not None and self.latest.checkpoint == number:
             self.completed, self.latest_url = number, url
         if (wanted := self._wanted.pop(number, None)) is not None:

@@ -137,6 +137,7 @@ class Recovery:
     def on_explained(self, event: ev.Explained) -> None:
         """More has become known of why a subtask failed."""
         life, key = self._life, (event.place, event.attempt)
+        life.attempts.on_explained(event.place, event.attempt, event.error)
         if life.ending is not None and life.ending.unexplained == key:
             life.ending.on_explained(event.error)
         if life.restarts.on_explained(key, str(event.error)):

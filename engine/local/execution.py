@@ -7,6 +7,7 @@ credits as anywhere; what goes to the client waits in `results`, over all attemp
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.alignment import AlignmentMember, alignment_groups, alignment_member, group_minimum
-from penstock.engine.task.build import build_task
+from penstock.engine.task.build import build_task, pace_of
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 
@@ -50,10 +51,18 @@ class _LocalChannel:
     """A channel between two subtasks of the process: a credit is in use until the receiver takes the message."""
 
     def __init__(
-        self, credit: int, deliver: Callable[[Message, Release], None], wake_receiver: Release, wake_sender: Release
+        self,
+        credit: int,
+        deliver: Callable[[Message, Release], None],
+        wake_receiver: Release,
+        wake_sender: Release,
+        receiver: InputGate | None = None,
+        wanted_rows: float = math.inf,
     ) -> None:
         self.credits = credit
         self.under_way = 0
+        self.wanted_rows = wanted_rows
+        self._receiver = receiver
         self._deliver = deliver
         self._wake_receiver = wake_receiver
         self._wake_sender = wake_sender
@@ -67,6 +76,8 @@ class _LocalChannel:
     def _give_back(self) -> None:
         self.credits += 1
         self.under_way -= 1
+        if self._receiver is not None:
+            self.wanted_rows = self._receiver.wanted_rows
         self._wake_sender()
 
 
@@ -188,6 +199,8 @@ class LocalExecution:
             lambda message, release: gate.put(number, message, release),
             lambda: self.wake(receiver),
             lambda: self.wake(sender),
+            gate,
+            pace_of(graph.config).worth,
         )
 
     def open(self, place: Place, restored: RestoredTask | None) -> None:

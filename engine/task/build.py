@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from penstock.engine.checkpointing.task_capture import in_flight_key
 from penstock.engine.clock import Clock
+from penstock.engine.config import JobConfig
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.elements import Batch, Element
 from penstock.engine.exchange.outputs import BatchLimits, Channel, ChannelBuffer
@@ -25,6 +26,7 @@ from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.guarded_entry import GuardedEntry
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
+from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
 from penstock.engine.task.source_time import SourceTime, TimedSplits, UntimedSplits
@@ -89,18 +91,24 @@ def build_task(
         links[number] = ChainLink(operator.spec.create(), context, main)
     chain = [links[number] for number in range(len(task.operators))]
     info = _info(graph, task, subtask)
+    pace = pace_of(graph.config)
     counted = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
     if task.source is None:
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
         gate.let_overtake(_overtakable_channels(graph, task, subtask))
-        return Task(gate, entry, chain, Router(edges), clock, counted, info)
+        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace)
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
     source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
-    return Task(head, source_entry, chain, Router(edges), clock, counted, info, head)
+    return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, head)
+
+
+def pace_of(config: JobConfig) -> Pace:
+    """The pace of a task that has not begun."""
+    return Pace(config.buffer_debloat_target_ms / 1000, config.max_batch_rows)
 
 
 def _info(graph: PhysicalGraph, task: TaskPlan, subtask: int) -> TaskInfo:

@@ -1,9 +1,9 @@
 """The input gate of a task: takes messages from all its channels and gives the loop one element at a time.
 
-It chooses fairly among the channels that have something, gives back a channel's credit when it takes a message, and
-merges watermarks, idleness, supersteps, ends of input and the barriers of checkpoints, so that the chain sees one event
-time, one end and one barrier. At the head of a loop the channels from its tails have no part in these: they have rounds
-of their own.
+It chooses fairly among the channels that have something, cuts long messages by the task's pace, gives back a channel's
+credit when it takes the last of a message, and merges watermarks, idleness, supersteps, ends of input and the barriers
+of checkpoints, so that the chain sees one event time, one end and one barrier. At the head of a loop the channels from
+its tails have no part in these: they have rounds of their own.
 
 Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation describes it ("Idle sources").
 """
@@ -11,10 +11,11 @@ Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import (
@@ -35,6 +36,10 @@ from penstock.engine.elements import (
 from penstock.engine.exchange.outputs import Message
 from penstock.engine.metrics import GateStatistics
 from penstock.engine.task.barriers import BarrierAligner
+from penstock.engine.task.pace import Pace
+
+_MOST_SHARES: Final = 10
+"""Into so many parts the rows that a task wants under way are shared at the most."""
 
 Choice: TypeAlias = Callable[[Sequence[int]], int]
 """Picks one of the channels that have a message, of which it is given each once, in order."""
@@ -212,6 +217,7 @@ class InputGate:
         self._blocked: frozenset[int] = frozenset()
         self._input_ended = False
         self._discards = False
+        self._pace = Pace(0.0, 2**62)
         self.let_overtake(())
         if len(self._feedback) == len(input_indexes):
             # No upstream subtask sends here, as behind a global exchange.
@@ -221,6 +227,23 @@ class InputGate:
         """Let unaligned barriers overtake rows on `channels`; to be called before anything arrives."""
         others = (channel for channel in range(len(self._input_indexes)) if channel not in self._feedback)
         self._aligner = BarrierAligner(others, channels)
+
+    def follow(self, pace: Pace) -> None:
+        """Give batches of at most `pace.rows` from now on."""
+        self._pace = pace
+
+    @property
+    def wanted_rows(self) -> float:
+        """How many rows each sender should have under way: of what is worth the target, the part of one channel.
+
+        Channels count that have something now. Beyond some they are not told to send less: messages would get so small
+        that they cost more than their rows.
+        """
+        worth = self._pace.worth
+        if worth == math.inf:
+            return worth
+        busy = sum(map(bool, self._inboxes))
+        return worth / min(max(busy, 1), _MOST_SHARES)
 
     @property
     def alignment_seconds(self) -> float:
@@ -340,7 +363,14 @@ class InputGate:
 
     def _take_message(self, channel: int) -> None:
         message, release = self._inboxes[channel].popleft()
-        release()
+        message, rest = _cut(message, self._pace.rows)
+        if rest:
+            # Barriers, commands and other channels have their turn before it.
+            self._inboxes[channel].appendleft((rest, release))
+            if self._choose is None:
+                self._waiting.append(channel)
+        else:
+            release()
         input_index = self._input_indexes[channel]
         for element in message:
             if isinstance(element, Batch):
@@ -404,6 +434,23 @@ class InputGate:
 
     def close(self) -> None:
         """Nothing to release: messages that were not taken keep their credit."""
+
+
+def _cut(message: Message, rows: int) -> tuple[Message, Message]:
+    """The first part of a message, of at most `rows` rows, and what is left; parts of one batch are of even sizes."""
+    taken = 0
+    for place, element in enumerate(message):
+        if not isinstance(element, Batch):
+            continue
+        count = element.num_rows
+        if taken + count > rows:
+            if taken:
+                return message[:place], message[place:]
+            part = math.ceil(count / math.ceil(count / rows))
+            rest = (element.slice(part), *message[place + 1 :])
+            return (*message[:place], element.slice(0, part)), rest
+        taken += count
+    return message, ()
 
 
 def _is_unaligned(element: Element) -> bool:

@@ -17,11 +17,12 @@ from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
-from penstock.engine.elements import Barrier, Element, EndOfInput
+from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
 from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.engine.operators.base import Operator
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import Barriers, TaskCheckpoints, TaskInfo
+from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router
 from penstock.engine.task.source_head import SourceHead
 
@@ -58,6 +59,10 @@ StepResult: TypeAlias = Progress | Idle | Blocked | Finished
 
 class Head(Barriers, Protocol):
     """Where a task's elements come from."""
+
+    def follow(self, pace: Pace) -> None:
+        """Give batches of at most `pace.rows` from now on."""
+        ...
 
     def next_urgent(self, now: float) -> tuple[int, Element] | None:
         """What must not wait for the outputs: an unaligned barrier, one of a source, and what was taken before it.
@@ -104,6 +109,7 @@ class Task:
         clock: the runtime's clock.
         metrics: kept up to date by each step.
         info: which subtask it is.
+        pace: how many rows it takes at a time; it is told what they cost.
         source: the head, where that is a source; None where elements come through a gate.
     """
 
@@ -116,9 +122,13 @@ class Task:
         clock: Clock,
         metrics: SubtaskMetrics,
         info: TaskInfo,
+        pace: Pace,
         source: SourceHead | None = None,
     ) -> None:
         self._head = head
+        self._pace = pace
+        self._rows = self._taken_rows = 0
+        self._blocked_seconds = 0.0
         self._entry = entry
         self._links = links
         self._timed = [link for link in links if _uses_processing_time(link.operator)]
@@ -127,6 +137,7 @@ class Task:
         self._source = source
         self._checkpoints = TaskCheckpoints(info, head, source, links, router, clock)
         self._timers_went_first = False
+        head.follow(pace)
         self._last_step = clock.monotonic()
         self._last_result: StepResult = Idle(None)
         self.metrics = metrics
@@ -191,6 +202,10 @@ class Task:
         self._router.flush(started)
         self._last_result = self._step(started)
         ended = self._clock.monotonic()
+        if self._taken_rows:
+            self._rows += self._taken_rows
+            self._pace.add(self._taken_rows, ended - started)
+            self._taken_rows = 0
         self.metrics.busy_seconds += ended - started
         self._last_step = ended
         return self._last_result
@@ -211,6 +226,9 @@ class Task:
         if self._timers_went_first:
             self._router.flush(self._clock.monotonic())
             return Progress()
+        if self._blocked_seconds or self._pace.may_grow:
+            self._pace.heed(self._blocked_seconds, self._router.wanted_of(self._rows))
+            self._blocked_seconds = 0.0
         taken = self._head.next()
         match taken:
             case None:
@@ -247,6 +265,8 @@ class Task:
         if isinstance(element, Barrier):
             self._checkpoints.begin(element)
         else:
+            if isinstance(element, Batch):
+                self._taken_rows = element.num_rows
             self._entry.process(input_index, element)
             if isinstance(element, EndOfInput):
                 self._checkpoints.on_end()
@@ -259,6 +279,7 @@ class Task:
         match self._last_result:
             case Blocked():
                 self.metrics.blocked_seconds += waited
+                self._blocked_seconds += waited
             case Idle():
                 self.metrics.idle_seconds += waited
             case _:

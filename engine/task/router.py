@@ -5,6 +5,7 @@ The chain emits into it; the loop asks it for capacity and makes it flush. It ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.engine.clock import Clock
@@ -43,6 +44,11 @@ class RouterEdge:
         self.overtakable = overtakable
         self.takes_back = takes_back
 
+    def wanted_of(self, rows: int) -> float:
+        """Of so many rows of input, by what has come of `rows`, the receivers have as much as they want at once."""
+        emitted = sum(buffer.added_rows for buffer in self.buffers)
+        return sum(buffer.wanted_rows for buffer in self.buffers) * rows / emitted if emitted else math.inf
+
     def collect(self, batch: Batch) -> None:
         now = self._clock.monotonic()
         for channel, part in self._split(batch):
@@ -69,6 +75,10 @@ class Router:
     def congested(self, now: float) -> bool:
         """Whether rows that are due wait for a receiver to take what was sent before them."""
         return any(buffer.congested(now) for buffer in self._buffers)
+
+    def wanted_of(self, rows: int) -> float:
+        """As of one edge; the receivers of another may want more."""
+        return min((edge.wanted_of(rows) for edge in self._edges), default=math.inf)
 
     @property
     def drained(self) -> bool:

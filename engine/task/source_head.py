@@ -33,6 +33,7 @@ from penstock.engine.metrics import GateStatistics
 from penstock.engine.operators.base import Collector
 from penstock.engine.state.capture import OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
+from penstock.engine.task.pace import Pace
 from penstock.engine.task.source_time import SourceTime, SplitTime, UntimedSplits
 from penstock.engine.task.subtask_splits import SubtaskSplits
 
@@ -57,7 +58,7 @@ class SourceHead:
         source: where the rows come from.
         splits: the splits of this subtask.
         context: handed to each reader.
-        max_rows: the most rows of a batch.
+        max_rows: the most rows of a batch, until the pace of the task is known.
         max_bytes: about how many bytes a batch may have, going by the rows of the batch before it; one row at least.
         event_time: makes what follows the splits' event time and emits to the collector that it is given.
         all_splits: the ids of the splits of all subtasks.
@@ -77,7 +78,7 @@ class SourceHead:
         known = {*all_splits, *(split.split_id for split in splits)}
         self._splits = SubtaskSplits(source, splits, known, context)
         self._context = context
-        self._max_rows = max_rows
+        self._pace = Pace(0.0, max_rows)
         self._max_bytes = max_bytes
         self._row_bytes: float = _ASSUMED_ROW_BYTES
         self._most_open = math.inf if source.split_order is SplitOrder.INTERLEAVED else 1
@@ -92,6 +93,10 @@ class SourceHead:
         if not splits and not source.bounded:
             # The other subtasks go on: that this one has nothing to read says nothing about event time.
             self._last_words.popleft()
+
+    def follow(self, pace: Pace) -> None:
+        """Read batches of at most `pace.rows` from now on."""
+        self._pace = pace
 
     @property
     def alignment_seconds(self) -> float:
@@ -277,7 +282,7 @@ class SourceHead:
         self._time.expect(len(self._splits.pending), self._splits.may_grow)
 
     def _rows_to_ask_for(self) -> int:
-        return max(1, min(self._max_rows, int(self._max_bytes / max(self._row_bytes, 1))))
+        return max(1, min(self._pace.rows, int(self._max_bytes / max(self._row_bytes, 1))))
 
     def statistics(self) -> GateStatistics:
         """Nothing waits here: what a source has is with its readers."""

@@ -5,7 +5,7 @@ Used by the routes alone. Whatever a client sends, it gets an answer below 500.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,6 +13,8 @@ from starlette.requests import Request
 from penstock.web.collector import Collector
 from penstock.web.observed import JobView, TaskView
 from penstock.web.security import Role
+
+_LONGEST_NUMBER: Final = 20
 
 
 def unknown(what: str, name: object) -> HTTPException:
@@ -57,7 +59,8 @@ def whole(value: object, name: str, low: int, high: int) -> int:
         HTTPException: it is none, or out of its limits.
     """
     text = str(value)
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
+    is_number = not isinstance(value, bool) and text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER
+    if not is_number or not low <= int(text) <= high:
         raise HTTPException(400, f"{name} must be a whole number from {low} to {high}")
     return int(text)
 

@@ -57,9 +57,9 @@ def find_group_window(group_by: Sequence[n.Node], node: PlanNode, scope: Scope, 
     call = calls[0]
     binder = ExpressionBinder(source, scope)
     arguments = [binder.bind(argument.value) for argument in call.arguments]
-    fewest = 3 if call.name == "HOP" else 2
-    if not fewest <= len(arguments) <= fewest:
-        raise source.invalid(call.at, f"{call.name} in GROUP BY takes {fewest} arguments, not {len(arguments)}")
+    wanted = 3 if call.name == "HOP" else 2
+    if len(arguments) != wanted:
+        raise source.invalid(call.at, f"{call.name} in GROUP BY takes {wanted} arguments, not {len(arguments)}")
     time = arguments[0]
     if not isinstance(time, InputColumn) or node.columns[time.index].time not in (
         TimeAttribute.ROWTIME,

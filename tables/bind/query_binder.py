@@ -12,6 +12,7 @@ from penstock.engine.errors import SqlError
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder, converted
 from penstock.tables.bind.joins import bind_join
+from penstock.tables.bind.match_binder import bind_match
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.select_binder import SelectBinder
 from penstock.tables.bind.table_binder import bind_table
@@ -22,6 +23,7 @@ from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
+from penstock.tables.parse.match_nodes import MatchRecognize
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import (
     Aggregate,
@@ -208,6 +210,8 @@ class QueryBinder:
                 return self._function(relation)
             case q.Join():
                 return bind_join(self, relation)
+            case MatchRecognize():
+                return self._aliased(bind_match(self, relation), relation.alias, None)
 
     def _aliased(self, node: PlanNode, alias: q.Alias | None, name: str | None) -> tuple[PlanNode, Scope]:
         if alias is None:

@@ -14,7 +14,7 @@ from penstock.tables.bind.grouping import Grouping
 from penstock.tables.bind.over_calls import OverCalls
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.subqueries import bind_where
-from penstock.tables.expressions import Constant, Expression, InputColumn
+from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
@@ -26,6 +26,7 @@ from penstock.tables.plan.nodes import (
     Project,
     Sort,
     SortKey,
+    TimeAttribute,
     Values,
     unique_names,
 )
@@ -210,6 +211,8 @@ class SelectBinder:
     @staticmethod
     def _column(node: PlanNode, name: str, expression: Expression) -> Column:
         time = node.columns[expression.index].time if isinstance(expression, InputColumn) else None
+        if isinstance(expression, FunctionCall) and expression.name == "PROCTIME":
+            time = TimeAttribute.PROCTIME
         return Column(name, expression.type, time)
 
 

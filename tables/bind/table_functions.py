@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from penstock.engine.errors import nearest
@@ -218,7 +219,8 @@ class TableFunctionBinder:
 def window_table(node: PlanNode, spec: WindowSpec, place: int, partition: tuple[int, ...]) -> WindowTable:
     """The plan node that gives rows their windows."""
     given = node.columns[place]
-    local = given.type.kind is Kind.TIMESTAMP_LTZ and spec.time is TimeAttribute.ROWTIME
+    spec = replace(spec, in_zone=given.type.kind is Kind.TIMESTAMP_LTZ)
+    local = spec.in_zone and spec.time is TimeAttribute.ROWTIME
     bound = t.timestamp(3).with_nullable(False)
     time = given.type.with_nullable(False) if local else bound
     if spec.time is TimeAttribute.PROCTIME:

@@ -179,8 +179,33 @@ def _uuids(call: CallValues) -> pa.Array:
     return pa.array([str(uuid.uuid4()) for _ in range(call.rows)], pa.string())
 
 
+def _logarithm(function: Callable[[float], float]) -> Callable[[float], float]:
+    """Of 0 it is -infinity, as in Java; Python knows none."""
+    return lambda value: function(value) if value else -math.inf
+
+
+_ln: Final = _logarithm(math.log)
+
+
 def _log(one: float, other: float | None = None) -> float:
-    return math.log(one) if other is None else math.log(other) / math.log(one)
+    return _ln(one) if other is None else _quotient(_ln(other), _ln(one))
+
+
+def _power(base: float, exponent: float) -> float:
+    """As Java's `Math.pow`, which gives infinities where Python gives none."""
+    if base == 0 and exponent < 0:
+        return math.copysign(math.inf, base) if exponent % 2 == 1 else math.inf
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 == 1 else math.inf
+
+
+def _quotient(one: float, other: float) -> float:
+    """As Java divides."""
+    if other:
+        return one / other
+    return math.nan if not one or math.isnan(one) else math.copysign(math.inf, one) * math.copysign(1, other)
 
 
 def _hex(value: int | str | bytes) -> str:
@@ -204,18 +229,18 @@ FUNCTIONS: Final = (
     ScalarFunction("CEILING", (s.NUMBER,), _whole_type, _whole("up")),
     ScalarFunction("ROUND", (s.NUMBER, s.INTEGER), _rounded_type, _round("half_towards_infinity"), optional=1),
     ScalarFunction("TRUNCATE", (s.NUMBER, s.INTEGER), _rounded_type, _round("towards_zero"), optional=1),
-    _double("POWER", math.pow, 2),
+    _double("POWER", _power, 2),
     _double("SQRT", math.sqrt),
     _double("CBRT", lambda x: math.copysign(abs(x) ** (1 / 3), x)),
     _double("EXP", math.exp),
-    _double("LN", math.log),
-    _double("LOG10", math.log10),
-    _double("LOG2", math.log2),
+    _double("LN", _logarithm(math.log)),
+    _double("LOG10", _logarithm(math.log10)),
+    _double("LOG2", _logarithm(math.log2)),
     ScalarFunction("LOG", (s.DOUBLE, s.DOUBLE), always(t.DOUBLE), _doubles(_log), optional=1),
     *(_double(name.upper(), getattr(math, name)) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")),
     *(_double(name.upper(), getattr(math, name)) for name in ("asin", "acos", "atan", "degrees", "radians")),
     _double("ATAN2", math.atan2, 2),
-    _double("COT", lambda x: 1 / math.tan(x)),
+    _double("COT", lambda x: _quotient(1.0, math.tan(x))),
     ScalarFunction("PI", (), always(t.DOUBLE), lambda call: pa.array([math.pi] * call.rows)),
     ScalarFunction("E", (), always(t.DOUBLE), lambda call: pa.array([math.e] * call.rows)),
     ScalarFunction("RAND", (s.INTEGER,), always(t.DOUBLE), _random, optional=1, deterministic=False),

@@ -101,7 +101,8 @@ def fitted(value: decimal.Decimal, kind: SqlType) -> decimal.Decimal | None:
     if not value.is_finite():
         return None
     rounded = value.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
-    return rounded if abs(rounded) < decimal.Decimal(10) ** (kind.precision - kind.scale) else None
+    # `abs` would round it to the 28 digits of Python's own context.
+    return rounded if rounded.copy_abs() < decimal.Decimal(10) ** (kind.precision - kind.scale) else None
 
 
 def _quotient(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:

@@ -22,6 +22,7 @@ from penstock.tables.functions import signatures as s
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel
 
 _MOST_PATTERNS: Final = 256
+_SIMILAR_SIGNS: Final = "%_|*+?{}()[]^-"
 
 
 @lru_cache(_MOST_PATTERNS)
@@ -39,18 +40,44 @@ def like_pattern(pattern: str, escape: str | None) -> re.Pattern[str]:
     Raises:
         ValueError: an escape before something else than `%`, `_` or itself.
     """
+    return re.compile(_translated(pattern, escape, "%_", re.escape), re.DOTALL)
+
+
+@lru_cache(_MOST_PATTERNS)
+def _similar_pattern(pattern: str, escape: str | None) -> re.Pattern[str]:
+    """The regular expression for a pattern of SIMILAR TO, which is one but for `%`, `_` and the escape.
+
+    Raises:
+        ValueError: an escape before something that means nothing more, or no regular expression.
+    """
+    expression = _translated(pattern, escape, _SIMILAR_SIGNS, str)
+    try:
+        return re.compile(expression, re.DOTALL)
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r} of SIMILAR TO is wrong: {error}") from None
+
+
+def _translated(pattern: str, escape: str | None, signs: str, other: Callable[[str], str]) -> str:
+    """A pattern as a regular expression.
+
+    Args:
+        pattern: with `%` for any text and `_` for any character.
+        escape: takes the meaning from one of `signs`, or itself.
+        signs: that have one.
+        other: gives the expression for every other character.
+    """
     parts, place = [], 0
     while place < len(pattern):
         sign = pattern[place]
         if escape and sign == escape:
             place += 1
-            if place == len(pattern) or pattern[place] not in ("%", "_", escape):
+            if place == len(pattern) or pattern[place] not in (*signs, escape):
                 raise ValueError(f"the pattern {pattern!r} has an escape {escape!r} before nothing that needs it")
             parts.append(re.escape(pattern[place]))
         else:
-            parts.append({"%": ".*", "_": "."}.get(sign, re.escape(sign)))
+            parts.append({"%": ".*", "_": "."}.get(sign) or other(sign))
         place += 1
-    return re.compile("".join(parts), re.DOTALL)
+    return "".join(parts)
 
 
 def _like(value: str, pattern: str, escape: str | None = None) -> bool:
@@ -66,8 +93,7 @@ def _like_column(call: CallValues) -> pa.Array:
 
 
 def _similar(value: str, pattern: str, escape: str | None = None) -> bool:
-    expression = "".join({"%": ".*", "_": "."}.get(sign, sign) for sign in pattern)
-    return re.fullmatch(expression, value, re.DOTALL) is not None
+    return _similar_pattern(pattern, escape).fullmatch(value) is not None
 
 
 def _substring(value: str | bytes, start: int, length: int | None = None) -> str | bytes | None:
@@ -111,13 +137,22 @@ def _pad(left: bool) -> Callable[[str, int, str], str | None]:
 
 def _regexp_replace(value: str, pattern: str, replacement: str) -> str | None:
     found = _pattern(pattern)
-    return None if found is None else found.sub(re.sub(r"\$(\d+)", r"\\\1", replacement), value)
+    try:
+        return None if found is None else found.sub(re.sub(r"\$(\d+)", r"\\\1", replacement), value)
+    except re.error:
+        # The replacement names a group that the pattern has not.
+        return None
 
 
 def _regexp_extract(value: str, pattern: str, group: int = 0) -> str | None:
     found = _pattern(pattern)
     match = None if found is None else found.search(value)
     return None if match is None or not 0 <= group <= match.re.groups else match[group]
+
+
+def _regexp_extract_all(value: str, pattern: str, group: int = 1) -> list[str] | None:
+    found = _pattern(pattern)
+    return None if found is None else [m[group] if m.re.groups >= group else m[0] for m in found.finditer(value)]
 
 
 def _regexp(value: str, pattern: str) -> bool:
@@ -328,7 +363,7 @@ FUNCTIONS: Final = (
         "REGEXP_EXTRACT_ALL",
         (_T, _T, _I),
         t.array(t.STRING),
-        lambda v, p, g=1: [m[g] if m.re.groups >= g else m[0] for m in re.finditer(p, v)],
+        _regexp_extract_all,
         optional=1,
     ),
     _function("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),

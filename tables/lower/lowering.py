@@ -197,6 +197,7 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
 def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
     from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
     from penstock.tables.lower.joins import lower_interval_join
+    from penstock.tables.lower.matching.lower import lower_match
     from penstock.tables.lower.over import lower_over
     from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 
@@ -219,6 +220,7 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.FromChangelog: _from_changelog,
         p.Sort: _sort,
         p.OverAggregate: lower_over,
+        p.MatchRecognize: lower_match,
     }
 
 

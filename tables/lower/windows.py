@@ -47,16 +47,19 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
 
     spec = node.window
     if spec.kind is WindowKind.SESSION:
-        raise GraphError("SESSION is supported below a GROUP BY of its window_start, window_end and its PARTITION BY")
+        raise GraphError(
+            "SESSION is supported below a GROUP BY of its window_start, window_end and its PARTITION BY; a condition "
+            "between them takes columns of PARTITION BY alone: put others into the table that SESSION reads"
+        )
     if spec.time is TimeAttribute.PROCTIME:
         raise GraphError("windows of PROCTIME are supported below a GROUP BY of window_start and window_end")
-    _check_zone(lowering, node.input.columns[node.time_column].type)
+    _check_zone(lowering, spec)
     schema = schema_of(node.columns)
     return lowering.stream(node.input)._add(AssignedWindowsSpec(assigner(spec), schema), schema)
 
 
-def _check_zone(lowering: Lowering, time: t.SqlType) -> None:
-    if time.kind is Kind.TIMESTAMP_LTZ and lowering.zone != "UTC":
+def _check_zone(lowering: Lowering, spec: WindowSpec) -> None:
+    if spec.in_zone and lowering.zone != "UTC":
         raise GraphError(
             f"windows over TIMESTAMP_LTZ lie in the zone {lowering.zone}, which is not supported; SET "
             "'table.local-time-zone' = 'UTC', or use a TIMESTAMP column as event time"
@@ -64,7 +67,12 @@ def _check_zone(lowering: Lowering, time: t.SqlType) -> None:
 
 
 def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataStream:
-    """Aggregates of windows, when they are complete."""
+    """Aggregates of windows, when they are complete.
+
+    Raises:
+        GraphError: the zone's days are not UTC's.
+    """
+    _check_zone(lowering, node.window)
     columns = node.input.columns
     keys = encoded_keys(columns, node.keys, "GROUP BY")
     aggregates = EngineAggregates(columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.tables.parse.match_nodes import MatchRecognize
 from penstock.tables.parse.nodes import Call, Identifier, Name, Node, OrderItem, Over
 
 
@@ -61,7 +62,7 @@ class Join(Node):
     using: tuple[Identifier, ...] = ()
 
 
-Relation = TableName | DerivedTable | FunctionTable | Join
+Relation = TableName | DerivedTable | FunctionTable | Join | MatchRecognize
 """What stands in FROM."""
 
 

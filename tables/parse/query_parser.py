@@ -10,12 +10,12 @@ from penstock.tables.parse import queries as q
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.expression_parser import ExpressionParser
 from penstock.tables.parse.hints import parse_hint
+from penstock.tables.parse.match_parser import MatchParser
 from penstock.tables.parse.tokens import TokenKind
 
 _TABLE_CALLS: Final = frozenset({"UNNEST"})
 _REFUSED_BEHIND_TABLE: Final = {
     "TABLESAMPLE": "sampling is not supported; filter by a hash of a column, MOD(ABS(HASH_CODE(id)), 100) = 0",
-    "MATCH_RECOGNIZE": "MATCH_RECOGNIZE is not supported",
     "PIVOT": "PIVOT is not supported; use aggregates with FILTER (WHERE ...)",
     "UNPIVOT": "UNPIVOT is not supported; use UNION ALL",
 }
@@ -217,6 +217,12 @@ class QueryParser:
         return None
 
     def _table(self) -> q.Relation:
+        relation = self._plain_table()
+        while self.cursor.sees("MATCH_RECOGNIZE"):
+            relation = MatchParser(self.cursor, self.expressions, self._alias).match(relation)
+        return relation
+
+    def _plain_table(self) -> q.Relation:
         cursor = self.cursor
         lateral = cursor.accept("LATERAL")
         token = cursor.token

@@ -12,7 +12,15 @@ from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
-_NEEDS_INSERTS = (p.OverAggregate, p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.TemporalJoin)
+_NEEDS_INSERTS = (
+    p.OverAggregate,
+    p.WindowAggregate,
+    p.IntervalJoin,
+    p.WindowJoin,
+    p.WindowTopN,
+    p.TemporalJoin,
+    p.MatchRecognize,
+)
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
 
@@ -93,6 +101,7 @@ def _shown(node: PlanNode) -> str:
         p.WindowJoin: "a join within windows",
         p.WindowTopN: "a Top-N within windows",
         p.TemporalJoin: "a temporal join",
+        p.MatchRecognize: "MATCH_RECOGNIZE",
     }[type(node)]
 
 
@@ -147,4 +156,17 @@ def state_bound(node: PlanNode) -> str | None:
             return "one row a primary key, for ever" if normalized else None
         case p.Join():
             return "none: all rows of both sides, for ever"
+        case p.MatchRecognize():
+            return _matched_rows(node)
     return None
+
+
+def _matched_rows(node: p.MatchRecognize) -> str:
+    match = node.match
+    rows = "rows of matches under way"
+    if match.within_ms is None:
+        rows += ", for ever where a partition gets no further rows; bound it by WITHIN"
+    else:
+        rows += f", for {match.within_ms} ms"
+    back = max((reference.back for reference in match.references), default=0)
+    return f"{rows}, and the last {back} rows a partition, for ever" if back else rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.engine.patterns.rows.syntax import shown
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, shown_mode, state_bound
 from penstock.tables.plan.nodes import PlanNode, inputs_of
@@ -46,6 +47,9 @@ def _details(node: PlanNode) -> str:
         case p.Join():
             both = [*_names(node.left), *_names(node.right)]
             return f"{node.kind.value}, {'TRUE' if node.condition is None else shown_expression(node.condition, both)}"
+        case p.MatchRecognize():
+            partition = ", ".join(_names(node.input)[place] for place in node.partition)
+            return f"partitionBy=[{partition}], pattern=[{shown(node.match.pattern)}], select=[{', '.join(names)}]"
         case p.Sort():
             return ", ".join(f"{names[key.column]}{' DESC' if key.descending else ''}" for key in node.order)
     return ", ".join(names)

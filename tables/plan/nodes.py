@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 from penstock.tables.expressions import Expression
+from penstock.tables.plan.row_references import RowMatch
 from penstock.tables.types import SqlType
 
 
@@ -130,6 +131,7 @@ class WindowSpec:
         step_ms: by which HOP slides and CUMULATE grows.
         offset_ms: by which all begin later than the epoch.
         time: event time or that of the clock.
+        in_zone: whether they lie in the session's time zone, as days of TIMESTAMP_LTZ do.
     """
 
     kind: WindowKind
@@ -137,6 +139,7 @@ class WindowSpec:
     step_ms: int = 0
     offset_ms: int = 0
     time: TimeAttribute = TimeAttribute.ROWTIME
+    in_zone: bool = False
 
     def describe(self) -> str:
         """For EXPLAIN."""
@@ -435,6 +438,25 @@ class FromChangelog:
     columns: Columns
 
 
+@dataclass(frozen=True, slots=True)
+class MatchRecognize:
+    """The matches of a row pattern in each partition.
+
+    Args:
+        partition: places of columns of the input.
+        time: event time or that of the clock, by which rows are in order.
+        order: columns that order rows of one time.
+        match: what is looked for, and what is made of it.
+    """
+
+    input: PlanNode
+    partition: tuple[int, ...]
+    time: TimeAttribute
+    order: tuple[SortKey, ...]
+    match: RowMatch
+    columns: Columns
+
+
 PlanNode: TypeAlias = (
     Scan
     | Values
@@ -458,6 +480,7 @@ PlanNode: TypeAlias = (
     | Unnest
     | ToChangelog
     | FromChangelog
+    | MatchRecognize
 )
 
 _CHILD_NAMES: Final = ("input", "left", "right")

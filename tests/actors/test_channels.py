@@ -15,7 +15,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from penstock.actors import channels
 from penstock.actors.channels import ReceivingEnd, SendingEnd, packed, unpacked
-from penstock.engine.elements import Barrier, Batch, Watermark
+from penstock.engine.elements import Barrier, Batch, Partials, Watermark
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
 
@@ -60,7 +60,8 @@ def test_a_lost_message_fails_the_subtask_unless_the_receiver_is_dead() -> None:
 
 def test_a_slice_is_sent_without_its_parent() -> None:
     sent = Sent()
-    whole = Batch(pa.record_batch({"n": list(range(100_000))}), pa.array(range(100_000)))
+    rows = pa.record_batch({"n": list(range(100_000))})
+    whole = Batch(rows, pa.array(range(100_000)), partials=Partials("n"))
     sent.end.send((whole.slice(50_000, 100),))
     (message,) = [message for _, message, _ in sent.calls]
     assert len(pickle.dumps(message)) < 10_000

@@ -80,3 +80,25 @@ def test_an_exception_is_kept_with_its_traceback() -> None:
             LOGGER.exception("failed")
         assert "Traceback" in said(log)[0][2]
         assert said(log)[0][2].endswith("ValueError: boom")
+
+
+def test_programs_can_write_bytes_to_what_they_print_to() -> None:
+    with installed():
+        printed = io.TextIOWrapper(io.BytesIO())
+        sys.stdout = printed
+        TaskLog().install()
+        sys.stdout.buffer.write(b"\x00\xff")
+        assert printed.buffer.getvalue() == b"\x00\xff"  # type: ignore[attr-defined]
+
+
+def test_what_is_said_while_a_line_is_kept_is_kept_too() -> None:
+    class Talks(str):
+        """As an object that is collected just then, and says so."""
+
+        def __getitem__(self, key: Any) -> str:
+            log.add("INFO", "", "collected")
+            return super().__getitem__(key)
+
+    with installed() as log:
+        log.add("INFO", "", Talks("line"))
+        assert [text for _, _, text in said(log)] == ["collected", "line"]

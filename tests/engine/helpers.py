@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,7 @@ class RecordingChannel:
 
     def __init__(self, credit: int = 1_000_000) -> None:
         self.credits = credit
+        self.wanted_rows = math.inf
         self.waiting = 0
         self.sent: list[Message] = []
 

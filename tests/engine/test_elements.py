@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.elements import Batch, concat_batches, concat_record_batches, table_to_record_batch
+from penstock.engine.elements import (
+    Batch,
+    Partials,
+    Slices,
+    concat_batches,
+    concat_record_batches,
+    table_to_record_batch,
+)
 from penstock.engine.errors import RecordError
 from tests.engine.helpers import numbers
 
@@ -52,6 +59,18 @@ def test_other_columns_keep_timestamps_and_kinds() -> None:
     changed = batch.with_data(pa.record_batch({"m": [7, 8]}))
     assert changed.data.to_pydict() == {"m": [7, 8]}
     assert (changed.timestamps, changed.kinds) == (batch.timestamps, batch.kinds)
+
+
+def test_partial_aggregates_stay_marked_whatever_part_of_them_is_taken() -> None:
+    mark = Partials("n", Slices(10, 13))
+    batch = Batch(full([1, 2]).data, partials=mark)
+    parts = [
+        batch.slice(1),
+        batch.take(pa.array([0])),
+        batch.filter(pa.array([True, False])),
+        batch.with_data(batch.data),
+    ]
+    assert {part.partials for part in (*parts, concat_batches(parts))} == {Partials("n", Slices(10, 3))}
 
 
 def test_bytes_are_those_of_the_rows_with_their_timestamps_and_kinds() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.checkpointing.handles import FileHandle
-from penstock.engine.elements import Batch
+from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
 from penstock.savepoints.content import length_of, sha256_of, whole
 from penstock.savepoints.segments import (
@@ -119,7 +119,8 @@ def _batches(draw: st.DrawFn) -> Batch:
     arrays = [pa.array([values[str(kind)]] * rows, kind) for kind in schema.types]
     timestamps = pa.array(range(rows), pa.int64()) if draw(st.booleans()) else None
     kinds = pa.array([3] * rows, pa.int8()) if draw(st.booleans()) else None
-    return Batch(pa.RecordBatch.from_arrays(arrays, schema=schema), timestamps, kinds)
+    partials = draw(st.sampled_from([None, Partials("a"), Partials("a,b", Slices(10, 3))]))
+    return Batch(pa.RecordBatch.from_arrays(arrays, schema=schema), timestamps, kinds, partials)
 
 
 @given(st.lists(_batches(), max_size=6))
@@ -129,6 +130,19 @@ def test_batches_come_back_one_by_one(batches: list[Batch]) -> None:
     for one, other in zip(batches, back, strict=True):
         assert other == one
         assert other.data.schema.equals(one.data.schema, check_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("__partial rows", Partials("__partial rows")),
+        ("__partial rows(10 ms from 3)", Partials("__partial rows", Slices(10, 3))),
+        ("partial rows", None),
+    ],
+)
+def test_partial_aggregates_of_older_checkpoints_are_told_by_a_name(name: str, mark: Partials | None) -> None:
+    [back] = decode_batches(encode_batches([Batch(pa.record_batch({"k": [1], name: [2], "s": [3]}))]), _FILE, _WHERE)
+    assert back == Batch(pa.record_batch({"k": [1], mark.counts if mark else name: [2], "s": [3]}), partials=mark)
 
 
 def test_rows_without_columns_keep_their_number() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +76,16 @@ def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
             check=True,
         )
         assert run.stdout.split() == here
+
+
+def test_the_machines_clock_has_no_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tasks measure of themselves bounds their batches: they must not measure how busy the machine is."""
+    calm = simulate(SCENARIOS[0], 3).trace
+    jitter = random.Random(1)
+    for reading in ("monotonic", "perf_counter", "time"):
+        monkeypatch.setattr(time, reading, lambda: 1e9 * jitter.random())
+    monkeypatch.setattr(time, "time_ns", lambda: jitter.randrange(10**18))
+    assert simulate(SCENARIOS[0], 3).trace == calm
 
 
 def test_another_seed_gives_another_run() -> None:

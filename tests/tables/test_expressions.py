@@ -7,6 +7,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
@@ -33,6 +34,11 @@ def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
         ("1.00 * 2.5", Decimal("2.500")),
         ("1e0 / 0", math.inf),
         ("POWER(2, 10)", 1024.0),
+        ("POWER(0, -1)", math.inf),
+        ("POWER(-10, 309)", -math.inf),
+        ("LN(0)", -math.inf),
+        ("LOG(10, 0)", -math.inf),
+        ("COT(0)", math.inf),
         ("ROUND(2.675, 2)", Decimal("2.68")),
         ("ROUND(-2.5)", Decimal("-3")),
         ("MOD(7, 3)", 1),
@@ -71,6 +77,7 @@ def test_numbers_and_conditions(expression: str, wanted: object) -> None:
         ("CAST(1e20 AS INT)", 2147483647),
         ("CAST(2.345 AS DECIMAL(10, 2))", Decimal("2.35")),
         ("CAST(12345 AS DECIMAL(3, 0))", None),
+        (f"CAST('{'9' * 38}' AS DECIMAL(38, 0))", Decimal("9" * 38)),
         ("CAST('abc' AS VARCHAR(2))", "ab"),
         ("CAST('a' AS CHAR(3))", "a  "),
         ("CAST('yes' AS BOOLEAN)", True),
@@ -84,6 +91,17 @@ def test_numbers_and_conditions(expression: str, wanted: object) -> None:
 )
 def test_casts(expression: str, wanted: object) -> None:
     assert value(expression) == wanted
+
+
+def test_collections_are_cast_in_a_part_of_a_batch() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    lists = pa.array([[1], None, [2, None]], pa.list_(pa.int32()))
+    maps = pa.array([[("a", 1)], None, [("b", 2)]], pa.map_(pa.string(), pa.int32()))
+    env.tables.create_temporary_view("t", env.from_collection(pa.table({"l": lists, "m": maps})))
+    casts = "CAST(l AS ARRAY<BIGINT>) AS l, CAST(m AS MAP<STRING, BIGINT>) AS m"
+    table = env.sql(f"SELECT {casts} FROM (SELECT * FROM t LIMIT 10 OFFSET 1)")
+    assert table is not None
+    assert [(row["l"], row["m"]) for row in table.collect()] == [(None, None), ([2, None], [("b", 2)])]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +121,12 @@ def test_casts(expression: str, wanted: object) -> None:
         ("SPLIT_INDEX('a,b,c', ',', 1)", "b"),
         ("'a_c' LIKE 'a!_c' ESCAPE '!'", True),
         ("'abc' LIKE 'a_c'", True),
+        ("'50%' SIMILAR TO '50!%' ESCAPE '!'", True),
+        ("'500' SIMILAR TO '50!%' ESCAPE '!'", False),
+        ("'abab' SIMILAR TO '(ab)+'", True),
+        ("REGEXP_REPLACE('abc', '(b)', '[$1]')", "a[b]c"),
+        ("REGEXP_REPLACE('abc', 'b', '$1')", None),
+        ("REGEXP_EXTRACT_ALL('a', '(')", None),
         ("'abc' NOT LIKE '%d%'", True),
         ("CONCAT_WS('-', 'a', CAST(NULL AS STRING), 'b')", "a-b"),
         ("INITCAP('hello world')", "Hello World"),

@@ -13,7 +13,6 @@ from tests.tables.programs import Outcome, expected_rows, key_of, materialized, 
 
 _OVER = "OVER of aggregates is supported in ascending order of event time alone|an aggregation by OVER takes"
 _AS_OF = "FOR SYSTEM_TIME AS OF is not supported"
-_MATCH = "MATCH_RECOGNIZE is not supported"
 _KEY = "an upsert key that differs from the primary key"
 _SORT = "ORDER BY of a stream without end"
 REFUSED = {
@@ -26,8 +25,6 @@ REFUSED = {
     "lookup-join-filter-pushdown": _AS_OF,
     "lookup-join-left-join": _AS_OF,
     "lookup-join-post-filter": _AS_OF,
-    "match-skip-to-first": _MATCH,
-    "match-skip-to-next-row": _MATCH,
     "over-aggregate-non-time-range-unbounded-sum-no-partition-by": _OVER,
     "over-aggregate-non-time-rows-unbounded-multiple-aggs-append-mode": _OVER,
     "over-aggregate-non-time-rows-unbounded-sum-no-partition-by": _OVER,

@@ -221,5 +221,11 @@ def test_whatever_is_asked_the_server_does_not_fail(serve: Serve) -> None:
     asks()
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "4.5", "32769", "000000000000000000014999999", "9" * 5000])
+def test_a_parallelism_out_of_its_limits_is_refused(serve: Serve, cluster: FakeCluster, number: str) -> None:
+    answer = serve().patch(f"{JOB}/rescaling", params={"parallelism": number}, headers=ASK)
+    assert (answer.status_code, cluster.asked) == (400, [])
+
+
 def _quoted(text: str) -> str:
     return quote(text, safe="") or "-"

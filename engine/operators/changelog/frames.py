@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.engine.errors import GraphError, nearest
 from penstock.engine.operators.changelog.calls import COUNTS, ENDS, EXTREMES, SUMS
-from penstock.engine.operators.changelog.finishing import finished, sum_type
+from penstock.engine.operators.changelog.finishing import EXACT, finished, sum_type
 from penstock.engine.operators.changelog.ranks import rank_codes, within_runs
 
 Int64s = npt.NDArray[np.int64]
@@ -175,10 +175,10 @@ def _summed(part: pa.Array, rows: Ordered) -> pa.Array:
     """The sum over each row's frame."""
     if pa.types.is_decimal(part.type):
         # As whole numbers of the smallest unit, which Python adds exactly.
-        unit = decimal.Decimal(1).scaleb(-part.type.scale)
-        units = np.array([int(one.scaleb(part.type.scale)) for one in part.to_pylist()], np.object_)
+        scale = part.type.scale
+        units = np.array([int(EXACT.scaleb(one, scale)) for one in part.to_pylist()], np.object_)
         sums = _differences(units, rows)
-        return pa.array([one * unit for one in sums.tolist()], part.type)
+        return pa.array([EXACT.scaleb(decimal.Decimal(one), -scale) for one in sums.tolist()], part.type)
     numbers = part.to_numpy()
     if numbers.dtype == np.int64:
         return pa.array(_differences(numbers, rows))

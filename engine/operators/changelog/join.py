@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -231,7 +231,7 @@ class ChangelogJoin(Operator):
             return None
         rows, weights = pa.concat_batches(result.rows), np.concatenate(result.weights)
         if self._spec.emits is not ChangelogMode.APPEND:
-            return changelog_of(Delta(rows, weights, np.arange(len(weights))), self._spec.key, self._spec.emits)
+            return changelog_of(Delta.of(rows, weights), self._spec.key, self._spec.emits)
         return Batch(rows if (weights == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(weights)), weights))))
 
     def _can_meet(self, side: int, rows: pa.RecordBatch) -> Mask:
@@ -259,7 +259,7 @@ class ChangelogJoin(Operator):
             self._change_other(side, weights, other, meetings, result)
         matches = np.zeros(len(delta), np.int64)
         np.add.at(matches, meetings.rows, meetings.counts[meetings.places])
-        self._say_own(side, Delta(delta.rows, weights, delta.last), matches, result)
+        self._say_own(side, replace(delta, weights=weights), matches, result)
         self._keep(side, own, keys, identity, found, before + weights, matches)
         self._states.end()
 

@@ -211,7 +211,8 @@ class TopN(Operator):
         _, partitions = distinct_keys(keys, len(delta))
         state = self._states.begin(_ROWS, partitions)
         before = self._ranked(state, partitions)
-        gone = self._apply(state, delta, keys, state.take_numbers(batch.num_rows)[delta.last])
+        arrivals = delta.first if self._spec.ties is Ties.FIRST_ARRIVED else delta.last
+        gone = self._apply(state, delta, keys, state.take_numbers(batch.num_rows)[arrivals])
         after = self._ranked(state, partitions)
         changes = self._changes(state, before, after)
         # Only now, so that no slot has been given to another row meanwhile.
@@ -229,7 +230,7 @@ class TopN(Operator):
             return difference(was, now, self._spec.result_key, self._spec.emits)
         rows = pa.concat_batches([was, now])
         signs = np.repeat(np.array([-1, 1]), [was.num_rows, now.num_rows])
-        return changelog_of(Delta(rows, signs, np.arange(len(signs))), self._spec.result_key, self._spec.emits)
+        return changelog_of(Delta.of(rows, signs), self._spec.result_key, self._spec.emits)
 
     def _prune(self, state: RowState, partitions: list[pa.Array], after: _Ranked) -> None:
         """Forget the rows that will never be in the range, where none that is before them goes."""

@@ -82,11 +82,6 @@ class ValueCounts:
         of, slots = state.rows.of_keys(keys)
         return of, state.rows.columns(slots, [VALUE])[0], state.rows.numbers(slots, COUNT)
 
-    def remove(self, keys: list[pa.Array]) -> None:
-        """Forget the values of some groups."""
-        state = self._state()
-        state.remove(state.rows.of_keys(keys)[1])
-
 
 def _keys(groups: GroupedRows, of: Int64s) -> list[pa.Array]:
     return [key.take(pa.array(of)) for key in groups.keys]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.tables.expressions import InputColumn, columns_in, on_columns
+from penstock.tables.expressions import Expression, InputColumn, columns_in, on_columns
 from penstock.tables.plan.nodes import (
     Aggregate,
     Filter,
@@ -93,13 +93,21 @@ def _opened(node: PlanNode) -> _Opened | None:
             return _Opened(node.input, own, own, {width + i: name for i, name in enumerate(names)}, node)
         case Filter():
             below = _opened(node.input)
-            if below is None or not columns_in(node.condition) <= below.places.keys():
+            if below is None or not _goes_below(node.condition, below):
                 return None
             condition = on_columns(node.condition, below.places.__getitem__)
             return replace(below, node=Filter(below.node, condition))
         case Project():
             return _opened_projection(node)
     return None
+
+
+def _goes_below(condition: Expression, below: _Opened) -> bool:
+    """Whether a condition may stand below the windows: rows that it drops hold a session together all the same."""
+    read = columns_in(condition)
+    if below.table.window.kind is not WindowKind.SESSION:
+        return read <= below.places.keys()
+    return {below.origins.get(column) for column in read} <= set(below.table.partition)
 
 
 def _opened_projection(node: Project) -> _Opened | None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.actors.spark.parcels import CALL, FIRST_TURN, Arrival, Parcel, Phase, called, pack, to_arrow, unpack
-from penstock.engine.elements import Batch
+from penstock.engine.elements import Batch, Partials, Slices
 
 _DAY = datetime.date(2024, 2, 29)
 _TIME = datetime.datetime(2024, 2, 29, 12, 30, 15, 999999)
@@ -82,6 +82,12 @@ def test_rows_of_any_type_come_out_as_they_went_in(
 @pytest.mark.parametrize("name", ["__time", "__kinds", "rows"])
 def test_columns_may_be_called_as_those_beside_them(name: str) -> None:
     sent = Batch(pa.record_batch({name: [1, 2]}))
+    assert unpack(pack(sent)) == sent
+
+
+@pytest.mark.parametrize("mark", [Partials("n"), Partials("n", Slices(10, 3))])
+def test_partial_aggregates_stay_marked(mark: Partials) -> None:
+    sent = Batch(pa.record_batch({"n": [1, 2]}), partials=mark)
     assert unpack(pack(sent)) == sent
 
 

@@ -383,3 +383,49 @@ def test_rows_are_fifo_and_controls_keep_their_place(
     for message in channel.sent:
         assert message, "an empty message would waste a credit"
         assert not any(isinstance(element, Batch) for element in message[1:])
+
+
+# What the receiver wants
+
+
+class Untaken(RecordingChannel):
+    """Counts what the receiver has not taken."""
+
+    @property
+    def under_way(self) -> int:
+        return len(self.sent)
+
+
+def test_messages_are_half_of_what_the_receiver_wants_and_two_are_under_way() -> None:
+    channel = Untaken()
+    channel.wanted_rows = 6
+    tested = buffer(channel, rows=100)
+    tested.add(numbers(range(20)), now=0.0)
+    assert tested.full
+    tested.flush(0.0)
+    assert [numbers_in(message) for message in channel.sent] == [[0, 1, 2], [3, 4, 5]]
+    channel.sent.clear()
+    channel.wanted_rows = 20
+    tested.flush(0.0)
+    assert [numbers_in(message) for message in channel.sent] == [list(range(6, 16))]
+    assert not tested.full, "what is left is a part of a batch, and waits for the message before it"
+
+
+def test_all_credit_is_used_where_the_receiver_wants_more_than_that() -> None:
+    channel = RecordingChannel(credit=3)
+    channel.wanted_rows = 8
+    tested = buffer(channel, rows=4)
+    channel.waiting = 2
+    tested.add(numbers(range(20)), now=0.0)
+    tested.flush(0.0)
+    assert len(channel.sent) == 3
+
+
+def test_a_receiver_that_wants_less_than_a_row_gets_one() -> None:
+    channel = RecordingChannel()
+    channel.wanted_rows = 0.1
+    tested = buffer(channel)
+    assert not tested.full
+    tested.add(numbers([1, 2]), now=0.0)
+    tested.flush(0.0)
+    assert [numbers_in(message) for message in channel.sent] == [[1], [2]]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import Aggregate, count, mean, stddev
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.aggregates.partials import PartialLayout, Slices, partial_layout, rows_column, rows_of
+from penstock.engine.aggregates.partials import PartialLayout, partial_layout, rows_of
 from penstock.engine.clock import ManualClock
-from penstock.engine.elements import Batch, concat_batches
+from penstock.engine.elements import Batch, Slices, concat_batches
 from penstock.engine.errors import PenstockError, RestoreError
 from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer
 from penstock.engine.exchange.partial_aggregates import PartialAggregates, PartialMerger, fits
@@ -164,8 +164,8 @@ def numbered(keys: Sequence[int]) -> Batch:
 
 def test_a_batch_is_merged_where_that_leaves_half_of_its_rows_or_less() -> None:
     assert PartialMerger(LAYOUT)(numbered([1, 2] * 512)).data.to_pylist() == [
-        {"key": 1, LAYOUT.rows: 512, "__sum(n)": 512 * 511},
-        {"key": 2, LAYOUT.rows: 512, "__sum(n)": 512 * 512},
+        {"key": 1, LAYOUT.mark.counts: 512, "__sum(n)": 512 * 511},
+        {"key": 2, LAYOUT.mark.counts: 512, "__sum(n)": 512 * 512},
     ]
     assert PartialMerger(LAYOUT)(numbered(list(range(600)) * 2)).num_rows == 600
     assert PartialMerger(LAYOUT)(numbered([*range(601), *range(599)])).num_rows == 1200
@@ -238,7 +238,7 @@ def test_rows_under_way_are_refused_where_the_program_has_changed() -> None:
     merged = PartialMerger(LAYOUT)(rows)
     timed = PartialMerger(in_windows)(Batch(rows.data, pa.array(np.arange(rows.num_rows))))
     plain_hash, exchange = Hash(("key",)), PartialAggregates(Hash(("key",)), LAYOUT)
-    assert rows_column(rows) is None
+    assert (rows.partials, merged.partials) == (None, LAYOUT.mark)
     assert all((fits(rows, plain_hash), fits(rows, exchange), fits(merged, exchange)))
     assert fits(timed, PartialAggregates(plain_hash, PartialLayout(SUM, Slices(10, 13))))
     assert not fits(merged, plain_hash)

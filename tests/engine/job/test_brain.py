@@ -57,6 +57,18 @@ def test_a_job_ends_with_a_checkpoint_where_it_takes_any_or_sinks_hold_rows_back
     assert shell.last(say.WriteEnd).discards
 
 
+def test_what_is_known_of_checkpoints_does_not_grow_with_their_number() -> None:
+    shell = Shell().run()
+    for _ in range(60):
+        shell.wait(1.0)
+        number = shell.store()
+    checkpoints = shell.brain.checkpoints
+    assert checkpoints is not None
+    assert number == 60
+    assert checkpoints.latest_url == checkpoints.urls[60]
+    assert len(checkpoints.urls) <= len(checkpoints.coordinator.history) < 60
+
+
 def test_only_those_commit_that_hold_something_back() -> None:
     shell = Shell().run()
     shell.wait(1.0)
@@ -267,6 +279,19 @@ def test_an_error_that_ends_the_job_waits_for_its_explanation() -> None:
     shell.hear(ev.Explained((2, 1), attempt, explained))
     shell.take_down()
     assert shell.brain.error is explained
+
+
+def test_an_error_that_is_explained_while_the_others_are_still_being_started_ends_the_job() -> None:
+    shell = Shell(TwoTasks(regions=True), restarts=1).run()
+    shell.fail((1, 0))
+    shell.cancelled()
+    shell.wait(0.2)
+    other = shell.brain.attempts.deployed[(2, 1)][0]
+    explained = WorkerLostError("the process died: out of memory")
+    shell.hear(ev.TaskFailed((2, 1), other, DEAD, is_explained=False), ev.Explained((2, 1), other, explained))
+    shell.deployed()
+    shell.take_down()
+    assert (shell.brain.status, shell.brain.error) == (JobStatus.FAILED, explained)
 
 
 def test_a_restart_that_is_explained_later_says_all_in_the_end() -> None:

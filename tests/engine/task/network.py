@@ -7,6 +7,7 @@ missing, double or in the wrong order.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -187,6 +188,7 @@ class _Wire:
 
     def __init__(self, credit: int, deliver: Callable[[Message, Callable[[], None]], None]) -> None:
         self.credits = credit
+        self.wanted_rows = math.inf
         self.under_way = 0
         self.sent: deque[Message] = deque()
         self._deliver = deliver

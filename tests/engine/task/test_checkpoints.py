@@ -33,6 +33,7 @@ from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Head, Idle, Progress, Task
+from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
 from tests.engine.helpers import RecordingChannel, numbers, numbers_in
@@ -109,10 +110,11 @@ class Running:
             context = ConnectorContext("source", 3, 4, self.clock)
             self.source = SourceHead(source, source.splits(1), context, 2, 1_000_000)
             info["source"] = ("uid of source", "source")
+        pace = Pace(0.0, 1000 if source is None else 2)
         told = TaskInfo(7, 3, 4, [("uid of summing", "summing")], channels=("a->summing@0", "a->summing@1"), **info)
         head: Head = self.gate if self.source is None else self.source
         metrics = SubtaskMetrics(7, 3)
-        self.task = Task(head, link, [link], Router([edge]), self.clock, metrics, told, self.source)
+        self.task = Task(head, link, [link], Router([edge]), self.clock, metrics, told, pace, self.source)
 
     def put(self, channel: int, *elements: Element) -> None:
         for element in elements:

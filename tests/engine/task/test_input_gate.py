@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -14,6 +15,8 @@ from penstock.engine.elements import (
     INPUT_ENDED,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
+    Barrier,
+    CheckpointMode,
     Control,
     Element,
     EndOfInput,
@@ -22,6 +25,7 @@ from penstock.engine.elements import (
     WatermarkStatus,
 )
 from penstock.engine.task.input_gate import InputGate, WatermarkMerger
+from penstock.engine.task.pace import Pace
 from tests.engine.helpers import numbers, numbers_in
 
 IDLE, ACTIVE, END = WatermarkStatus(True), WatermarkStatus(False), EndOfInput()
@@ -472,3 +476,63 @@ def test_a_tail_never_waits_for_credit() -> None:
     assert len(released) == 2
     take_all(gate)
     assert len(released) == 3
+
+
+# Long messages
+
+
+def paced(channels: int, rows: int) -> InputGate:
+    """A gate of a task that takes so many rows at a time."""
+    gate = InputGate(range(channels))
+    gate.follow(Pace(0.0, rows))
+    return gate
+
+
+def test_a_long_message_comes_in_even_parts_and_what_is_behind_it_behind_the_last() -> None:
+    gate, released = paced(1, 4), []
+    gate.put(0, (numbers(range(10)), Watermark(7)), lambda: released.append(0))
+    given = [gate.next() for _ in range(2)]
+    assert released == []
+    given += [gate.next() for _ in range(2)]
+    assert released == [0], "its credit goes back with its last part"
+    elements = [element for _, element in filter(None, given)]  # type: ignore[misc]
+    assert [numbers_in([element]) for element in elements[:3]] == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    assert elements[3] == Watermark(7)
+
+
+def test_other_channels_have_their_turn_between_the_parts() -> None:
+    gate = paced(2, 2)
+    put(gate, 0, numbers(range(6)))
+    put(gate, 1, numbers([9]))
+    assert [index for index, _ in take_all(gate)] == [0, 1, 0, 0]
+
+
+def test_an_unaligned_barrier_passes_between_the_parts_and_the_rest_belongs_to_its_checkpoint() -> None:
+    gate = paced(1, 2)
+    gate.let_overtake([0])
+    put(gate, 0, numbers(range(6)))
+    first = gate.next()
+    assert first is not None
+    assert numbers_in([first[1]]) == [0, 1]  # type: ignore[index, list-item]
+    barrier = Barrier(1, CheckpointMode.UNALIGNED)
+    put(gate, 0, barrier)
+    assert gate.next_urgent(0.0) == (0, barrier)
+    overtaken = gate.take_overtaken(1)
+    assert overtaken is not None
+    assert numbers_in(overtaken[0]) == [2, 3, 4, 5]
+    assert numbers_in([element for _, element in take_all(gate)]) == [2, 3, 4, 5]
+
+
+def test_senders_share_what_the_task_wants_to_have_before_it() -> None:
+    gate = InputGate(range(30))
+    assert gate.wanted_rows == math.inf
+    pace = Pace(0.1, 100_000)
+    gate.follow(pace)
+    pace.add(100, 0.2)
+    assert gate.wanted_rows == 50.0
+    for channel in range(2):
+        put(gate, channel, numbers([1]))
+    assert gate.wanted_rows == 25.0
+    for channel in range(30):
+        put(gate, channel, numbers([1]))
+    assert gate.wanted_rows == 5.0, "beyond ten, messages would cost more than their rows"

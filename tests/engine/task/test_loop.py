@@ -20,6 +20,7 @@ from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, Sta
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, StepResult, Task
+from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
 from tests.engine.helpers import RecordingChannel, numbers, numbers_in
 
@@ -35,6 +36,9 @@ class ScriptedHead:
 
     deadline = math.inf
     alignment_seconds = 0.0
+
+    def follow(self, pace: Pace) -> None:
+        self.pace = pace
 
     def next_urgent(self, now: float) -> None:
         """Nothing is urgent."""
@@ -111,8 +115,8 @@ class Running:
         self.metrics = SubtaskMetrics(1, 0)
         self.links = links
         source: Any = head if is_source else None
-        info = info_of(*operators)
-        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics, info, source)
+        info, pace = info_of(*operators), Pace(0.0, rows)
+        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics, info, pace, source)
 
 
 def test_a_step_takes_one_element_and_sends_what_comes_of_it() -> None:
@@ -281,7 +285,16 @@ def test_a_blocked_channel_does_not_hold_the_rows_of_another_back_beyond_the_tim
     buffers[1] = ChannelBuffer(free, BatchLimits(10, 1_000_000, 0.05))
     edge = RouterEdge(lambda batch: [(0, batch), (1, batch)], buffers, clock)
     link = ChainLink(Working(clock, []), OperatorContext("both", 0, 1, clock), edge)
-    task = Task(ScriptedHead(numbers([1]), numbers([2])), link, [link], Router([edge]), clock, metrics, info_of("both"))
+    task = Task(
+        ScriptedHead(numbers([1]), numbers([2])),
+        link,
+        [link],
+        Router([edge]),
+        clock,
+        metrics,
+        info_of("both"),
+        Pace(0.0, 1000),
+    )
     assert task.step() == Progress()
     blocked = task.step()
     assert blocked == Blocked(clock.monotonic() + 0.05)

@@ -149,3 +149,15 @@ def test_functions_go_with_their_frames() -> None:
         job(FrameUnit.ROWS, 1, [OverCall("lag", "n", TEXT, "t", 2)])
     with pytest.raises(GraphError, match=r"there is no function 'summ' \(did you mean 'sum'"):
         OverCall("summ", "s", INT, "v")
+
+
+def test_sums_of_decimals_are_exact_to_the_last_of_their_digits() -> None:
+    kind = pa.decimal128(38, 2)
+    large, small = Decimal("123456789012345678901234567890123456.78"), Decimal("0.01")
+    calls = (OverCall("sum", "s", kind, "d"),)
+    schema = pa.schema({"k": pa.string(), "d": kind})
+    over = ChangelogJob(OverSpec(schema, ("k",), FrameUnit.ROWS, None, calls), [schema])
+    over.send([("+I", ("a", large)), ("+I", ("a", small))], times=[1, 2])
+    over.advance(MAX_TIMESTAMP)
+    assert [row[2] for _, row in over.log] == [large, Decimal("123456789012345678901234567890123456.79")]
+    over.close()

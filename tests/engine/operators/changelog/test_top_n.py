@@ -110,6 +110,12 @@ def test_one_row_a_key_is_the_first_or_the_last(
     assert sum(len(one._states["rows"].rows) for one in operators) <= 3, "what is no longer needed is forgotten"
 
 
+def test_the_first_of_rows_stays_the_first_when_it_comes_again_in_its_batch() -> None:
+    job = ChangelogJob(deduplication(SCHEMA, ("k",), Ties.FIRST_ARRIVED), [SCHEMA])
+    first, other = ("a", 1, "x", 0), ("a", 1, "y", 0)
+    assert job.send([("+I", first), ("+I", other), ("+I", first)]) == [("+I", first)]
+
+
 @settings(max_examples=15)
 @given(changelogs(ROWS), st.integers(0, 5))
 def test_a_sink_gets_the_last_row_that_came_for_its_key(batches: list[list[Change]], restart_at: int) -> None:

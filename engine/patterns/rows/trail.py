@@ -1,0 +1,78 @@
+"""The rows that a search has taken so far, by variable, with running values over them.
+
+`RowSearch` adds rows and takes them back; conditions and measures read it. What is read costs the same however long
+the match is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Values: TypeAlias = tuple[Any, ...]
+"""What is known of a row: the values that conditions and measures read."""
+Running: TypeAlias = Callable[[Any, Values], Any]
+"""Makes the value with a further row of the value before it, which is None at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrailLayout:
+    """What a trail keeps.
+
+    Args:
+        groups: sets of variables whose rows are looked up.
+        running: values over the rows of a group: the group's number, and how a row changes the value.
+        variables: how many variables there are.
+    """
+
+    groups: tuple[frozenset[int], ...]
+    running: tuple[tuple[int, Running], ...]
+    variables: int
+
+    def groups_of(self, variable: int) -> tuple[int, ...]:
+        """The groups that have the variable."""
+        return tuple(number for number, group in enumerate(self.groups) if variable in group)
+
+
+class Trail:
+    """The rows of one search.
+
+    Args:
+        layout: what is kept.
+    """
+
+    __slots__ = ("_groups_of", "_running_of", "places", "running", "taken")
+
+    def __init__(self, layout: TrailLayout) -> None:
+        self.taken: list[int] = []
+        """The variable of each row."""
+        self.places: list[list[int]] = [[] for _ in layout.groups]
+        """By group: which of the rows are in it."""
+        self.running: list[list[Any]] = [[] for _ in layout.running]
+        """By running value: the value at each of the rows of its group."""
+        self._groups_of = [layout.groups_of(variable) for variable in range(layout.variables)]
+        self._running_of = [
+            [(number, step) for number, (group, step) in enumerate(layout.running) if group in groups]
+            for groups in self._groups_of
+        ]
+
+    def add(self, variable: int, values: Values) -> None:
+        """Take the next row."""
+        place = len(self.taken)
+        self.taken.append(variable)
+        for group in self._groups_of[variable]:
+            self.places[group].append(place)
+        for number, step in self._running_of[variable]:
+            kept = self.running[number]
+            kept.append(step(kept[-1] if kept else None, values))
+
+    def cut(self, length: int) -> None:
+        """Take back all rows but the first `length`."""
+        taken = self.taken
+        while len(taken) > length:
+            variable = taken.pop()
+            for group in self._groups_of[variable]:
+                self.places[group].pop()
+            for number, _ in self._running_of[variable]:
+                self.running[number].pop()

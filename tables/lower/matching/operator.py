@@ -1,0 +1,303 @@
+"""The operator of MATCH_RECOGNIZE: rows wait for the watermark, and each partition is searched in order of time.
+
+The lowering makes its spec. What a row alone decides is computed for all due rows at once; rows of partitions that have
+nothing under way, and with which no match begins, never become Python objects.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
+from penstock.engine.errors import RecordError
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
+from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.operators.joins.join_buffers import TimeSegments
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.patterns.rows.automaton import RowAutomaton, compiled
+from penstock.engine.patterns.rows.search import RowSearch, Test
+from penstock.engine.patterns.rows.syntax import shown
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.keys.identity import coded_columns
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
+from penstock.tables.expressions import columns_in
+from penstock.tables.functions.signatures import SessionValues
+from penstock.tables.lower.evaluation import Evaluation
+from penstock.tables.lower.matching.closures import Closures
+from penstock.tables.lower.matching.partitions import TIME, Partition, PartitionSearch, SavedPartitions, key_tuples
+from penstock.tables.lower.matching.readers import Reader, ReferenceReaders
+from penstock.tables.lower.matching.results import MatchedRows
+from penstock.tables.plan.nodes import SortKey
+from penstock.tables.plan.row_references import RowMatch
+from penstock.tables.types import arrow_type
+
+Int64s = npt.NDArray[np.int64]
+_WAITING: Final = "waiting-rows"
+_ROWS: Final = "match-rows"
+_NO_VALUE: Final = (ValueError, ArithmeticError, TypeError, pa.ArrowException)
+_LARGEST: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRecognizeSpec(OperatorSpec):
+    """Creates the operator.
+
+    Args:
+        input: the columns that come.
+        partition: the names of those that divide rows.
+        is_event_time: whether rows are in order of their timestamps; else of arrival.
+        order: columns that order rows of one time.
+        match: what is looked for.
+        schema: of the results.
+        zone: the session's time zone.
+    """
+
+    input: pa.Schema
+    partition: tuple[str, ...]
+    is_event_time: bool
+    order: tuple[SortKey, ...]
+    match: RowMatch
+    schema: pa.Schema
+    zone: str
+
+    def create(self) -> Operator:
+        return MatchRecognize(self)
+
+    def describe(self) -> str:
+        return f"match({shown(self.match.pattern)})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        order = RowOrder.WITHIN_INPUTS if self.is_event_time else RowOrder.ACROSS_INPUTS
+        waits = not self.is_event_time and self.match.within_ms is not None
+        return OperatorTraits(keys=(self.partition,), order=order, waits_for_clock=waits)
+
+
+class MatchRecognize(Operator):
+    """Keeps the rows that the watermark has not passed, and those of matches under way."""
+
+    def __init__(self, spec: MatchRecognizeSpec) -> None:
+        self._spec = spec
+        self._input = plain_columns(spec.input)
+        self._keys = pa.schema([self._input.field(name) for name in spec.partition])
+        self._pending = TimeSegments()
+        self._watermark = MIN_TIMESTAMP
+        self._partitions: dict[tuple[Any, ...], Partition] = {}
+        self._deadlines: list[tuple[int, int, tuple[Any, ...]]] = []
+        """Time, a number that tells equal times apart, and the coded key."""
+        self._numbered = 0
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+        match = self._spec.match
+        automaton = compiled(match.pattern)
+        self._results = MatchedRows(match, automaton.variables, self._spec.schema)
+        self._search = PartitionSearch(
+            self._row_search(automaton),
+            sum(1 << variable for variable in automaton.first_variables),
+            match.skip,
+            frozenset(automaton.variables.index(name) for name in match.skip_variables),
+            max((reference.back for reference in match.references), default=0),
+            context.where,
+        )
+        kinds = [arrow_type(value.type) for value in match.values]
+        self._saved = SavedPartitions(self._keys, kinds, context.where)
+
+    def _row_search(self, automaton: RowAutomaton) -> RowSearch:
+        match = self._spec.match
+        definitions = dict(match.definitions)
+        asked = [definitions[name].rest for name in automaton.variables]
+        read = sorted({place for rest in asked if rest is not None for place in columns_in(rest)})
+        readers = ReferenceReaders(match.references, read, automaton.variables)
+        closures = Closures(readers.by_place, self._session)
+        tests = [None if rest is None else _test(closures.made(rest)) for rest in asked]
+        own = [(number, definitions[name].own) for number, name in enumerate(automaton.variables)]
+        self._own = [(number, condition) for number, condition in own if condition is not None]
+        self._always = sum(1 << number for number, condition in own if condition is None)
+        return RowSearch(automaton, tests, readers.layout, match.within_ms)
+
+    def _session(self) -> SessionValues:
+        return SessionValues(self._spec.zone, self._context.clock.now_ms(), self._watermark)
+
+    # Rows and time
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        rows = conformed(batch.data, self._input)
+        if not self._spec.is_event_time:
+            now = self._context.clock.now_ms()
+            self._find(rows, np.full(rows.num_rows, now), now - 1, out)
+            return
+        assert batch.timestamps is not None, "a plan orders by event time where rows have it"
+        times = batch.timestamps.to_numpy()
+        late = times <= self._watermark
+        if late.any():
+            self._context.metrics.late_rows += int(late.sum())
+            rows, times = rows.filter(pa.array(~late)), times[~late]
+        if len(times):
+            self._pending.append(rows, times)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        until = watermark.timestamp
+        behind = min(until + 1, _LARGEST)
+        due = self._pending.between(MIN_TIMESTAMP, behind)
+        self._watermark = until
+        if due:
+            rows = concat_record_batches([part.rows for part in due])
+            times = np.concatenate([part.timestamps for part in due])
+            self._pending.drop_before(behind)
+            self._find(rows, times, until if self._spec.is_event_time else MIN_TIMESTAMP, out)
+        if until == MAX_TIMESTAMP:
+            self._advance(list(self._partitions), until, True)
+        elif self._spec.is_event_time:
+            self._advance(self._overdue(until), until, False)
+        self._results.flush(self._session(), out)
+        return watermark
+
+    @property
+    def next_processing_time(self) -> int | None:
+        return None if self._spec.is_event_time or not self._deadlines else self._deadlines[0][0]
+
+    def on_processing_time(self, now_ms: int, out: Collector) -> None:
+        self._advance(self._overdue(now_ms - 1), now_ms - 1, False)
+        self._results.flush(self._session(), out)
+
+    def _overdue(self, until: int) -> list[tuple[Any, ...]]:
+        """The partitions whose attempt may be over: no row of it comes any more."""
+        due: dict[tuple[Any, ...], None] = {}
+        while self._deadlines and self._deadlines[0][0] - 1 <= until:
+            due.setdefault(heapq.heappop(self._deadlines)[2])
+        return [key for key in due if key in self._partitions]
+
+    # Finding
+
+    def _find(self, rows: pa.RecordBatch, times: Int64s, until: int, out: Collector) -> None:
+        """Add rows to their partitions, and search them."""
+        evaluation = Evaluation(rows.columns, rows.num_rows, self._session())
+        answers = self._answers(evaluation)
+        numbers, distinct = distinct_keys([rows.column(name) for name in self._keys.names], rows.num_rows)
+        count = int(numbers.max()) + 1
+        codes, keys = (key_tuples(columns, count) for columns in (coded_columns(distinct), distinct))
+        begins = (answers & self._search.first) != 0
+        wanted = np.array([code in self._partitions for code in codes], np.bool_)
+        if self._search.back:
+            wanted[:] = True
+        else:
+            wanted[numbers[begins]] = True
+        order = self._ordered(rows, times, numbers)
+        order = order[wanted[numbers[order]]]
+        if not len(order):
+            return
+        numbers, times, answers = numbers[order], times[order], answers[order]
+        values = self._values(rows.take(pa.array(order)))
+        ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
+        begin = 0
+        touched = []
+        for end in ends.tolist():
+            number = int(numbers[begin])
+            partition = self._partitions.setdefault(codes[number], Partition(keys[number]))
+            partition.rows.times += times[begin:end].tolist()
+            partition.rows.answers += answers[begin:end].tolist()
+            partition.rows.values += values[begin:end]
+            touched.append(codes[number])
+            begin = end
+        self._advance(touched, until, False)
+        self._results.flush(self._session(), out)
+
+    def _answers(self, evaluation: Evaluation) -> Int64s:
+        """What definitions say of each row alone, a bit for each variable."""
+        answers = np.full(evaluation.rows, self._always, np.int64)
+        try:
+            for number, condition in self._own:
+                answers |= evaluation.mask(condition).astype(np.int64) << number
+        except _NO_VALUE as error:
+            raise self._failed(error) from error
+        return answers
+
+    def _ordered(self, rows: pa.RecordBatch, times: Int64s, numbers: Int64s) -> Int64s:
+        """The places of the rows by partition, time, further columns, and arrival."""
+        ranks = [self._rank(rows.column(key.column), key) for key in reversed(self._spec.order)]
+        order: Int64s = np.lexsort([*ranks, times, numbers])
+        return order
+
+    @staticmethod
+    def _rank(column: pa.Array, key: SortKey) -> Int64s:
+        direction = "descending" if key.descending else "ascending"
+        ranks: Int64s = pc.rank(column, direction, tiebreaker="dense").to_numpy().astype(np.int64)
+        if column.null_count:
+            ranks[column.is_null().to_numpy(zero_copy_only=False)] = 0 if key.nulls_first else len(ranks) + 1
+        return ranks
+
+    def _values(self, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
+        evaluation = Evaluation(rows.columns, rows.num_rows, self._session())
+        try:
+            columns = [evaluation.value(value) for value in self._spec.match.values]
+        except _NO_VALUE as error:
+            raise self._failed(error) from error
+        return key_tuples(columns, rows.num_rows)
+
+    def _advance(self, codes: list[tuple[Any, ...]], until: int, is_over: bool) -> None:
+        for code in codes:
+            partition = self._partitions[code]
+            before = partition.deadline
+            try:
+                self._search.advance(partition, until, is_over, self._results.add)
+            except _NO_VALUE as error:
+                raise self._failed(error) from error
+            if not partition.rows.times:
+                del self._partitions[code]
+            elif partition.deadline is not None and partition.deadline != before:
+                self._numbered += 1
+                heapq.heappush(self._deadlines, (partition.deadline, self._numbered, code))
+
+    def _failed(self, error: Exception) -> RecordError:
+        return RecordError(
+            f"{self._context.where}: {error}, in a value that DEFINE or MEASURES read of a row; use TRY_CAST or CASE "
+            "for such rows"
+        )
+
+    # State
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        most = self._context.config.max_parallelism
+        tables = {}
+        if self._partitions:
+            tables[_ROWS] = self._saved.capture(list(self._partitions.values()), most)
+        waiting = self._pending.captured()
+        if waiting is not None:
+            tables[_WAITING] = TableCapture(Redistribution.KEYED, self._waiting_table(waiting, most))
+        return OperatorCapture(tables, self._watermark)
+
+    def _waiting_table(
+        self, rows: Callable[[], tuple[list[pa.RecordBatch], Int64s]], max_parallelism: int
+    ) -> Callable[[], pa.Table]:
+        def table() -> pa.Table:
+            parts, times = rows()
+            waiting = pa.Table.from_batches(parts).append_column(TIME, pa.array(times))
+            return with_key_groups(waiting, self._keys, max_parallelism)
+
+        return table
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._watermark = snapshot.watermark
+        waiting = snapshot.tables.get(_WAITING)
+        if waiting is not None and waiting.data.num_rows:
+            rows = waiting.data.drop_columns([KEY_GROUP, TIME]).combine_chunks().to_batches()[0]
+            self._pending.append(conformed(rows, self._input), waiting.data.column(TIME).to_numpy())
+        held = snapshot.tables.get(_ROWS)
+        if held is not None:
+            self._partitions = self._saved.restored(held.data)
+            # The searches begin again, and come to where they were: with the same rows nothing new is decided.
+            self._advance(list(self._partitions), MIN_TIMESTAMP, False)
+
+
+def _test(value: Reader) -> Test:
+    return lambda trail, rows, start: value(trail, rows, start) is True

@@ -1,0 +1,51 @@
+"""Windows of SQL: what a condition above them, and the session's time zone, make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import StreamEnvironment, WatermarkStrategy
+from penstock.engine.errors import GraphError
+from penstock.tables.catalog.catalog import StreamTable
+from penstock.tables.environment import stream_columns
+
+MINUTE = 60_000
+SESSIONS = "TABLE(SESSION(TABLE t PARTITION BY u, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
+DAYS = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' DAY))"
+
+
+def counted(windows: str, where: str = "", zone: str = "UTC", times_in: str | None = None) -> list[Any]:
+    """How many rows each window has, of rows 8 minutes apart."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    times = pa.array([0, 8 * MINUTE, 16 * MINUTE], pa.timestamp("ms", times_in))
+    rows = pa.table({"u": ["a"] * 3, "x": [9, 1, 9], "at": times})
+    stream = env.from_collection(rows).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    env.sql(f"SET 'table.local-time-zone' = '{zone}'")
+    bounds = "window_start, window_end"
+    table = env.sql(f"SELECT u, {bounds}, COUNT(*) AS n FROM (SELECT * FROM {windows} {where}) GROUP BY u, {bounds}")
+    assert table is not None
+    return [row["n"] for row in table.collect()]
+
+
+def test_a_condition_above_sessions_does_not_cut_them() -> None:
+    with pytest.raises(GraphError, match="put others into the table that SESSION reads"):
+        counted(SESSIONS, "WHERE x > 5")
+
+
+def test_a_condition_on_what_tells_sessions_apart_is_no_matter() -> None:
+    assert counted(SESSIONS, "WHERE u = 'a'") == [3]
+
+
+def test_a_condition_above_windows_of_one_length_is_taken_with_them() -> None:
+    assert counted(DAYS, "WHERE x > 5") == [2]
+
+
+def test_windows_in_another_zone_are_refused_where_they_would_be_those_of_utc() -> None:
+    assert counted(DAYS, times_in="UTC") == [3]
+    with pytest.raises(GraphError, match="windows over TIMESTAMP_LTZ lie in the zone Asia/Shanghai"):
+        counted(DAYS, zone="Asia/Shanghai", times_in="UTC")
+    assert counted(DAYS, zone="Asia/Shanghai") == [3]
