@@ -16,9 +16,9 @@ from penstock.engine.durations import Duration, format_duration, parse_signed_du
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.operators.base import SchemaOrUnknown
+from penstock.engine.operators.join_columns import LEFT, RIGHT, SIDES, JoinColumns, JoinSide
 from penstock.engine.operators.joins.co_group import CoGroupFunction, CoGroupSpec
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, SIDES, JoinColumns, JoinSide
 from penstock.engine.operators.joins.join_windows import JoinWindows
 from penstock.engine.operators.joins.lookup_cache import LookupCache
 from penstock.engine.operators.joins.lookup_join import LookupJoinSpec

@@ -46,7 +46,7 @@ from penstock.engine.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.engine.state.keys.map_keys import MapKeys
+from penstock.engine.state.map_keys import MapKeys
 from penstock.engine.state.snapshot import Redistribution, StateTable
 from penstock.engine.state.state_tables import TOUCHED, StateRows, StateTables, ValueCodec
 from penstock.engine.state.ttl import TtlListState, TtlMapState, TtlValueState

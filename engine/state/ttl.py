@@ -25,7 +25,7 @@ from penstock.engine.state.capture import CaptureScope
 from penstock.engine.state.changes import CapturedRows, ChangedItems
 from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
 from penstock.engine.state.descriptors import StateTtl, TtlUpdate, TtlVisibility
-from penstock.engine.state.keys.map_keys import MapKeys
+from penstock.engine.state.map_keys import MapKeys
 from penstock.engine.state.state_tables import StateRows, ValueCodec
 
 _E = TypeVar("_E")

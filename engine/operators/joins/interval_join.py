@@ -20,6 +20,16 @@ import pyarrow as pa
 
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.join_columns import (
+    LEFT,
+    RIGHT,
+    TIMESTAMP,
+    Int64s,
+    JoinColumns,
+    JoinRows,
+    same_keys,
+    timed_rows,
+)
 from penstock.engine.operators.joins.join_buffers import (
     KeySegment,
     KeySegments,
@@ -29,16 +39,6 @@ from penstock.engine.operators.joins.join_buffers import (
     key_codes,
     parts,
     spread,
-)
-from penstock.engine.operators.joins.join_columns import (
-    LEFT,
-    RIGHT,
-    TIMESTAMP,
-    Int64s,
-    JoinColumns,
-    JoinRows,
-    same_keys,
-    timed_rows,
 )
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture

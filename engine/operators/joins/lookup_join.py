@@ -22,8 +22,8 @@ from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
 from penstock.engine.operators.joins.join_buffers import codes_are_keys, key_codes, parts, spread
-from penstock.engine.operators.joins.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
 from penstock.engine.operators.joins.lookup_cache import CachedRows, LookupCache
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.row_numbers import groups_of

@@ -19,6 +19,16 @@ import pyarrow as pa
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.join_columns import (
+    LEFT,
+    RIGHT,
+    TIMESTAMP,
+    Int64s,
+    JoinColumns,
+    JoinRows,
+    same_keys,
+    timed_rows,
+)
 from penstock.engine.operators.joins.join_buffers import (
     EMIT_ROWS,
     KeySegment,
@@ -30,16 +40,6 @@ from penstock.engine.operators.joins.join_buffers import (
     key_codes,
     parts,
     superseded,
-)
-from penstock.engine.operators.joins.join_columns import (
-    LEFT,
-    RIGHT,
-    TIMESTAMP,
-    Int64s,
-    JoinColumns,
-    JoinRows,
-    same_keys,
-    timed_rows,
 )
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns
+from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.operators.joins.temporal_join import TemporalJoinSpec
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
