@@ -131,7 +131,7 @@ class _Brain:
         """Tell it an event: in words, and what it says."""
         event: ev.Event = decode(content["event"])
         if not self.is_whole:
-            return describe(event), None
+            return _told(event), None
         self._planner.answers.update((key, decode(answer)) for key, answer in content.get("asked", ()))
         self._drawn.numbers = list(content.get("drawn", ()))
         try:
@@ -139,8 +139,14 @@ class _Brain:
         except Exception as error:
             # The brain that was recorded did not: this is a difference, and there is nothing left to compare.
             self.is_whole = False
-            return describe(event), [f"{type(error).__name__}: {error}"]
-        return describe(event), [describe(one) for one in said]
+            return _told(event), [f"{type(error).__name__}: {error}"]
+        return _told(event), [describe(one) for one in said]
+
+
+def _told(event: ev.Event) -> str:
+    """An event in words, with those of its error."""
+    error = getattr(event, "error", None)
+    return describe(event) if error is None else f"{describe(event)} {error}"
 
 
 @dataclass(slots=True)
