@@ -25,11 +25,8 @@ from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.execution import Execution
 from penstock.actors.info import job_info
-<<<<<<< HEAD
-from penstock.actors.log_writer import LogWriter
-=======
 from penstock.actors.live_state import StateRoute, state_route
->>>>>>> main
+from penstock.actors.log_writer import LogWriter
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
