@@ -16,9 +16,11 @@ from penstock.engine.api.hints import KEYED_HINTS, no_such_verb
 from penstock.engine.api.matched import PatternStream, Time, matched
 from penstock.engine.api.streams import DataStream
 from penstock.engine.api.windowed import WindowedStream, count_windowed, windowed
+from penstock.engine.compiled.functions import is_compiled
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
+from penstock.engine.operators.functions.compiled_process import process_spec
 from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
 from penstock.engine.operators.joins.co_group import CoGroupFunction
@@ -78,6 +80,9 @@ class KeyedStream:
             >>> payments.key_by("user").process(Count(), returns={"user": "string", "n": "int64"})  # doctest: +SKIP
         """
         schema = declared_schema(returns, "process")
+        if is_compiled(function):
+            compiled = process_spec(function, self._keys, self._stream._schema, schema, self._stream._timed)
+            return self._stream._add(compiled, schema)
         role = KeyedProcessSpec(function, self._keys, schema, self._stream._timed)
         return self._stream._add(role, schema)
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 
 from penstock.engine.errors import GraphError
+from penstock.engine.functions import KeyedProcessFunction
 
 _R = TypeVar("_R")
+
+
+_K = TypeVar("_K", bound=type[KeyedProcessFunction])
+_MARK: Final = "_penstock_compiled"
 
 
 class CompiledFunction(Generic[_R]):
@@ -32,8 +37,16 @@ class CompiledFunction(Generic[_R]):
         return CompiledFunction, (self.function,)
 
 
-def compiled(function: Callable[[dict[str, Any]], _R]) -> CompiledFunction[_R]:
-    """Let `map` or `filter` run the function over columns, compiled by numba, with the results of plain Python.
+@overload
+def compiled(function: Callable[[dict[str, Any]], _R]) -> CompiledFunction[_R]: ...
+
+
+@overload
+def compiled(function: _K) -> _K: ...
+
+
+def compiled(function: Any) -> Any:
+    """Let `map`, `filter` or `process` run a function over columns, with the results of plain Python.
 
     What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
     `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts of columns are compared
@@ -41,9 +54,13 @@ def compiled(function: Callable[[dict[str, Any]], _R]) -> CompiledFunction[_R]:
     when the graph is built, with its line. Batches that compiled code cannot take (nulls in numbers, results beyond 64
     bits, errors) run as plain Python, which gives the same rows, or the error with its row.
 
+    Of a `KeyedProcessFunction`, `process_element` is compiled. It may read and update value states of `int64`,
+    `float64` and `bool` that have a default, yield dicts outside of loops, and read numbers and texts of the object. It
+    keeps the state of the plain function, also in savepoints.
+
     Args:
         function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`;
-            defined with `def` in a file.
+            defined with `def` in a file. Or a subclass of `KeyedProcessFunction`.
 
     Raises:
         GraphError: `function` is a class, or nothing that can be called.
@@ -57,6 +74,17 @@ def compiled(function: Callable[[dict[str, Any]], _R]) -> CompiledFunction[_R]:
 
     Source: compiled by numba, https://numba.readthedocs.io.
     """
+    if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
+        setattr(function, _MARK, function)
+        return function
     if isinstance(function, type) or not callable(function):
-        raise GraphError(f"compiled: takes a function of a row, for map or filter, not {function!r}")
+        raise GraphError(
+            f"compiled: takes a function of a row, for map or filter, or a KeyedProcessFunction, not {function!r}"
+        )
     return CompiledFunction(function)
+
+
+def is_compiled(function: object) -> bool:
+    """Whether a keyed function, or its class, is to be compiled; a subclass is not, unless it says so itself."""
+    kind = function if isinstance(function, type) else type(function)
+    return getattr(kind, _MARK, None) is kind

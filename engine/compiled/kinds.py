@@ -7,7 +7,7 @@ Python and in compiled code, so that both give the same result or the compiled o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -58,6 +58,11 @@ def kind_of(field: pa.Field) -> Kind:
     if pa.types.is_string(column) or pa.types.is_large_string(column):
         return Text(field.name)
     return Opaque(field.name)
+
+
+def is_passed_on(kind: Kind) -> TypeGuard[Text | Opaque]:
+    """Whether a result of the kind is a column of the input."""
+    return isinstance(kind, (Text, Opaque))
 
 
 def can_become(kind: Kind, field: pa.Field, schema: pa.Schema) -> bool:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, Opaque, Text, kind_of
+from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, Opaque, Text, is_passed_on, kind_of
 from penstock.engine.compiled.translation import Translation
 
 _TYPES: Final[Mapping[Kind, type[np.generic]]] = {INT: np.int64, FLOAT: np.float64, BOOL: np.bool_}
@@ -51,47 +51,57 @@ class Program:
         self._translation = translation
         self._kinds = [kind_of(schema.field(name)) for name in translation.columns]
         self._words = pa.array(translation.words, pa.large_string())
-        self._computed = [kind for kind in translation.results.values() if not isinstance(kind, (Text, Opaque))]
-        self._loop = _compiled_loop(translation, self._kinds)
+        self._loop = load_loop(_source(translation, self._kinds))
 
     def run(self, batch: pa.RecordBatch) -> Mapping[str, pa.Array] | None:
         """The results by name, or None where the plain function must run."""
-        columns = []
-        for name, kind in zip(self._translation.columns, self._kinds, strict=True):
-            column = batch.column(name)
-            if isinstance(kind, Opaque):
-                continue
-            if column.null_count and not isinstance(kind, Text):
-                return None
-            columns.append(self._values(column, kind))
-        out: list[npt.NDArray[Any]] = [np.empty(len(batch), _TYPES.get(kind, np.int64)) for kind in self._computed]
+        columns = input_arrays(batch, self._translation.columns, self._kinds, self._words)
+        if columns is None:
+            return None
+        out = output_arrays(self._translation.results, len(batch))
         try:
-            self._loop(len(batch), *columns, *out)
+            self._loop(len(batch), *columns, *out.values())
         except (ArithmeticError, ValueError):
             return None
-        computed = iter(out)
-        return {name: self._array(kind, batch, computed) for name, kind in self._translation.results.items()}
+        return {
+            name: batch.column(kind.column) if is_passed_on(kind) else computed_column(kind, out[name], self._words)
+            for name, kind in self._translation.results.items()
+        }
 
-    def _values(self, column: pa.Array, kind: Kind) -> npt.NDArray[Any]:
+
+def input_arrays(
+    batch: pa.RecordBatch, names: Sequence[str], kinds: Sequence[Kind], words: pa.Array
+) -> list[npt.NDArray[Any]] | None:
+    """The columns that compiled code looks at; None if one of numbers has a null."""
+    arrays = []
+    for name, kind in zip(names, kinds, strict=True):
+        column = batch.column(name)
         if isinstance(kind, Text):
             # What is none of the words, null among it, equals none of them.
-            found = pc.index_in(column.cast(pa.large_string()), self._words).fill_null(-1)
-            return np.asarray(found.cast(pa.int64()))
-        values = column.to_numpy(zero_copy_only=False)
-        return np.ascontiguousarray(values, dtype=_TYPES[kind])
-
-    def _array(self, kind: Kind, batch: pa.RecordBatch, computed: Any) -> pa.Array:
-        if isinstance(kind, (Text, Opaque)):
-            return batch.column(kind.column)
-        values = pa.array(next(computed))
-        return values if kind in _TYPES else self._words.take(values)
+            found = pc.index_in(column.cast(pa.large_string()), words).fill_null(-1)
+            arrays.append(np.asarray(found.cast(pa.int64())))
+        elif not isinstance(kind, Opaque):
+            if column.null_count:
+                return None
+            arrays.append(np.ascontiguousarray(column.to_numpy(zero_copy_only=False), dtype=_TYPES[kind]))
+    return arrays
 
 
-def _compiled_loop(translation: Translation, kinds: Sequence[Kind]) -> Callable[..., None]:
-    """A function of a number of rows, the columns and arrays for the computed results."""
-    source = _source(translation, kinds)
-    module = _module(source)
-    loop: Callable[..., None] = module.loop
+def output_arrays(results: Mapping[str, Kind], rows: int) -> dict[str, npt.NDArray[Any]]:
+    """Room for so many rows of the results that are computed."""
+    return {
+        name: np.empty(rows, _TYPES.get(kind, np.int64)) for name, kind in results.items() if not is_passed_on(kind)
+    }
+
+
+def computed_column(kind: Kind, values: npt.NDArray[Any], words: pa.Array) -> pa.Array:
+    """The column of a result that was computed."""
+    return pa.array(values) if kind in _TYPES else words.take(pa.array(values))
+
+
+def load_loop(source: str) -> Callable[..., Any]:
+    """The function `loop` of a generated module."""
+    loop: Callable[..., Any] = _module(_HEAD + source).loop
     return loop
 
 
@@ -106,7 +116,6 @@ def _source(translation: Translation, kinds: Sequence[Kind]) -> str:
     stores = [f"        out_{place}[i] = {'result' if single else f'result[{place}]'}" for place in computed]
     return "\n".join(
         [
-            _HEAD,
             "@numba.njit(cache=True)",
             translation.source,
             "@numba.njit(cache=True, nogil=True)",

@@ -68,6 +68,16 @@ def translate(function: Callable[..., Any], schema: pa.Schema) -> Translation:
         >>> translate(double, pa.schema([("n", pa.int64())])).columns
         ('n',)
     """
+    tree, place, lines_before = source_of(function, 1)
+    return Translator(schema, tree.args.args[0].arg, outer_names(function), place, lines_before).function(tree)
+
+
+def source_of(function: Callable[..., Any], parameters: int) -> tuple[ast.FunctionDef, str, int]:
+    """The function's source, where it stands, and the number of lines above it.
+
+    Raises:
+        GraphError: there is no source, or no function of so many `parameters`.
+    """
     try:
         lines, first = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -76,17 +86,20 @@ def translate(function: Callable[..., Any], schema: pa.Schema) -> Translation:
             f"compiled: the source of {function!r} cannot be read ({error}); define it with `def` in a file, or do "
             "without @compiled"
         ) from None
-    name = getattr(function, "__name__", "function")
-    place = f"{inspect.getsourcefile(function)}, {name}"
-    if not isinstance(tree, ast.FunctionDef) or len(tree.args.args) != 1 or tree.args.vararg or tree.args.kwarg:
-        raise GraphError(f"compiled: {place}: it must be a function of one row, defined with `def`")
+    place = f"{inspect.getsourcefile(function)}, {getattr(function, '__qualname__', function)}"
+    if not isinstance(tree, ast.FunctionDef) or len(tree.args.args) != parameters or tree.args.vararg:
+        raise GraphError(f"compiled: {place}: it must be defined with `def` and take {parameters} parameters")
+    return tree, place, first - 1
+
+
+def outer_names(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """What the names mean that the function takes from around it."""
     constants = inspect.getclosurevars(function)
-    outer = {**constants.globals, **constants.nonlocals}
-    return _Translator(schema, tree.args.args[0].arg, outer, place, first - 1).function(tree)
+    return {**constants.globals, **constants.nonlocals}
 
 
 @dataclass
-class _Translator:
+class Translator:
     """Walks through one function; `_kinds` are those of its variables, `_bound` those that have a value for sure."""
 
     schema: pa.Schema
@@ -101,7 +114,7 @@ class _Translator:
     results: dict[str, Kind] | None = None
 
     def function(self, tree: ast.FunctionDef) -> Translation:
-        body, returns = self._block(_without_docstring(tree.body), 1)
+        body, returns = self._block(without_docstring(tree.body), 1)
         if not returns or self.results is None:
             raise self._refused(tree, "a way through the function ends without `return`", "return something on each")
         given = ", ".join(self.columns.values())
@@ -184,25 +197,35 @@ class _Translator:
 
     def _return(self, node: ast.Return, value: ast.expr) -> str:
         if isinstance(value, ast.Dict):
-            names = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
-            results = {}
-            codes = []
-            for name, given in zip(names, value.values, strict=True):
-                if not isinstance(name, str) or name in results:
-                    raise self._refused(given, "the names of a result are texts, each once", 'write {"name": value}')
-                code, results[name] = self._expression(given)
-                codes.append(code)
+            results, codes = self._row(value)
             line = f"return ({', '.join(codes)},)"
         else:
             code, kind = self._expression(value)
             results = {"": kind}
             line = f"return {code}"
-        if self.results is not None and self.results != results:
+        self._same_results(node, results)
+        return line
+
+    def _row(self, row: ast.Dict) -> tuple[dict[str, Kind], list[str]]:
+        """The kinds of a result by name, and their code."""
+        results: dict[str, Kind] = {}
+        codes = []
+        for key, value in zip(row.keys, row.values, strict=True):
+            name = key.value if isinstance(key, ast.Constant) else None
+            if not isinstance(name, str) or name in results:
+                raise self._refused(value, "the names of a result are texts, each once", 'write {"name": value}')
+            code, results[name] = self._expression(value)
+            codes.append(code)
+        return results, codes
+
+    def _same_results(self, node: ast.stmt, results: dict[str, Kind]) -> None:
+        if self.results is not None and list(self.results.items()) != list(results.items()):
             raise self._refused(
-                node, "it returns other names or kinds than further up", "return the same ones everywhere"
+                node,
+                "the result has other names or kinds than further up, or another order",
+                "give the same ones everywhere",
             )
         self.results = results
-        return line
 
     def _of(self, node: ast.expr, wanted: Kind) -> str:
         code, kind = self._expression(node)
@@ -367,6 +390,7 @@ def _as_float(code: str, kind: Kind) -> str:
     return f"to_float({code})" if kind == INT else code
 
 
-def _without_docstring(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+def without_docstring(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """The statements of a function."""
     first = body[0]
     return body[1:] if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else body

@@ -212,4 +212,4 @@ def test_a_map_without_declared_columns_and_a_filter_without_a_bool_are_refused(
     with pytest.raises(GraphError, match="must return a bool"):
         stream.filter(ps.compiled(branches))
     with pytest.raises(GraphError, match="takes a function of a row"):
-        ps.compiled(ps.KeyedProcessFunction)  # type: ignore[arg-type]
+        ps.compiled(ps.ProcessFunction)  # type: ignore[type-var]
