@@ -25,13 +25,14 @@ from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.execution import Execution
 from penstock.actors.info import job_info
+from penstock.actors.live_state import StateRoute, state_route
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
 from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
-from penstock.engine.errors import PenstockError, WorkerLostError, located
+from penstock.engine.errors import JobError, PenstockError, StateNotReadyError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
@@ -240,6 +241,20 @@ class JobManager:
     async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
         """What the subtasks have printed and logged; see `Execution.logs`."""
         return await self._execution.logs(after, most)
+
+    async def state_route(self, uid: str) -> StateRoute:
+        """Where the state of an operator is; see `live_state.state_route`.
+
+        Raises:
+            JobError: the job has ended.
+        """
+        if self._brain.ended:
+            raise JobError(
+                f"job {self._program.name!r} has ended; its savepoints and retained checkpoints hold its state"
+            )
+        if self._graph is None or self._brain.status is not JobStatus.RUNNING:
+            raise StateNotReadyError(f"job {self._program.name!r} does not run just now; try again")
+        return state_route(uid, self._graph, self._execution.actors, self._execution.attempts)
 
     async def info(self) -> JobInfo:
         """The job as it is now."""

@@ -23,6 +23,7 @@ from ray.exceptions import (
 
 from penstock.actors.client_view import JobReport
 from penstock.actors.job_manager import JobManager
+from penstock.actors.live_state import PATIENCE_SECONDS, live_state
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
 from penstock.engine.errors import (
@@ -38,6 +39,7 @@ from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
+from penstock.savepoints.live_state import LiveState
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
@@ -204,6 +206,16 @@ class JobControl:
         """
         lines: Sequence[LogLine] = self._ask("logs", _ASK_SECONDS, dict(after), most)
         return lines
+
+    def state(self, uid: str, name: str, patience: float = PATIENCE_SECONDS) -> LiveState:
+        """One state of an operator, answered by the job itself while it runs; see `penstock.state`.
+
+        Args:
+            uid: of the operator, as `.uid(...)` set it.
+            name: of the state, as its descriptor has it.
+            patience: for how long (seconds) to wait where the job just recovers or is rescaled.
+        """
+        return live_state(self._manager, self.name, uid, name, patience)
 
     def end(self) -> Any:
         """A call that comes back with the job's `JobReport` when it has ended."""

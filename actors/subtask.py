@@ -24,9 +24,11 @@ from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Runnin
 from penstock.actors.stacks import Stack, sampled_stacks
 from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.elements import Barrier
+from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.savepoints.live_rows import LiveRows, ScanFilter
 
 _KEPT_MS: Final = 60_000
 """How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
@@ -160,6 +162,20 @@ class SubtaskActor:
         """The counters as of now."""
         running = self._of(attempt)
         return None if running is None else running.task.read_metrics()
+
+    async def read_state(
+        self, attempt: int, uid: str, state: str, keys: pa.RecordBatch | None, wanted: ScanFilter
+    ) -> LiveRows | None:
+        """What an operator holds of a state between two of its steps; see `Subtasks.read`.
+
+        Raises:
+            StateNotReadyError: another attempt runs here, or none.
+            StateError: there is no such operator or state, or a filter does not fit.
+        """
+        running = self._of(attempt)
+        if running is None:
+            raise StateNotReadyError(f"operator {uid!r} has been restarted or rescaled; try again")
+        return await running.read_state(uid, state, keys, wanted)
 
     async def stacks(self, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where the threads of this process are: each stack with how often it was seen within `seconds`."""

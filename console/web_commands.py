@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.client import Cluster
 from penstock.console.cluster import connect_to_running
-from penstock.console.options import Address, Job, Json, Traceback, output_of
-from penstock.console.output import time_text
+from penstock.console.jobs import find
+from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
+from penstock.console.output import Output, time_text
 from penstock.engine.errors import ConfigurationError
 from penstock.web.serve import DEFAULT_PORT, ServerOptions, default_folder
 
 if TYPE_CHECKING:
     from penstock.actors.task_log import LogLine
+    from penstock.web.why_slow import Reason
 
 _FOLLOW_SECONDS: Final = 1.0
 
@@ -67,19 +70,28 @@ def console_command(
 
 
 def why_command(
-    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+    context: typer.Context,
+    job: Job,
+    address: Address = None,
+    url: Url = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
 ) -> None:
     """Say what holds a job up, from two readings a few seconds apart."""
     output = output_of(context)
+    reason = _reason(job, address, output) if url is None else Cluster(url).job(job).why_slow()
+    figures = ", ".join(f"{name} {value:g}" for name, value in reason.figures)
+    output.result(asdict(reason), f"{reason.sentence}\n({figures})" if figures else reason.sentence)
+
+
+def _reason(job: str, address: str | None, output: Output) -> Reason:
     with output.progress("connecting"):
         connect_to_running(address)
     from penstock.web.look import look_twice
     from penstock.web.why_slow import why_slow
 
     with output.progress("looking at the job"):
-        reason = why_slow(look_twice(job))
-    figures = ", ".join(f"{name} {value:g}" for name, value in reason.figures)
-    output.result(asdict(reason), f"{reason.sentence}\n({figures})" if figures else reason.sentence)
+        return why_slow(look_twice(job))
 
 
 def logs_command(
@@ -91,16 +103,13 @@ def logs_command(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until the job ends.")] = False,
     address: Address = None,
+    url: Url = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
     """Show what the functions of a job have printed and logged."""
     output = output_of(context)
-    with output.progress("connecting"):
-        connect_to_running(address)
-    from penstock.actors.registry import find_job
-
-    control = find_job(job)
+    control = find(job, address, url, output)
     info = control.info()
     names = {task.id: task.name for task in info.tasks}
     known: dict[tuple[int, int], int] = {}

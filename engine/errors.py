@@ -17,6 +17,7 @@
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
+    │   └── StateNotReadyError      state of a running job that cannot be read just now: try again
     ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
@@ -173,6 +174,10 @@ class UserCodeError(PenstockError):
 
 class StateError(PenstockError):
     """State or a timer was used where there is none: not declared, without a current key, on a stream without keys."""
+
+
+class StateNotReadyError(StateError):
+    """State of a job cannot be read now: the job starts, recovers or is rescaled, or many ask. Try again."""
 
 
 class CheckpointError(PenstockError):

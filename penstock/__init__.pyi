@@ -95,6 +95,7 @@ from .engine.windows.triggers import (
 from .engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from .engine.windows.windows import TimeWindow
 from .environment import StreamEnvironment
+from .queryable_state import checkpointed_state, state
 from .recovery import checkpoints, exponential_delay, failure_rate, fixed_delay, no_restart
 
 __version__: str
@@ -185,6 +186,7 @@ __all__ = [
     "any_horizontal",
     "attach",
     "by_time",
+    "checkpointed_state",
     "checkpoints",
     "coalesce",
     "col",
@@ -209,6 +211,7 @@ __all__ = [
     "no_restart",
     "session",
     "sliding",
+    "state",
     "stddev",
     "stop_spark",
     "sum",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.errors import StateError, nearest
-from penstock.engine.operators.joins.join_columns import FIRED_UNTIL, SIDES, TIMESTAMP
+from penstock.engine.operators.join_columns import FIRED_UNTIL, SIDES, TIMESTAMP
 from penstock.engine.operators.sink import CHECKPOINT, COMMITTABLES, WRITER
 from penstock.engine.operators.windows.group_watermarks import GROUP_WATERMARKS
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
+from penstock.engine.functions import OutputTag
 from penstock.engine.job.handle import CollectResult
 from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
 from penstock.tables.plan.changelog import changelog_mode, shown_mode
@@ -85,6 +87,39 @@ class Table:
     def print(self, label: str = "") -> StreamSink:
         """Print each row on the client, with its `op` where rows change; as `DataStream.print`."""
         return self.rows().print(label)
+
+    def match_patterns(
+        self,
+        patterns: DataStream,
+        *,
+        partition_by: Sequence[str],
+        measures: Mapping[str, str],
+        refused: OutputTag | None = None,
+    ) -> DataStream:
+        """Look for row patterns that come, change and go while the job runs.
+
+        Args:
+            patterns: a stream with event time, the columns `pattern` (a name) and `clause` (what stands in
+                MATCH_RECOGNIZE, from MEASURES on; null removes the pattern). A change holds for rows of its time and
+                later ones. A pattern that changes begins anew; others keep what they have under way.
+            partition_by: the columns that divide rows.
+            measures: what MEASURES of each pattern must give, with SQL types: `{"amount": "DOUBLE"}`.
+            refused: the side output for patterns that cannot be read: `pattern`, `clause`, `problem`. What was looked
+                for by that name stays. Without it such a pattern fails the job.
+
+        Returns:
+            A row for each match: `pattern`, the columns of `partition_by`, the measures; its timestamp is the match's.
+
+        Raises:
+            GraphError: a column that is not there, a stream without event time, or a table whose rows change.
+
+        Example:
+            >>> payments.match_patterns(rules, partition_by=["card"], measures={"n": "BIGINT"})  # doctest: +SKIP
+        """
+        from penstock.tables.lower.matching.lower import changing_patterns
+
+        zone = self._environment.zone
+        return changing_patterns(self.to_stream(), self._plan.columns, patterns, partition_by, measures, refused, zone)
 
     def explain(self) -> str:
         """The plan with the changes that flow and what bounds the state."""

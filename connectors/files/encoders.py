@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.files.avro_files import AvroFile, avro_refusal
 from penstock.connectors.files.formats import FileFormat, suffix_of_compression
-from penstock.connectors.files.json_types import is_writable, json_lines
-from penstock.connectors.files.times import has_zone, refuse_far_times, timestamp_text
+from penstock.connectors.json.types import is_writable, json_lines
+from penstock.connectors.times import has_zone, refuse_far_times, timestamp_text
 from penstock.engine.errors import ColumnTypeError, ConfigurationError
 
 _ROW_GROUP_ROWS: Final = 1_048_576

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from penstock.connectors.files.formats import open_stream
-from penstock.connectors.files.json_types import from_wire, wire_type
 from penstock.connectors.files.readers import (
     BLOCK_BYTES,
     LARGEST_RECORD_BYTES,
@@ -26,6 +25,7 @@ from penstock.connectors.files.readers import (
     widen_inferred,
 )
 from penstock.connectors.json.layouts import Layouts
+from penstock.connectors.json.types import from_wire, wire_type
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from penstock.connectors.http.client import Answer, ask, check_headers, check_url, open_url, shown_url
+from penstock.connectors.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.connectors.records.format import RecordFormat
-from penstock.connectors.sockets.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from penstock.connectors.files.times import refuse_far_times, timestamp_text
 from penstock.connectors.records.batches import (
     PARSE_ERRORS,
     decode_whole,
@@ -24,6 +23,7 @@ from penstock.connectors.records.batches import (
     utf8_reason,
 )
 from penstock.connectors.records.format import Decoded, RecordFormat
+from penstock.connectors.times import refuse_far_times, timestamp_text
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema
 

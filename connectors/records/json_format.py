@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from penstock.connectors.files.json_types import from_wire, is_writable, json_lines, wire_type
-from penstock.connectors.files.times import refuse_far_times
 from penstock.connectors.json.layouts import Layouts
+from penstock.connectors.json.types import from_wire, is_writable, json_lines, wire_type
 from penstock.connectors.records.batches import (
     PARSE_ERRORS,
     as_values,
@@ -27,6 +26,7 @@ from penstock.connectors.records.batches import (
     utf8_reason,
 )
 from penstock.connectors.records.format import Decoded, RecordFormat
+from penstock.connectors.times import refuse_far_times
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema

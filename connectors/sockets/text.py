@@ -10,9 +10,9 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
+from penstock.connectors.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.connectors.records.format import RecordFormat
 from penstock.connectors.records.raw import RawFormat
-from penstock.connectors.sockets.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.errors import ConfigurationError
 

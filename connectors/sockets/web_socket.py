@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from penstock.connectors.http.client import check_headers, check_url, shown_url
+from penstock.connectors.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.connectors.records.format import RecordFormat
-from penstock.connectors.sockets.live import CONNECT_SECONDS, LiveSource, Records, Restore
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.errors import ConfigurationError
 

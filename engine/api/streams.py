@@ -399,6 +399,11 @@ class DataStream(PartitioningVerbs, OperatorSettings):
 
         return lookup_join(self, table, on, how, cache, suffix)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the stream ends: whether all sources that it comes from do."""
+        return self._program.graph.build().endless_source(edge.source for edge in self._edges) is None
+
     # Loops
 
     def iterate(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.operators.joins.join_columns import JoinColumns
+from penstock.engine.operators.join_columns import JoinColumns
 from penstock.engine.ordering import SortKey
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows, SlicedWindows
 from penstock.engine.windows.watermarks import WatermarkStrategy

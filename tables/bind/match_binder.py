@@ -9,7 +9,7 @@ from penstock.engine.errors import PatternError, nearest
 from penstock.engine.patterns.rows.automaton import compiled
 from penstock.engine.patterns.rows.syntax import variables_of
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.expression_binder import ExpressionBinder, converted
 from penstock.tables.bind.row_references import RowReferences
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.expressions import (
@@ -22,11 +22,14 @@ from penstock.tables.expressions import (
     rewritten,
     walk,
 )
+from penstock.tables.functions.casts import castable
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.parse import match_nodes as m
 from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
+from penstock.tables.parse.query_parser import parse_match
 from penstock.tables.parse.text import SqlText
-from penstock.tables.plan.nodes import Column, Columns, MatchRecognize, PlanNode, SortKey, TimeAttribute
+from penstock.tables.plan.nodes import Column, Columns, MatchRecognize, PlanNode, Scan, SortKey, TimeAttribute
 from penstock.tables.plan.row_references import Reference, ReferenceKind, RowDefinition, RowMatch
 from penstock.tables.types import Kind
 
@@ -42,6 +45,56 @@ def bind_match(binder: QueryBinder, clause: m.MatchRecognize) -> MatchRecognize:
     """
     node, scope = binder.relation(clause.input)
     return _MatchBinder(binder.source, clause, node, scope).bound()
+
+
+def bind_pattern(
+    text: str, columns: Columns, partition: tuple[int, ...], time: int, measures: Columns
+) -> MatchRecognize:
+    """The plan of clauses that come while a job runs, over rows whose partitions and order are known.
+
+    Args:
+        text: `MEASURES ... PATTERN ... DEFINE ...`.
+        columns: of the rows.
+        partition, time: places of columns.
+        measures: what MEASURES must give, in any order.
+
+    Raises:
+        SqlError: the text does not fit the rows or the measures.
+    """
+    source = SqlText(text)
+    name = n.Identifier(0, "rows")
+    clause = parse_match(source, q.TableName(0, n.Name(0, (name,))))
+    if clause.partition_by or clause.order_by or clause.all_rows:
+        raise source.unsupported(
+            0, "PARTITION BY and ORDER BY are those of match_patterns, and there is one row a match"
+        )
+
+    def column(place: int) -> n.Name:
+        return n.Name(0, (n.Identifier(0, columns[place].name),))
+
+    order = (n.OrderItem(0, column(time), False, None),)
+    whole = replace(clause, partition_by=tuple(column(place) for place in partition), order_by=order)
+    found = _MatchBinder(source, whole, Scan("rows", columns), Scope.of(None, columns)).bound()
+    return _with_measures(found, len(partition), measures, source)
+
+
+def _with_measures(found: MatchRecognize, before: int, wanted: Columns, source: SqlText) -> MatchRecognize:
+    given = {column.name: place for place, column in enumerate(found.columns) if place >= before}
+    if given.keys() != {column.name for column in wanted}:
+        raise source.invalid(0, f"MEASURES must give {_listed(wanted)}, and gives {', '.join(given) or 'nothing'}")
+    results = list(found.match.results[:before])
+    for column in wanted:
+        result = found.match.results[given[column.name]]
+        if not castable(result.type, column.type):
+            raise source.invalid(0, f"measure {column.name!r} is {result.type}, and must be {column.type}")
+        results.append(converted(result, column.type.with_nullable(True)))
+    return replace(
+        found, match=replace(found.match, results=tuple(results)), columns=(*found.columns[:before], *wanted)
+    )
+
+
+def _listed(columns: Columns) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in columns)
 
 
 class _MatchBinder:

@@ -76,4 +76,4 @@ class MatchRecognize(Node):
     within: IntervalLiteral | None
     subsets: tuple[Subset, ...]
     definitions: tuple[Definition, ...]
-    alias: Alias | None
+    alias: Alias | None = None

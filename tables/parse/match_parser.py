@@ -9,6 +9,7 @@ Source: ISO/IEC TR 19075-5 and Flink's documentation, "Pattern Recognition".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.engine.patterns.rows.syntax import (
@@ -54,8 +55,15 @@ class MatchParser:
             SqlSyntaxError: another word or sign was to come.
             SqlUnsupportedError: a part of the standard that is not supported.
         """
-        cursor, at = self._cursor, self._cursor.take().at
-        cursor.expect("(", where="behind MATCH_RECOGNIZE")
+        at = self._cursor.take().at
+        self._cursor.expect("(", where="behind MATCH_RECOGNIZE")
+        found = self.clauses(table, at)
+        self._cursor.expect(")", where="at the end of MATCH_RECOGNIZE")
+        return replace(found, alias=self._alias())
+
+    def clauses(self, table: Relation, at: int) -> m.MatchRecognize:
+        """What stands in the brackets."""
+        cursor = self._cursor
         partition_by: tuple[n.Node, ...] = ()
         if cursor.accept("PARTITION"):
             cursor.expect("BY", where="behind PARTITION")
@@ -69,7 +77,6 @@ class MatchParser:
         subsets = cursor.listed(self._subset) if cursor.accept("SUBSET") else ()
         cursor.expect("DEFINE", where="behind PATTERN (...)")
         definitions = cursor.listed(self._definition)
-        cursor.expect(")", where="at the end of MATCH_RECOGNIZE")
         return m.MatchRecognize(
             at,
             table,
@@ -83,7 +90,6 @@ class MatchParser:
             within,
             subsets,
             definitions,
-            self._alias(),
         )
 
     # Clauses

@@ -10,7 +10,9 @@ from penstock.tables.parse import queries as q
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.expression_parser import ExpressionParser
 from penstock.tables.parse.hints import parse_hint
+from penstock.tables.parse.match_nodes import MatchRecognize
 from penstock.tables.parse.match_parser import MatchParser
+from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.tokens import TokenKind
 
 _TABLE_CALLS: Final = frozenset({"UNNEST"})
@@ -291,3 +293,17 @@ class QueryParser:
         columns = cursor.in_brackets(cursor.identifier) if cursor.sees("(") else ()
         self._refuse_behind()
         return q.Alias(name, columns)
+
+
+def parse_match(source: SqlText, table: q.TableName) -> MatchRecognize:
+    """The clauses of a MATCH_RECOGNIZE over a table: the whole text is what stands in its brackets.
+
+    Raises:
+        SqlSyntaxError: it is none.
+    """
+    cursor = Cursor(source)
+    parser = QueryParser(cursor)
+    found = MatchParser(cursor, parser.expressions, parser._alias).clauses(table, 0)
+    if not cursor.ended:
+        raise cursor.expected("the end", "behind DEFINE")
+    return found

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "pyflink"]
+CONCEPTS = ["time", "windows", "state", "queryable-state", "checkpoints", "savepoints", "joins", "pyflink"]
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "p
         "docs/console.md",
         "docs/testing.md",
         "docs/sql/README.md",
+        "docs/sql/match-recognize.md",
         *(f"docs/concepts/{name}.md" for name in CONCEPTS),
     ],
 )

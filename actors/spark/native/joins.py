@@ -7,7 +7,7 @@ from pyspark.sql.functions import expr
 
 from penstock.actors.spark.native.relations import Joined, Relation
 from penstock.actors.spark.native.sql import TIME, key, last_start, renamed
-from penstock.engine.operators.joins.join_columns import JoinSide
+from penstock.engine.operators.join_columns import JoinSide
 from penstock.engine.windows.assigners import AlignedWindows
 
 

@@ -10,50 +10,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.engine.operators.changelog.chain_loops import Int64s, link, unlink, walk
 from penstock.engine.state.keys.codec import grown
-
-Int64s = npt.NDArray[np.int64]
 
 _FEW: Final = 4096
 """Up to here the import of numba takes longer than the loop."""
-
-
-def link(heads: Int64s, nexts: Int64s, befores: Int64s, slots: Int64s, groups: Int64s) -> None:
-    """Put each slot in front of its group's list; 0 stands for none, and slots are stored one higher."""
-    for row in range(len(slots)):
-        slot, group = slots[row], groups[row]
-        head = heads[group]
-        nexts[slot] = head
-        befores[slot] = 0
-        if head > 0:
-            befores[head - 1] = slot + 1
-        heads[group] = slot + 1
-
-
-def unlink(heads: Int64s, nexts: Int64s, befores: Int64s, slots: Int64s, groups: Int64s) -> None:
-    """Take each slot out of its group's list."""
-    for row in range(len(slots)):
-        slot = slots[row]
-        follower, before = nexts[slot], befores[slot]
-        if before > 0:
-            nexts[before - 1] = follower
-        else:
-            heads[groups[row]] = follower
-        if follower > 0:
-            befores[follower - 1] = before
-
-
-def walk(heads: Int64s, nexts: Int64s, groups: Int64s, out: Int64s) -> None:
-    """Write the slots of all `groups`, one list behind the other."""
-    place = 0
-    for row in range(len(groups)):
-        slot = heads[groups[row]]
-        while slot > 0:
-            out[place] = slot - 1
-            place += 1
-            slot = nexts[slot - 1]
 
 
 class Chains:

@@ -20,7 +20,7 @@ from penstock.engine.errors import GraphError
 from penstock.engine.functions import Row
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.row_results import checked_rows
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
+from penstock.engine.operators.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
 from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, order_within, pairing
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.rows import RowConverter, batch_rows

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, concat_batches, concat_record_batches
 from penstock.engine.operators.base import Collector
-from penstock.engine.operators.joins.join_columns import Int64s, same_keys
+from penstock.engine.operators.join_columns import Int64s, same_keys
 from penstock.engine.operators.joins.row_bytes import row_bytes, widest_row_bytes
 from penstock.engine.state.keys.groups import hash_columns
 

@@ -19,8 +19,7 @@ import pyarrow as pa
 from penstock.engine.cells.counted_keys import CountedKeys
 from penstock.engine.cells.session_cells import Placed, SessionCells
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record_batches
-from penstock.engine.operators.joins.join_buffers import TimeSegments, TimeSlice
-from penstock.engine.operators.joins.join_columns import (
+from penstock.engine.operators.join_columns import (
     FIRED_UNTIL,
     LEFT,
     RIGHT,
@@ -30,6 +29,7 @@ from penstock.engine.operators.joins.join_columns import (
     KeptRows,
     timed_rows,
 )
+from penstock.engine.operators.joins.join_buffers import TimeSegments, TimeSlice
 from penstock.engine.operators.joins.session_rows import SessionRows
 from penstock.engine.operators.spec import RowOrder
 from penstock.engine.row_numbers import groups_of

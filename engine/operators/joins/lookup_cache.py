@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.engine.cells.cell_pool import CellPool
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.operators.joins.join_columns import Int64s
+from penstock.engine.operators.join_columns import Int64s
 from penstock.engine.operators.joins.row_log import RowLog, positions
 from penstock.engine.state.keys.codec import grown
 from penstock.engine.windows.limits import check_count

@@ -15,8 +15,8 @@ from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.operators.join_columns import Int64s, same_keys
 from penstock.engine.operators.joins.join_buffers import KeySegment, key_codes, spread
-from penstock.engine.operators.joins.join_columns import Int64s, same_keys
 from penstock.engine.schemas import SchemaLike, parse_schema
 from penstock.engine.state.keys.groups import check_key_column
 

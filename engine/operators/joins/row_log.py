@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.elements import concat_record_batches
-from penstock.engine.operators.joins.join_columns import Int64s
+from penstock.engine.operators.join_columns import Int64s
 
 PART_ROWS: Final = 65_536
 """Parts are not put together to more rows than this."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.cells.cell_pool import CellPool
-from penstock.engine.operators.joins.join_columns import Int64s
+from penstock.engine.operators.join_columns import Int64s
 from penstock.engine.operators.joins.row_log import RowLog, positions
 from penstock.engine.state.keys.codec import grown
 

@@ -4,9 +4,9 @@ The right side is a stream of versions: each is valid from its timestamp on, unt
 waits until the watermark passes its timestamp, and then meets the latest version of its key at or before it; of two
 versions with one timestamp, the one that came last. Results carry the left row's timestamp.
 
-Left rows at or below the watermark are late: they are counted and dropped, since their versions may be gone. A version
-that comes late still counts, for the left rows that come after it. Source: Flink's documentation, "Event Time Temporal
-Join".
+Left rows below the watermark are late: they are counted and dropped, since their versions may be gone. Those exactly at
+it meet the version that is still there, as in Flink, at the next watermark. A version that comes late still counts, for
+the left rows that come after it. Source: Flink's documentation, "Event Time Temporal Join".
 """
 
 from __future__ import annotations
@@ -19,6 +19,16 @@ import pyarrow as pa
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.join_columns import (
+    LEFT,
+    RIGHT,
+    TIMESTAMP,
+    Int64s,
+    JoinColumns,
+    JoinRows,
+    same_keys,
+    timed_rows,
+)
 from penstock.engine.operators.joins.join_buffers import (
     EMIT_ROWS,
     KeySegment,
@@ -30,16 +40,6 @@ from penstock.engine.operators.joins.join_buffers import (
     key_codes,
     parts,
     superseded,
-)
-from penstock.engine.operators.joins.join_columns import (
-    LEFT,
-    RIGHT,
-    TIMESTAMP,
-    Int64s,
-    JoinColumns,
-    JoinRows,
-    same_keys,
-    timed_rows,
 )
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
@@ -88,8 +88,8 @@ class TemporalJoin(Operator):
         if input_index == RIGHT:
             self._add_versions(rows, timestamps)
             return
-        if timestamps.min() <= self._watermark:
-            keep = timestamps > self._watermark
+        if timestamps.min() < self._watermark:
+            keep = timestamps >= self._watermark
             self._context.metrics.late_rows += int(len(keep) - keep.sum())
             rows, timestamps = rows.filter(pa.array(keep)), timestamps[keep]
         if len(timestamps):

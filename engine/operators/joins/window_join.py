@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
 from penstock.engine.operators.joins.join_buffers import EMIT_ROWS, parts, spread
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
 from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, order_within, pairing
 from penstock.engine.operators.relational import WindowPairs
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits

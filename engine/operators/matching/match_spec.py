@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.engine.functions import OutputTag
 from penstock.engine.operators.base import Collector, SchemaOrUnknown
-from penstock.engine.operators.joins.join_columns import plain_schema
+from penstock.engine.operators.join_columns import plain_schema
 from penstock.engine.operators.matching.waiting_rows import TimedRows
 from penstock.engine.operators.windows.window_folds import row_struct
 from penstock.engine.patterns.automaton import CompiledPattern

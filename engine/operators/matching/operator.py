@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.joins.join_columns import conformed, plain_schema
+from penstock.engine.operators.join_columns import conformed, plain_schema
 from penstock.engine.operators.matching.column_finder import ColumnFinder
 from penstock.engine.operators.matching.keyed_finder import KeyedFinder
 from penstock.engine.operators.matching.match_results import MatchResults

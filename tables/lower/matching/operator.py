@@ -42,7 +42,7 @@ from penstock.tables.types import arrow_type
 
 Int64s = npt.NDArray[np.int64]
 _WAITING: Final = "waiting-rows"
-_ROWS: Final = "match-rows"
+ROWS: Final = "match-rows"
 _NO_VALUE: Final = (ValueError, ArithmeticError, TypeError, pa.ArrowException)
 _LARGEST: Final = 2**62
 
@@ -270,7 +270,7 @@ class MatchRecognize(Operator):
         most = self._context.config.max_parallelism
         tables = {}
         if self._partitions:
-            tables[_ROWS] = self._saved.capture(list(self._partitions.values()), most)
+            tables[ROWS] = self._saved.capture(list(self._partitions.values()), most)
         waiting = self._pending.captured()
         if waiting is not None:
             tables[_WAITING] = TableCapture(Redistribution.KEYED, self._waiting_table(waiting, most))
@@ -292,7 +292,7 @@ class MatchRecognize(Operator):
         if waiting is not None and waiting.data.num_rows:
             rows = waiting.data.drop_columns([KEY_GROUP, TIME]).combine_chunks().to_batches()[0]
             self._pending.append(conformed(rows, self._input), waiting.data.column(TIME).to_numpy())
-        held = snapshot.tables.get(_ROWS)
+        held = snapshot.tables.get(ROWS)
         if held is not None:
             self._partitions = self._saved.restored(held.data)
             # The searches begin again, and come to where they were: with the same rows nothing new is decided.

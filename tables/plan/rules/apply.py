@@ -8,8 +8,10 @@ from typing import Final, TypeAlias
 from penstock.tables.plan.nodes import PlanNode, inputs_of, with_inputs
 from penstock.tables.plan.rules.interval_joins import interval_joins
 from penstock.tables.plan.rules.joined_conditions import joined_conditions
+from penstock.tables.plan.rules.limits import limits
 from penstock.tables.plan.rules.merged_projections import merged_projections
 from penstock.tables.plan.rules.top_n import top_n
+from penstock.tables.plan.rules.versioned_tables import versioned_tables
 from penstock.tables.plan.rules.window_aggregates import window_aggregates
 
 Rule: TypeAlias = Callable[[PlanNode], PlanNode]
@@ -21,6 +23,9 @@ RULES: Final[tuple[Rule, ...]] = (
     window_aggregates,
     interval_joins,
     top_n,
+    merged_projections,
+    versioned_tables,
+    limits,
     merged_projections,
 )
 

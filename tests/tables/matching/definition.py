@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,11 @@ Rows = Sequence[tuple[int, int]]
 """Times and values of the rows of one partition, in order."""
 Holds = Callable[[Rows, int, list[str]], bool]
 """Whether the last of these variables may take its row; the first has row `int`."""
+
+
+def moment(millis: int) -> datetime.datetime:
+    """A time of rows."""
+    return datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=millis)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from random import Random
 from typing import Any
@@ -25,7 +24,7 @@ from penstock.tables.lower.lowering import schema_of
 from penstock.tables.lower.matching.operator import MatchRecognizeSpec
 from penstock.tables.plan.nodes import MatchRecognize, walk_plan
 from tests.engine.operators.changelog.jobs import ChangelogJob
-from tests.tables.matching.definition import Holds, Meaning, Rows
+from tests.tables.matching.definition import Holds, Meaning, Rows, moment
 
 _CASES = int(os.environ.get("PATTERNS", "60"))
 """`PATTERNS=2000` tries more; a case is a seed."""
@@ -126,10 +125,6 @@ def _spec(pattern: str, names: list[str], texts: list[str], meaning: Meaning) ->
     )
 
 
-def _moment(millis: int) -> datetime.datetime:
-    return datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=millis)
-
-
 def _clause(random: Random) -> tuple[list[str], list[str], Meaning]:
     """The variables, their definitions as texts, and what they mean."""
     pattern = _pattern(random)
@@ -154,7 +149,7 @@ def _wanted(meaning: Meaning, rows: list[tuple[str | None, int, int]]) -> list[t
         for start, taken in meaning.matches(own):
             for place, name in enumerate(taken):
                 time, value = own[start + place]
-                found.append((key, _moment(time), name, len(taken), value))
+                found.append((key, moment(time), name, len(taken), value))
     return sorted(found, key=repr)
 
 
@@ -170,7 +165,7 @@ def _found(spec: MatchRecognizeSpec, rows: list[tuple[str | None, int, int]], ra
     """What the operator finds, row by row, with watermarks, restarts and rescales between."""
     job = ChangelogJob(spec, [spec.input], 2)
     for key, value, time in rows:
-        job.send([("+I", (key, value, _moment(time)))], times=[time])
+        job.send([("+I", (key, value, moment(time)))], times=[time])
         step = random.choice(["", "", "watermark", "restart", "rescale"])
         if step:
             job.advance(time)
@@ -191,7 +186,7 @@ def test_random_clauses_find_what_the_definition_says() -> None:
         rows = _rows(random)
         whole = ChangelogJob(spec, [spec.input], 1)
         late_first = rows[::-1]
-        whole.send([("+I", (k, v, _moment(at))) for k, v, at in late_first], times=[at for *_, at in late_first])
+        whole.send([("+I", (k, v, moment(at))) for k, v, at in late_first], times=[at for *_, at in late_first])
         whole.advance(MAX_TIMESTAMP)
         found = [(key, at, name, count, value) for _, (key, at, name, _, count, value) in whole.log]
         assert sorted(found, key=repr) == _wanted(meaning, rows), f"seed {seed}: {shown(meaning.pattern)} {texts}"

@@ -17,8 +17,8 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Operator, OperatorContext
+from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinSide
 from penstock.engine.operators.joins import join_buffers
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinSide
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import GraphError, RecordError, UserCodeError
+from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.operators.joins import co_group
 from penstock.engine.operators.joins.co_group import CoGroupSpec
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 from tests.engine.operators.joins.join_jobs import (
     SIDES,

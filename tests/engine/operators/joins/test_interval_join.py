@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
+from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
     TEXT_KEYS,

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.engine.elements import MAX_TIMESTAMP, Batch
 from penstock.engine.operators.base import Operator
+from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.joins import join_buffers
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
 from penstock.engine.operators.joins.join_buffers import KeySegment, KeySegments, TimeSegments, expired, parts
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.engine.operators.joins.lookup_tables import ArrowTable
 from penstock.engine.operators.joins.row_bytes import row_bytes, widest_row_bytes

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, MissingColumnError, RecordError, UserCodeError
+from penstock.engine.operators.join_columns import JoinColumns, JoinSide
 from penstock.engine.operators.joins import lookup_join, row_log
-from penstock.engine.operators.joins.join_columns import JoinColumns, JoinSide
 from penstock.engine.operators.joins.lookup_cache import LookupCache
 from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.engine.operators.joins.lookup_tables import ArrowTable, DictTable

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.joins import join_buffers, join_windows, row_log, session_rows
-from penstock.engine.operators.joins.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.joins.join_windows import JoinWindows
 from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinSpec
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
