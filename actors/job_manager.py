@@ -26,6 +26,7 @@ from penstock.actors.client_view import ClientView, JobReport, client_channels
 from penstock.actors.execution import Execution
 from penstock.actors.info import job_info
 from penstock.actors.live_state import StateRoute, state_route
+from penstock.actors.log_writer import LogWriter
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
@@ -41,6 +42,7 @@ from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.layout import GraphPlanner
+from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
 
@@ -71,7 +73,13 @@ class JobManager:
         self._planner = GraphPlanner(program)
         self._execution = Execution(job_id, program.config, self._hear)
         self._checkpoints = None if folder is None else Checkpoints(folder, program.name, self._execution, self._hear)
-        self._brain = JobBrain(program.name, program.config, self._planner, random.Random(), _storage(folder))
+        storage = _storage(folder)
+        self._log = StimulusLog(program.name, program.config, self._planner, random.Random(), storage)
+        self._brain = JobBrain(program.name, program.config, self._log.planner, self._log.chosen, storage)
+        self._log_writer = None if folder is None else LogWriter(self._log, folder.store, program.name)
+        if folder is None:
+            # There is nowhere to keep it.
+            self._log.close()
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._requests = itertools.count(1)
         self._work: set[asyncio.Task[None]] = set()
@@ -94,9 +102,14 @@ class JobManager:
 
     def _hear(self, event: ev.Event) -> None:
         """Tell the brain what has happened, and do what it says."""
-        for instruction in self._brain.handle(event, _now()):
+        now = _now()
+        said = self._brain.handle(event, now)
+        self._log.add(event, now, said)
+        for instruction in said:
             self._carry_out(instruction)
         self._set_timer()
+        if self._log_writer is not None:
+            self._log_writer.on_event(0 if self._brain.checkpoints is None else self._brain.checkpoints.epoch)
         shown = (self._brain.status, self._brain.attempts.number)
         if shown != self._shown:
             self._shown = shown
@@ -131,6 +144,8 @@ class JobManager:
                 self._answer(request, outcome)
             case say.Warn(message):
                 _LOG.warning("%s", message)
+            case say.WriteEnd():
+                self._spawn(self._write_end(instruction))
             case say.End(status, error):
                 self._end(status, error)
             case _:
@@ -178,6 +193,12 @@ class JobManager:
             self._execution.kill()
         await self._execution.stop()
         self._hear(ev.TakenDown())
+
+    async def _write_end(self, write: say.WriteEnd) -> None:
+        assert self._checkpoints is not None, "only a job with a folder is told to use it"
+        if self._log_writer is not None:
+            await self._log_writer.finish(write.epoch)
+        self._checkpoints.carry_out(write)
 
     def _as_error(self, error: BaseException) -> PenstockError:
         if isinstance(error, RayActorError):

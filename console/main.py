@@ -28,6 +28,7 @@ from penstock.console.jobs import (
 )
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import FAILED, Output
+from penstock.console.replay import replay_command
 from penstock.console.run import run
 from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, dispose_command, inspect_command
 from penstock.console.sql import sql_command
@@ -66,6 +67,11 @@ def _chaos(context: typer.Context) -> None:
     _check_named(context)
 
 
+def _job(context: typer.Context) -> None:
+    """Look into what a job's manager decided."""
+    _check_named(context)
+
+
 def _check_named(context: typer.Context) -> None:
     """Show which commands there are where none is named."""
     if context.invoked_subcommand is None:
@@ -100,6 +106,10 @@ def _app() -> typer.Typer:
     app.command("console")(console_command)
     app.command("why")(why_command)
     app.command("logs")(logs_command)
+    job = typer.Typer(rich_markup_mode=None)
+    job.callback(invoke_without_command=True)(_job)
+    job.command("replay")(replay_command)
+    app.add_typer(job, name="job")
     chaos = typer.Typer(rich_markup_mode=None)
     chaos.callback(invoke_without_command=True)(_chaos)
     chaos.command("run")(chaos_run_command)

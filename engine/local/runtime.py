@@ -68,7 +68,9 @@ class LocalJob(JobHandle):
         with self._interrupts.held():
             heard = InterruptibleClock(clock, self._interrupts)
             # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
-            self._manager = LocalManager(program, heard, random.Random(seed), folder, warn=_LOG.warning)
+            log_store = None if folder is None else folder.store
+            chosen = random.Random(seed)
+            self._manager = LocalManager(program, heard, chosen, folder, warn=_LOG.warning, log_store=log_store)
             self._brain = self._manager.brain
             self._begin()
 
