@@ -16,6 +16,8 @@ from typer.exceptions import TyperException
 import penstock
 from penstock.console.chaos_commands import chaos_run_command
 from penstock.console.config import config_command
+from penstock.console.doctor.command import doctor_command
+from penstock.console.init.command import init_command
 from penstock.console.jobs import (
     autoscaler_command,
     cancel_command,
@@ -80,7 +82,7 @@ def _check_named(context: typer.Context) -> None:
 
 
 def _app() -> typer.Typer:
-    app = typer.Typer(name="penstock", add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(name="penstock", add_completion=True, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_root)
     app.command("run")(run)
     app.command("sql")(sql_command)
@@ -103,6 +105,8 @@ def _app() -> typer.Typer:
     app.command("rescale")(rescale_command)
     app.command("autoscaler")(autoscaler_command)
     app.command("config")(config_command)
+    app.command("doctor")(doctor_command)
+    app.command("init")(init_command)
     app.command("console")(console_command)
     app.command("why")(why_command)
     app.command("logs")(logs_command)
