@@ -1,4 +1,4 @@
-"""Rows come with their sessions when these are complete, in any number of batches and subtasks, and through savepoints."""
+"""Rows come with their sessions when these are complete, in any batches and subtasks, and through savepoints."""
 
 from __future__ import annotations
 
