@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, unpacked
 from penstock.actors.process_end import Process
+from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask
 from penstock.actors.stacks import Stack, sampled_stacks
@@ -75,6 +76,8 @@ class SubtaskActor:
             gc.collect()
             free_memory()
         self._used = True
+        task = graph.task(deployment.task).name
+        name_process(self, SubtaskActor, process_name(graph.name, task, deployment.subtask))
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
         return Process.own()

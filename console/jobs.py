@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -64,10 +65,16 @@ def info_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Show a job: status, tasks, checkpoints, restarts."""
+    """Show a job: status, tasks, operators with their counters, checkpoints, restarts."""
     output = output_of(context)
-    info = find(job, address, url, output).info()
-    output.result(document(info), job_view(info, str if verbose else one_line))
+    control = find(job, address, url, output)
+    info = control.info()
+    # A web console gives what `info` says, and counters by its own pages.
+    metrics = _metrics_of(control) if url is None else None
+    counted = None if metrics is None else [document(operator) for operator in metrics.operators]
+    now_ms = time.time_ns() // 1_000_000
+    shown = job_view(info, str if verbose else one_line, now_ms, metrics)
+    output.result({**document(info), "operators": counted}, shown)
 
 
 def checkpoint_command(
@@ -165,6 +172,13 @@ def rescale_command(
     done = f"job {control.name} runs at {at}; it stood still for {duration_text(seconds)}"
     same = f"nothing was changed: at {at} job {control.name} is as it is already"
     output.result(outcome, done if seconds else same)
+
+
+def _metrics_of(control: Any) -> Any:
+    """The `JobMetrics` of a job; None where its processes have gone."""
+    with suppress(JobError):
+        return control.metrics()
+    return None
 
 
 def autoscaler_command(

@@ -111,7 +111,7 @@ class Cluster:
         return listed
 
     def _info(self, job_id: str) -> JobInfo:
-        from penstock.web.documents import info_from
+        from penstock.actors.ended_jobs import info_from
 
         return info_from(self.fetch("GET", f"/v1/jobs/{quote(job_id, safe='')}/info"))
 

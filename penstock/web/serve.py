@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.actors.ended_jobs import info_from, info_text
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.engine.job.info import JobInfo
-from penstock.web.documents import info_from, info_text
 from penstock.web.observed import ENDED_KEPT
 
 _LOG = logging.getLogger(__name__)
