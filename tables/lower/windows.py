@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
-from penstock.engine.operators.windows.session_table import SessionTableSpec
+from penstock.engine.operators.session_table import SessionTableSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from penstock.engine.windows.base import TimeKind
 from penstock.tables import types as t

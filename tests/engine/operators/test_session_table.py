@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP
-from penstock.engine.operators.windows.session_table import SessionTableSpec
+from penstock.engine.operators.session_table import SessionTableSpec
 from tests.engine.operators.changelog.jobs import ChangelogJob
 
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64()})
