@@ -344,14 +344,3 @@ def test_what_is_just_being_committed_comes_before_the_end(
     source = KafkaSource(servers, topic, format=RAW, until=KafkaOffsets.latest())
     [split] = asyncio.run(commit_behind_the_first_look())
     assert [row["v"] for row in read(source, [split])] == [b"a"]
-
-
-def test_it_tells_how_many_records_wait_for_it(kafka: Kafka, ten: str) -> None:
-    source = KafkaSource(kafka.bootstrap_servers, ten, format=RAW)
-    within = context()
-    reader = source.open(source.splits(1)[0], within)
-    assert take(reader, 4) is not None
-    assert within.metrics.gauge("pending_records").value == 6
-    while within.metrics.gauge("pending_records").value:
-        take(reader)
-    reader.close()
