@@ -91,6 +91,17 @@ def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, clus
     page.get_by_text("10.0.0.1 (head)").wait_for()
 
 
+@pytest.mark.usefixtures("checkpointed")
+def test_state_is_listed_and_asked_for(page: Any, server: Server) -> None:
+    page.goto(f"{server.url}#/jobs/orders-1/state")
+    page.get_by_role("button", name="Look visits").click()
+    page.get_by_label("As of").select_option("checkpoint")
+    page.get_by_role("cell", name="cat").wait_for()
+    page.get_by_label("Key").fill("bob")
+    page.get_by_role("button", name="Ask").click()
+    page.locator("pre").get_by_text("2", exact=True).wait_for()
+
+
 @pytest.mark.parametrize(
     ("button", "confirm", "field", "asked", "told"),
     [
