@@ -120,7 +120,7 @@ def test_a_button_asks_does_and_tells(
     page.get_by_role("group", name="Actions").get_by_role("button", name=button, exact=True).click()
     dialog = page.get_by_role("dialog")
     if field:
-        dialog.locator("input").fill(field)
+        dialog.locator("input").first.fill(field)
     assert not cluster.asked, "it has not been confirmed"
     dialog.get_by_role("button", name=confirm, exact=True).click()
     page.locator(".toast").get_by_text(told).wait_for()
