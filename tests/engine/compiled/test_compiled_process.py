@@ -66,13 +66,13 @@ class Compiled(Plain):
 def outcome(
     function: type[Plain], rows: list[dict[str, Any]], batch_rows: int, backend: Literal["heap", "rocksdb"] = "heap"
 ) -> str:
-    """The rows that come out, or the message of the error."""
+    """The rows that come out, or that the job failed: what is too large for its state is refused at different places."""
     env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=batch_rows, state_backend=backend)
     results = env.from_collection(rows, SCHEMA).key_by("k").process(function, returns=RETURNS).collect()
     try:
         env.execute("compiled")
-    except JobFailedError as error:
-        return str(error).replace("Compiled, compiled", "Plain")
+    except JobFailedError:
+        return "failed"
     return repr(list(results))
 
 
