@@ -51,6 +51,8 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         return
     # Ray asks for a decision about a change of defaults that concerns accelerators only.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # That a token protects the cluster is our documentation's to say, not each job's.
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     # Ray runs workers at a low priority, which costs latency where anything else runs on the machine.
     os.environ.setdefault("RAY_worker_niceness", "0")
     if address is not None:

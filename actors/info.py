@@ -17,10 +17,10 @@ from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.coordinator import CheckpointRecord
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.job.brain import JobBrain
-from penstock.engine.job.checkpoints import JobCheckpoints
 from penstock.engine.job.info import (
     CheckpointInfo,
     CheckpointsInfo,
+    EventTimeWait,
     InputInfo,
     JobInfo,
     OperatorInfo,
@@ -41,6 +41,7 @@ def job_info(
     execution: Execution,
     storage: Checkpoints | None,
     autoscaler: AutoscalerInfo | None,
+    event_time: tuple[EventTimeWait, ...] = (),
 ) -> JobInfo:
     """The job.
 
@@ -52,6 +53,7 @@ def job_info(
         execution: its processes.
         storage: where its checkpoints are; None: it takes none.
         autoscaler: what that has seen and done; None: it is off.
+        event_time: where it cannot advance.
     """
     deployed, finished, status = brain.attempts.deployed, brain.attempts.finished, brain.status
     processes = {place: process.pid for place, process in execution.processes.items()}
@@ -86,11 +88,10 @@ def job_info(
         tasks=tasks,
         restarts=brain.restarts.failures,
         restart_history=tuple(map(_restart, brain.restarts.to_dicts())),
-        checkpoints=None
-        if storage is None or brain.checkpoints is None
-        else _checkpoints(brain, brain.checkpoints, storage),
+        checkpoints=None if storage is None else _checkpoints(brain, storage),
         autoscaler=autoscaler,
         settings=tuple(_settings(graph.config)) if graph is not None else (),
+        event_time=event_time,
     )
 
 
@@ -143,7 +144,11 @@ def _restart(record: Mapping[str, Any]) -> RestartInfo:
     )
 
 
-def _checkpoints(brain: JobBrain, checkpoints: JobCheckpoints, storage: Checkpoints) -> CheckpointsInfo:
+def _checkpoints(brain: JobBrain, storage: Checkpoints) -> CheckpointsInfo:
+    checkpoints = brain.checkpoints
+    if checkpoints is None:
+        # The manager has not taken the job over, or could not.
+        return CheckpointsInfo(restored_url=storage.start_url)
     coordinator = checkpoints.coordinator
     statistics = coordinator.statistics
     latest = brain.kept

@@ -23,30 +23,41 @@ from ray.exceptions import RayActorError
 from penstock.actors.autoscaling import Autoscaling
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import ClientView, JobReport, client_channels
+from penstock.actors.cluster_notes import ClusterNotes
+from penstock.actors.ended_jobs import note_end
 from penstock.actors.execution import Execution
 from penstock.actors.info import job_info
+from penstock.actors.live_state import StateRoute, state_route
+from penstock.actors.log_writer import LogWriter
 from penstock.actors.metrics_log import log_metrics
+from penstock.actors.recorded_commands import RecordedCommand, forget, recorded
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
 from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder
-from penstock.engine.errors import PenstockError, WorkerLostError, located
+from penstock.engine.errors import JobError, PenstockError, StateNotReadyError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
-from penstock.engine.job.info import JobInfo
+from penstock.engine.job.event_time import EventTimeWatch, has_event_time
+from penstock.engine.job.info import EventTimeWait, JobInfo
 from penstock.engine.job.layout import GraphPlanner
+from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
 
 _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
-_LINGER_SECONDS: Final = 300.0
-"""How long one that nobody has asked how it ended stays, to be asked."""
+_LINGER_SECONDS: Final = 30.0
+"""How long one that nobody has asked how it ended stays, to be asked; the end itself is written down."""
+_WATCH_SECONDS: Final = 10.0
+"""How often event time is looked at."""
+_LOOK_SECONDS: Final = 5.0
+"""How often it looks for commands whose call has not come to it."""
 COLLECTOR: Final = (50_000, 20, 50)
 """How seldom Python's collector looks for cycles here (`gc.set_threshold`). Acknowledgements of wide jobs are
 hundreds of thousands of objects without any; by default, the collector takes longer over them than all else does."""
@@ -57,20 +68,30 @@ class JobManager:
 
     Args:
         job_id: whose.
+        detached: whether the job outlives its client, so that nobody else says how it ended.
         parts: the pickled (JobProgram, JobFolder | None), cut into pieces that Ray keeps with the actor itself: a
             larger one would be lost with the driver, and the actor could not be restarted.
     """
 
-    def __init__(self, job_id: str, *parts: bytes) -> None:
+    def __init__(self, job_id: str, detached: bool, *parts: bytes) -> None:
         gc.set_threshold(*COLLECTOR)
         program, folder = cloudpickle.loads(b"".join(parts))
         self._job_id = job_id
+        self._detached = detached
+        self._id = str(ray.get_runtime_context().get_actor_id())
+        self._notes = ClusterNotes()
         self._program: JobProgram = program
         self._started_ms = _now().ms
         self._planner = GraphPlanner(program)
         self._execution = Execution(job_id, program.config, self._hear)
         self._checkpoints = None if folder is None else Checkpoints(folder, program.name, self._execution, self._hear)
-        self._brain = JobBrain(program.name, program.config, self._planner, random.Random(), _storage(folder))
+        storage = _storage(folder)
+        self._log = StimulusLog(program.name, program.config, self._planner, random.Random(), storage)
+        self._brain = JobBrain(program.name, program.config, self._log.planner, self._log.chosen, storage)
+        self._log_writer = None if folder is None else LogWriter(self._log, folder.store, program.name)
+        if folder is None:
+            # There is nowhere to keep it.
+            self._log.close()
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._requests = itertools.count(1)
         self._work: set[asyncio.Task[None]] = set()
@@ -78,7 +99,12 @@ class JobManager:
         self._shown = (JobStatus.CREATED, 0)
         self._changed = asyncio.Event()
         self._report: asyncio.Future[JobReport] = asyncio.get_running_loop().create_future()
+        self._obeyed: dict[str, asyncio.Task[Any]] = {}
+        self._noting: asyncio.Task[None] | None = None
+        self._waits: tuple[EventTimeWait, ...] = ()
         self._beginning = asyncio.ensure_future(self._begin())
+        self._looking = asyncio.ensure_future(self._look_for_commands())
+        self._watching = asyncio.ensure_future(self._watch_event_time())
         self._autoscaling = Autoscaling(program.config.autoscaler, self._read, self.rescale)
         if program.config.autoscaler.enabled:
             self._scaling = asyncio.ensure_future(self._autoscaling.run())
@@ -93,9 +119,14 @@ class JobManager:
 
     def _hear(self, event: ev.Event) -> None:
         """Tell the brain what has happened, and do what it says."""
-        for instruction in self._brain.handle(event, _now()):
+        now = _now()
+        said = self._brain.handle(event, now)
+        self._log.add(event, now, said)
+        for instruction in said:
             self._carry_out(instruction)
         self._set_timer()
+        if self._log_writer is not None:
+            self._log_writer.on_event(0 if self._brain.checkpoints is None else self._brain.checkpoints.epoch)
         shown = (self._brain.status, self._brain.attempts.number)
         if shown != self._shown:
             self._shown = shown
@@ -130,6 +161,8 @@ class JobManager:
                 self._answer(request, outcome)
             case say.Warn(message):
                 _LOG.warning("%s", message)
+            case say.WriteEnd():
+                self._spawn(self._write_end(instruction))
             case say.End(status, error):
                 self._end(status, error)
             case _:
@@ -178,6 +211,12 @@ class JobManager:
         await self._execution.stop()
         self._hear(ev.TakenDown())
 
+    async def _write_end(self, write: say.WriteEnd) -> None:
+        assert self._checkpoints is not None, "only a job with a folder is told to use it"
+        if self._log_writer is not None:
+            await self._log_writer.finish(write.epoch)
+        self._checkpoints.carry_out(write)
+
     def _as_error(self, error: BaseException) -> PenstockError:
         if isinstance(error, RayActorError):
             return WorkerLostError(f"a process of the job died while it was deployed: {error}")
@@ -185,12 +224,21 @@ class JobManager:
 
     def _end(self, status: JobStatus, error: PenstockError | None) -> None:
         self._report.set_result(JobReport(status, error, self._execution.last_metrics, self._brain.completed))
+        if self._detached:
+            if error is not None:
+                _LOG.error("job %r failed: %s", self._program.name, error)
+            self._noting = asyncio.ensure_future(self._note_end())
         # Nobody may ever ask: a detached job has no client.
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, lambda: asyncio.ensure_future(self.leave()))
+
+    async def _note_end(self) -> None:
+        await asyncio.to_thread(note_end, self._notes, self._id, await self.info())
 
     async def leave(self) -> None:
         """The client knows how the job ended: end this process for good."""
         if self._report.done():
+            if self._noting is not None:
+                await self._noting
             # Others may be about to be told that the job has ended.
             await asyncio.sleep(_LEAVE_SECONDS)
             ray.kill(ray.get_runtime_context().current_actor)
@@ -211,6 +259,55 @@ class JobManager:
             answer.exception()
         else:
             answer.set_result(outcome)
+
+    async def obey(self, command: RecordedCommand) -> Any:
+        """Do what a recorded command says, once, however often it comes; then it is forgotten."""
+        if command.token not in self._obeyed:
+            self._obeyed[command.token] = asyncio.ensure_future(self._obey(command))
+        return await asyncio.shield(self._obeyed[command.token])
+
+    async def _obey(self, command: RecordedCommand) -> Any:
+        try:
+            match command.method:
+                case "cancel":
+                    return await self.cancel()
+                case "suspend":
+                    return await self.suspend()
+                case "stop":
+                    return await self.stop(command.directory)
+                case "drain":
+                    return await self.drain(command.directory)
+        finally:
+            await asyncio.to_thread(forget, self._notes, self._id, command)
+
+    async def _look_for_commands(self) -> None:
+        """Do what calls have asked for that have not come here, or came to the manager before."""
+        while not self._report.done():
+            await asyncio.sleep(_LOOK_SECONDS)
+            for command in await asyncio.to_thread(lambda: list(recorded(self._notes, self._id))):
+                self._spawn(self._obey_late(command))
+
+    async def _obey_late(self, command: RecordedCommand) -> None:
+        # One that has just taken over would refuse a savepoint.
+        while command.takes_savepoint and not (self._brain.status is JobStatus.RUNNING or self._report.done()):
+            await self._changed.wait()
+        try:
+            await self.obey(command)
+        except PenstockError as error:
+            _LOG.warning("job %r: the recorded command %r was refused: %s", self._program.name, command.method, error)
+
+    async def _watch_event_time(self) -> None:
+        """Tell where windows wait for an event time that does not advance."""
+        watch = EventTimeWatch(self._started_ms)
+        while not self._report.done():
+            await asyncio.sleep(_WATCH_SECONDS)
+            graph = self._graph
+            if graph is None or self._brain.status is not JobStatus.RUNNING or not has_event_time(graph):
+                continue
+            now_ms = _now().ms
+            self._waits = watch.look(graph, await self.metrics(), now_ms)
+            for wait in watch.news(self._waits):
+                _LOG.warning("job %r: %s", self._program.name, wait.text(now_ms))
 
     async def wait_for_end(self) -> JobReport:
         """Return when the job has ended and been taken down."""
@@ -241,6 +338,20 @@ class JobManager:
         """What the subtasks have printed and logged; see `Execution.logs`."""
         return await self._execution.logs(after, most)
 
+    async def state_route(self, uid: str) -> StateRoute:
+        """Where the state of an operator is; see `live_state.state_route`.
+
+        Raises:
+            JobError: the job has ended.
+        """
+        if self._brain.ended:
+            raise JobError(
+                f"job {self._program.name!r} has ended; its savepoints and retained checkpoints hold its state"
+            )
+        if self._graph is None or self._brain.status is not JobStatus.RUNNING:
+            raise StateNotReadyError(f"job {self._program.name!r} does not run just now; try again")
+        return state_route(uid, self._graph, self._execution.actors, self._execution.attempts)
+
     async def info(self) -> JobInfo:
         """The job as it is now."""
         scaling = self._autoscaling.report() if self._program.config.autoscaler.enabled else None
@@ -253,6 +364,7 @@ class JobManager:
             self._execution,
             self._checkpoints,
             scaling,
+            self._waits,
         )
 
     async def _read(self) -> JobReading | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import ray
 from ray.exceptions import (
     ActorAlreadyExistsError,
+    ActorDiedError,
     ActorUnavailableError,
     GetTimeoutError,
     RayActorError,
@@ -22,7 +24,11 @@ from ray.exceptions import (
 )
 
 from penstock.actors.client_view import JobReport
+from penstock.actors.cluster_notes import ClusterNotes, Notes
+from penstock.actors.ended_jobs import end_of, ended_jobs
 from penstock.actors.job_manager import JobManager
+from penstock.actors.live_state import PATIENCE_SECONDS, live_state
+from penstock.actors.recorded_commands import Ending, forget, new_command, record
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
 from penstock.engine.errors import (
@@ -30,6 +36,7 @@ from penstock.engine.errors import (
     JobCancelledError,
     JobError,
     JobFailedError,
+    NoAnswerError,
     PenstockError,
     WorkerLostError,
     nearest,
@@ -38,6 +45,7 @@ from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
+from penstock.savepoints.live_state import LiveState
 
 NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
@@ -45,6 +53,7 @@ _CALLS: Final = 1000
 _ASK_SECONDS: Final = 10.0
 _LEAVE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 1.0
+_AT_ONCE: Final = 16
 _PART_BYTES: Final = 64 * 1024
 """Ray keeps arguments of up to 100 KiB with the actor, 10 MiB in all; larger ones are the driver's."""
 _INLINE_BYTES: Final = 8 * 1024 * 1024
@@ -82,7 +91,7 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
     deadline = time.monotonic() + _LEAVE_SECONDS
     while True:
         try:
-            return manager_class.options(**options).remote(job_id, *parts)
+            return manager_class.options(**options).remote(job_id, detached, *parts)
         except ActorAlreadyExistsError:
             _make_room(name, deadline)
 
@@ -90,9 +99,9 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
 def _make_room(name: str, deadline: float) -> None:
     """Have the manager that bears the name leave, if its job has ended."""
     try:
-        found = find_job(name)
+        found = JobControl(name, ray.get_actor(f"{_PREFIX}{name}", NAMESPACE))
         info = found.info()
-    except PenstockError:
+    except (ValueError, PenstockError):
         # It is just going away, or about to be restarted.
         if time.monotonic() > deadline:
             raise
@@ -138,9 +147,24 @@ class JobControl:
         self._manager = manager
 
     def info(self) -> JobInfo:
-        """The job: status, tasks, restarts, checkpoints."""
-        info: JobInfo = self._ask("info", _ASK_SECONDS)
+        """The job: status, tasks, restarts, checkpoints; also of a detached one whose processes have gone.
+
+        Raises:
+            NoAnswerError: its manager does not answer now.
+            WorkerLostError: its manager has gone, and nobody knows how the job ended.
+        """
+        try:
+            info: JobInfo = self._ask("info", _ASK_SECONDS)
+        except NoAnswerError:
+            raise
+        except WorkerLostError:
+            if (ended := self._ended()) is None:
+                raise
+            return ended
         return info
+
+    def _ended(self) -> JobInfo | None:
+        return end_of(ClusterNotes(), self._manager._actor_id.hex())
 
     def __repr__(self) -> str:
         return f"<job {self.name!r} on Ray>"
@@ -177,14 +201,11 @@ class JobControl:
                 # Ray is restarting its manager: that takes a second or two.
                 time.sleep(_LOOK_SECONDS)
             except RayActorError as error:
-                raise WorkerLostError(f"the manager of job {self.name!r} has gone: {error}") from error
-        match ended.status:
-            case JobStatus.FAILED:
-                raise JobFailedError(f"job {self.name!r} failed: {ended.error}") from ended.error
-            case JobStatus.CANCELLED:
-                raise JobCancelledError(f"job {self.name!r} was cancelled")
-            case _:
-                return
+                noted = self._ended()
+                if noted is None:
+                    raise WorkerLostError(f"the manager of job {self.name!r} has gone: {error}") from error
+                ended = JobReport(noted.status, None if noted.error is None else JobError(noted.error), [])
+        _raise_if_ended_badly(self.name, ended)
 
     def metrics(self) -> JobMetrics:
         """Counters of all operators, as of now or of the job's end; errors as for `status`."""
@@ -204,6 +225,16 @@ class JobControl:
         """
         lines: Sequence[LogLine] = self._ask("logs", _ASK_SECONDS, dict(after), most)
         return lines
+
+    def state(self, uid: str, name: str, patience: float = PATIENCE_SECONDS) -> LiveState:
+        """One state of an operator, answered by the job itself while it runs; see `penstock.state`.
+
+        Args:
+            uid: of the operator, as `.uid(...)` set it.
+            name: of the state, as its descriptor has it.
+            patience: for how long (seconds) to wait where the job just recovers or is rescaled.
+        """
+        return live_state(self._manager, self.name, uid, name, patience)
 
     def end(self) -> Any:
         """A call that comes back with the job's `JobReport` when it has ended."""
@@ -238,20 +269,40 @@ class JobControl:
         return str(self._ask("savepoint", None, directory))
 
     def stop(self, directory: str | None = None) -> str:
-        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint`."""
-        return str(self._ask("stop", None, directory))
+        """Take a savepoint and end the job behind it; arguments and errors as for `savepoint` and `cancel`."""
+        return str(self._command("stop", directory))
 
     def drain(self, directory: str | None = None) -> str:
         """End the sources as if their input had ended, and the job with a savepoint behind everything."""
-        return str(self._ask("drain", None, directory))
+        return str(self._command("drain", directory))
 
     def cancel(self) -> bool:
-        """End the job now, and return when it has ended; False: it had ended before."""
-        return bool(self._ask("cancel", None))
+        """End the job now, and return when it has ended; False: it had ended before.
+
+        Raises:
+            NoAnswerError: its manager does not answer; the command is recorded, and carried out as soon as it does, or
+                when another takes over.
+        """
+        return bool(self._command("cancel"))
 
     def suspend(self) -> bool:
         """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` goes on from it."""
-        return bool(self._ask("suspend", None))
+        return bool(self._command("suspend"))
+
+    def _command(self, method: Ending, directory: str | None = None) -> Any:
+        """Have the manager do what ends the job, now or when it answers again."""
+        notes, manager, command = ClusterNotes(), self._manager._actor_id.hex(), new_command(method, directory)
+        record(notes, manager, command)
+        try:
+            return self._ask("obey", None, command)
+        except NoAnswerError as error:
+            raise NoAnswerError(
+                f"{error}; the command {method!r} is recorded, and carried out as soon as it answers or another one "
+                "takes over (`penstock list` shows when)"
+            ) from error
+        except WorkerLostError:
+            forget(notes, manager, command)
+            raise
 
     def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
         """Resume at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
@@ -301,11 +352,13 @@ def answer_of(call: Any, name: str, seconds: float | None = None) -> Any:
             raise cause from None
         raise JobError(f"job {name!r}: {error}") from error
     except GetTimeoutError:
-        raise WorkerLostError(f"the manager of job {name!r} does not answer within {seconds:g} s") from None
+        raise NoAnswerError(f"the manager of job {name!r} does not answer within {seconds:g} s") from None
+    except ActorDiedError as error:
+        raise WorkerLostError(f"the manager of job {name!r} has ended before it answered: {error}") from error
     except RayActorError as error:
-        raise WorkerLostError(
-            f"the manager of job {name!r} died before it answered; where the job takes checkpoints it is restarted in "
-            f"a few seconds: try again ({error})"
+        raise NoAnswerError(
+            f"the manager of job {name!r} does not answer: it is stopped, cut off, or being restarted, which takes a "
+            f"few seconds where the job takes checkpoints ({error})"
         ) from error
 
 
@@ -323,12 +376,19 @@ def named_jobs() -> dict[str, JobControl]:
     return jobs
 
 
-def list_jobs() -> Sequence[JobInfo]:
+def list_jobs(notes: Notes | None = None) -> Sequence[JobInfo]:
     """What `info` says of each job of the cluster: by name those that have not ended, then the others, the last first.
 
-    So their order is the same the next time, unless one has ended.
+    So their order is the same the next time, unless one has ended. Of one whose manager does not answer, only the name
+    is known.
+
+    Args:
+        notes: the cluster's table of ended jobs; None: that of the cluster which this process is connected to.
     """
-    return sorted(_infos(named_jobs()).values(), key=place_in_list)
+    infos = list(_infos(named_jobs()).values())
+    known = {info.id for info in infos}
+    infos += [info for info in ended_jobs(notes or ClusterNotes()) if info.id not in known]
+    return sorted(infos, key=place_in_list)
 
 
 def place_in_list(info: JobInfo) -> tuple[bool, int, str]:
@@ -338,19 +398,27 @@ def place_in_list(info: JobInfo) -> tuple[bool, int, str]:
 
 
 def _infos(jobs: Mapping[str, JobControl]) -> dict[str, JobInfo]:
-    """What `info` says of each job that answers, by name."""
-    infos = {}
-    for name, job in jobs.items():
-        try:
-            infos[name] = job.info()
-        except WorkerLostError:
-            # It has ended since, or is being restarted and knows nothing yet.
-            continue
-    return infos
+    """What `info` says of each job, by name; one that has just gone is left out."""
+    with ThreadPoolExecutor(_AT_ONCE) as asking:
+        answers = asking.map(_info_of, jobs.values())
+        return {name: info for name, info in zip(jobs, answers, strict=True) if info is not None}
 
 
-def find_job(name_or_id: str) -> JobControl:
-    """The job with that name, or that id.
+def _info_of(job: JobControl) -> JobInfo | None:
+    try:
+        return job.info()
+    except NoAnswerError:
+        return JobInfo("", job.name, JobStatus.RESTARTING, waiting_for="an answer of its manager", answers=False)
+    except WorkerLostError:
+        return None
+
+
+def find_job(name_or_id: str, notes: Notes | None = None) -> JobControl:
+    """The job with that name, or that id; the newest of that name where all have ended.
+
+    Args:
+        name_or_id: as `list_jobs` has them.
+        notes: as of `list_jobs`.
 
     Raises:
         JobError: there is none, or several could be meant; says which are running.
@@ -364,7 +432,65 @@ def find_job(name_or_id: str) -> JobControl:
         return jobs[next(iter(found))]
     if found:
         raise JobError(f"several jobs are called {name_or_id!r}; name one by its id: {', '.join(found.values())}")
-    # One that does not answer is being restarted.
+    for info in ended_jobs(notes or ClusterNotes()):
+        if name_or_id in (info.id, info.name):
+            return EndedJob(info)
+    # One that does not answer may be being restarted.
     running = sorted(name for name in jobs if name not in infos or not infos[name].status.ended)
     there = f"running: {', '.join(running)}" if running else "no job is running on this cluster"
     raise JobError(f"no job {name_or_id!r}{nearest(name_or_id, running)}; {there}")
+
+
+class EndedJob(JobControl):
+    """A detached job whose processes have gone: what was written down of it answers.
+
+    Args:
+        info: of the job.
+    """
+
+    def __init__(self, info: JobInfo) -> None:
+        super().__init__(info.name, None)
+        self._info = info
+
+    def info(self) -> JobInfo:
+        return self._info
+
+    def wait(self, timeout: float | None = None) -> None:
+        error = None if self._info.error is None else JobError(self._info.error)
+        _raise_if_ended_badly(self.name, JobReport(self._info.status, error, []))
+
+    def subtask_metrics(self) -> Sequence[SubtaskMetrics]:
+        return []
+
+    def logs(self, after: Mapping[tuple[int, int], int], most: int = 1000) -> Sequence[LogLine]:
+        return []
+
+    def leave(self) -> None:
+        """It has left."""
+
+    def _command(self, method: Ending, directory: str | None = None) -> Any:
+        if method in ("cancel", "suspend"):
+            return False
+        return self._ask(method, None)
+
+    def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
+        return float(self._ask("rescale", None))
+
+    def _ask(self, method: str, seconds: float | None, *arguments: Any) -> Any:
+        raise JobError(f"job {self.name!r} has ended ({self._info.status.value}): there is nothing to {method}")
+
+
+def _raise_if_ended_badly(name: str, ended: JobReport) -> None:
+    """Raise what waiting for a job raises.
+
+    Raises:
+        JobFailedError: it failed.
+        JobCancelledError: it was cancelled.
+    """
+    match ended.status:
+        case JobStatus.FAILED:
+            raise JobFailedError(f"job {name!r} failed: {ended.error}") from ended.error
+        case JobStatus.CANCELLED:
+            raise JobCancelledError(f"job {name!r} was cancelled")
+        case _:
+            return

@@ -11,10 +11,12 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
 
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Push, ReceivingEnd, SendingEnd, packed
@@ -23,17 +25,23 @@ from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.store import JobStore, RestorePlan
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
-from penstock.engine.errors import PenstockError, located
+from penstock.engine.errors import PenstockError, StateNotReadyError, located
 from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.state.capture import TableCapture
+from penstock.engine.state.request import StateRequest
 from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task, pace_of
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.savepoints.live_rows import LiveRows, ScanFilter, rendered_rows, stored_name
 
 _REMEMBERED: Final = 100
 """Nobody asks for an answer any more where its checkpoint is older than the newest by this much."""
 _GATHER_SECONDS: Final = 0.02
+_MOST_LOOKUPS: Final = 1000
+_MOST_SCANS: Final = 4
+"""So many wait at once to be told of some keys, and of all."""
 TASK_THREAD: Final = "task-loop"
 """Name of the thread that steps a task."""
 _LONGEST_WAIT_SECONDS: Final = 86_400.0
@@ -116,6 +124,7 @@ class RunningTask:
         self._commands: deque[Callable[[], None]] = deque()
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
+        self._reading = {False: 0, True: 0}
         self._thread: threading.Thread | None = None
         self._results: dict[int, ResultBuffer] = {}
         plan = graph.task(deployment.task)
@@ -379,6 +388,51 @@ class RunningTask:
         self._command(commit)
         await asyncio.wait([committed, self._closed], return_when=asyncio.FIRST_COMPLETED)
         return committed.done()
+
+    # State for those who ask
+
+    async def read_state(
+        self, uid: str, state: str, keys: pa.RecordBatch | None, wanted: ScanFilter
+    ) -> LiveRows | None:
+        """What an operator holds of a state: taken between two steps, made a table by another thread.
+
+        Raises:
+            StateNotReadyError: the subtask has ended, or as many as may be wait already.
+            StateError: there is no such operator or state, or a filter does not fit.
+        """
+        most = _MOST_SCANS if keys is None else _MOST_LOOKUPS
+        if self._closed.done() or self._reading[keys is None] >= most:
+            why = "has ended" if self._closed.done() else f"has {most} requests of this kind to answer"
+            raise StateNotReadyError(f"subtask {self._deployment.subtask} of {self._name!r} {why}; try again")
+        self._reading[keys is None] += 1
+        try:
+            captured = await self._captured_state(uid, StateRequest(state, keys))
+            name = stored_name(state, list(captured))
+            if name is None:
+                return None
+            return await asyncio.to_thread(rendered_rows, name, captured[name], keys, wanted)
+        finally:
+            self._reading[keys is None] -= 1
+
+    async def _captured_state(self, uid: str, request: StateRequest) -> Mapping[str, TableCapture]:
+        answers: list[Mapping[str, TableCapture] | PenstockError] = []
+        answered: asyncio.Future[None] = self._loop.create_future()
+
+        def read() -> None:
+            # Whatever ails the question must not end the subtask.
+            try:
+                answers.append(self._task.read_state(uid, request))
+            except Exception as error:
+                answers.append(located(error, self._name, self._deployment.subtask))
+            self._loop.call_soon_threadsafe(_resolve, answered)
+
+        self._command(read)
+        await asyncio.wait([answered, self._closed], return_when=asyncio.FIRST_COMPLETED)
+        if not answers:
+            raise StateNotReadyError(f"subtask {self._deployment.subtask} of {self._name!r} has ended; try again")
+        if isinstance(answers[0], PenstockError):
+            raise answers[0]
+        return answers[0]
 
     def drain(self) -> None:
         """End the input here, if the task is a source."""

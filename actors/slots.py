@@ -141,5 +141,6 @@ def _shortage(bundles: Sequence[Mapping[str, float]]) -> str:
     needed = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     wanted = ", ".join(f"{amount:g} {name}" for name, amount in needed.items())
-    held = ", ".join(f"{there.get(name, 0):g} {name}" for name in needed)
-    return f"they need {wanted}, and the whole cluster has {held} for all of its jobs"
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    held = ", ".join(f"{there.get(name, 0):g} {name}, of which {free.get(name, 0):g} are free" for name in needed)
+    return f"they need {wanted}, and the whole cluster has {held}; other jobs, and slots that are placed, hold the rest"

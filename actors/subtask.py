@@ -19,14 +19,17 @@ import pyarrow as pa
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, unpacked
 from penstock.actors.process_end import Process
+from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask
 from penstock.actors.stacks import Stack, sampled_stacks
 from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.elements import Barrier
+from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.savepoints.live_rows import LiveRows, ScanFilter
 
 _KEPT_MS: Final = 60_000
 """How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
@@ -73,6 +76,8 @@ class SubtaskActor:
             gc.collect()
             free_memory()
         self._used = True
+        task = graph.task(deployment.task).name
+        name_process(self, SubtaskActor, process_name(graph.name, task, deployment.subtask))
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
         return Process.own()
@@ -160,6 +165,20 @@ class SubtaskActor:
         """The counters as of now."""
         running = self._of(attempt)
         return None if running is None else running.task.read_metrics()
+
+    async def read_state(
+        self, attempt: int, uid: str, state: str, keys: pa.RecordBatch | None, wanted: ScanFilter
+    ) -> LiveRows | None:
+        """What an operator holds of a state between two of its steps; see `Subtasks.read`.
+
+        Raises:
+            StateNotReadyError: another attempt runs here, or none.
+            StateError: there is no such operator or state, or a filter does not fit.
+        """
+        running = self._of(attempt)
+        if running is None:
+            raise StateNotReadyError(f"operator {uid!r} has been restarted or rescaled; try again")
+        return await running.read_state(uid, state, keys, wanted)
 
     async def stacks(self, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where the threads of this process are: each stack with how often it was seen within `seconds`."""

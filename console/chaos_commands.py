@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -51,7 +52,7 @@ def chaos_run_command(
     """Kill and stop processes of a job by seeded schedules; exit code 1 if anything was lost or repeated."""
     output = output_of(context)
     parse_duration(duration, "--duration")
-    from penstock.testing.chaos import ChaosReport
+    from penstock.testing.chaos import ChaosReport, keep_log
 
     first = random.randrange(_SEEDS) if seed is None else seed
     runs = []
@@ -60,6 +61,8 @@ def chaos_run_command(
         for done, plan in enumerate(plans):
             with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
                 runs.append(target.shake(plan))
+                if runs[-1].violations:
+                    keep_log(runs[-1], Path(tempfile.gettempdir()) / "penstock-chaos")
     report = ChaosReport(runs)
     output.result(report.to_dict(), report)
     if report.violations:

@@ -17,37 +17,48 @@ from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.autoscaler.scaling import rate_text
 from penstock.engine.job.failover import attempt_text
 from penstock.engine.job.info import CheckpointsInfo, JobInfo, RestartInfo
+from penstock.engine.metrics import JobMetrics
+from penstock.live_view import watermark_text
 
 _SHOWN_RECORDS: Final = 10
 _MANY_RESTARTS: Final = 3
 """From so many on, people want to know how to end it."""
+NO_ANSWER: Final = "no answer"
+"""The status of a job whose manager is stopped, cut off or being restarted: the job may well run."""
 RESTARTS_HINT: Final = "restart-strategy.type, such as -Drestart-strategy.type=fixed-delay, says when a job gives up"
 
 
 def jobs_table(jobs: Sequence[JobInfo]) -> Table:
     """The jobs of a cluster, a row each."""
-    table = Table("name", "id", "status", "since (UTC)", "parallelism", "restarts", "checkpoints", "latest", box=None)
+    columns = ["name", "id", "status", "since (UTC)", "parallelism", "restarts", "checkpoints", "latest"]
+    why = any(info.error for info in jobs)
+    table = Table(*columns, *(["why"] if why else []), box=None)
     for info in jobs:
         checkpoints = info.checkpoints
         table.add_row(
             Text(info.name),
             Text(info.id),
-            info.status.value,
-            time_text(info.since_ms),
+            info.status.value if info.answers else NO_ANSWER,
+            time_text(info.since_ms) if info.answers else "-",
             str(info.parallelism),
             str(info.restarts),
             "-" if checkpoints is None else str(checkpoints.completed),
             "-" if checkpoints is None else str(checkpoints.latest or "-"),
+            *([Text((info.error or "").partition("\n")[0], no_wrap=True, overflow="ellipsis")] if why else []),
         )
     return table
 
 
-def job_view(info: JobInfo, whole: Callable[[str], str]) -> RenderableType:
+def job_view(
+    info: JobInfo, whole: Callable[[str], str], now_ms: int = 0, metrics: JobMetrics | None = None
+) -> RenderableType:
     """One job.
 
     Args:
         info: of `JobManager.info`.
         whole: what is shown of the text of an error: all of it, or one line.
+        now_ms: civil time, ms UTC.
+        metrics: the counters of its operators; None: they are not known.
     """
     head = f"{info.name} ({info.id}): {info.status.value} since {time_text(info.since_ms)} UTC"
     parts: list[RenderableType] = [_line(f"{head}, {attempt_text(info.attempt)}")]
@@ -55,12 +66,15 @@ def job_view(info: JobInfo, whole: Callable[[str], str]) -> RenderableType:
         parts.append(_line(f"waiting for {info.waiting_for}"))
     if info.error:
         parts.append(_line(f"error: {whole(info.error)}"))
+    parts += [_line(f"warning: {wait.text(now_ms)}") for wait in info.event_time]
     tasks = Table("task", "parallelism", "subtasks", box=None)
     for task in info.tasks:
         states = [subtask.status.value for subtask in task.subtasks]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         tasks.add_row(Text(task.name), str(task.parallelism), ", ".join(counts))
     parts.append(tasks)
+    if metrics is not None and metrics.operators:
+        parts.append(_operators(metrics))
     parts += _checkpoint_view(info.checkpoints)
     for restart in info.restart_history[-_SHOWN_RECORDS:]:
         when = f"{restart.kind} {time_text(restart.at_ms)} UTC ({_outcome(restart)})"
@@ -68,6 +82,21 @@ def job_view(info: JobInfo, whole: Callable[[str], str]) -> RenderableType:
     if info.restarts >= _MANY_RESTARTS and not info.status.ended:
         parts.append(_line(f"{info.restarts} restarts so far; {RESTARTS_HINT}"))
     return Group(*parts)
+
+
+def _operators(metrics: JobMetrics) -> RenderableType:
+    table = Table("operator", "rows in", "rows out", "late", "busy", "backpressured", "watermark (UTC)", box=None)
+    for operator in metrics.operators:
+        table.add_row(
+            Text(operator.name),
+            str(operator.rows_in),
+            str(operator.rows_out),
+            str(operator.late_rows or ""),
+            f"{operator.busy:.0%}",
+            f"{operator.backpressured:.0%}",
+            watermark_text(operator.current_watermark) or "-",
+        )
+    return table
 
 
 def _line(text: str) -> Text:

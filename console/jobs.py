@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final
 
 import typer
 
+from penstock.client import Cluster
 from penstock.console.cluster import connect_to_running
 from penstock.console.documents import document
 from penstock.console.job_views import autoscaler_view, job_view, jobs_table
-from penstock.console.options import Address, Job, Json, Traceback, output_of
+from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
 from penstock.engine.errors import JobError
@@ -36,14 +38,21 @@ SavepointFolder = Annotated[
 
 
 def list_command(
-    context: typer.Context, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+    context: typer.Context,
+    address: Address = None,
+    url: Url = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
 ) -> None:
     """List the jobs of the cluster."""
     output = output_of(context)
-    _connect(address, output)
-    from penstock.actors.registry import list_jobs
+    if url is not None:
+        jobs = Cluster(url).jobs()
+    else:
+        _connect(address, output)
+        from penstock.actors.registry import list_jobs
 
-    jobs = list_jobs()
+        jobs = list_jobs()
     output.result([document(job) for job in jobs], jobs_table(jobs) if jobs else "no jobs")
 
 
@@ -52,23 +61,35 @@ def info_command(
     job: Job,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all lines of errors, as --json does.")] = False,
     address: Address = None,
+    url: Url = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Show a job: status, tasks, checkpoints, restarts."""
+    """Show a job: status, tasks, operators with their counters, checkpoints, restarts."""
     output = output_of(context)
-    info = _find(job, address, output).info()
-    output.result(document(info), job_view(info, str if verbose else one_line))
+    control = find(job, address, url, output)
+    info = control.info()
+    # A web console gives what `info` says, and counters by its own pages.
+    metrics = _metrics_of(control) if url is None else None
+    counted = None if metrics is None else [document(operator) for operator in metrics.operators]
+    now_ms = time.time_ns() // 1_000_000
+    shown = job_view(info, str if verbose else one_line, now_ms, metrics)
+    output.result({**document(info), "operators": counted}, shown)
 
 
 def checkpoint_command(
-    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+    context: typer.Context,
+    job: Job,
+    address: Address = None,
+    url: Url = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
 ) -> None:
     """Take a checkpoint of a job now."""
     output = output_of(context)
-    with _working("checkpoint of", job, address, output) as control:
-        url = control.checkpoint()
-    output.result({"name": control.name, "checkpoint": url}, url)
+    with _working("checkpoint of", job, address, url, output) as control:
+        path = control.checkpoint()
+    output.result({"name": control.name, "checkpoint": path}, path)
 
 
 def savepoint_command(
@@ -76,14 +97,15 @@ def savepoint_command(
     job: Job,
     directory: SavepointFolder = None,
     address: Address = None,
+    url: Url = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
     """Take a savepoint of a job, which goes on."""
     output = output_of(context)
-    with _working("savepoint of", job, address, output) as control:
-        url = control.savepoint(_folder(directory))
-    output.result({"name": control.name, "savepoint": url}, url)
+    with _working("savepoint of", job, address, url, output) as control:
+        path = control.savepoint(_folder(directory))
+    output.result({"name": control.name, "savepoint": path}, path)
 
 
 def stop_command(
@@ -96,23 +118,29 @@ def stop_command(
         str | None, typer.Option("--savepoint-path", metavar="DIR", help="Folder for the savepoint.")
     ] = None,
     address: Address = None,
+    url: Url = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
     """Stop a job behind a savepoint."""
     output = output_of(context)
-    with _working("stopping", job, address, output) as control:
+    with _working("stopping", job, address, url, output) as control:
         folder = _folder(savepoint_path)
-        url = control.drain(folder) if drain else control.stop(folder)
-    output.result({"name": control.name, "savepoint": url, "drained": drain}, url)
+        path = control.drain(folder) if drain else control.stop(folder)
+    output.result({"name": control.name, "savepoint": path, "drained": drain}, path)
 
 
 def cancel_command(
-    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+    context: typer.Context,
+    job: Job,
+    address: Address = None,
+    url: Url = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
 ) -> None:
     """End a job now, without a savepoint."""
     output = output_of(context)
-    with _working("cancelling", job, address, output) as control:
+    with _working("cancelling", job, address, url, output) as control:
         did = control.cancel()
     status = control.info().status
     outcome = {"name": control.name, "status": status.value, "had_ended": not did}
@@ -130,13 +158,14 @@ def rescale_command(
         int | None, typer.Option("-p", "--parallelism", metavar="N", min=1, help="Of all operators that set none.")
     ] = None,
     address: Address = None,
+    url: Url = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
     """Resume at another parallelism, behind a checkpoint taken now."""
     wanted = _wanted(operators or (), parallelism)
     output = output_of(context)
-    with _working("rescaling", job, address, output) as control:
+    with _working("rescaling", job, address, url, output) as control:
         seconds = control.rescale(wanted, lambda waits: output.say(f"{waits}; {_LEFT}"))
     outcome = {"name": control.name, "parallelism": wanted, "seconds": round(seconds, 3), "changed": seconds > 0}
     at = "parallelism " + (str(wanted) if isinstance(wanted, int) else ", ".join(f"{k}={n}" for k, n in wanted.items()))
@@ -145,16 +174,24 @@ def rescale_command(
     output.result(outcome, done if seconds else same)
 
 
+def _metrics_of(control: Any) -> Any:
+    """The `JobMetrics` of a job; None where its processes have gone."""
+    with suppress(JobError):
+        return control.metrics()
+    return None
+
+
 def autoscaler_command(
     context: typer.Context,
     job: Job,
     address: Address = None,
+    url: Url = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
     """Show what the autoscaler of a job sees, would change, and has changed, and why."""
     output = output_of(context)
-    info = _find(job, address, output).info()
+    info = find(job, address, url, output).info()
     if info.autoscaler is None:
         raise JobError(
             f"job {info.name!r} has no autoscaler; begin it with -Djob.autoscaler.enabled=true, and with "
@@ -185,13 +222,15 @@ def _connect(address: str | None, output: Output) -> None:
         connect_to_running(None if known is None else str(known.value))
 
 
-def _find(job: str, address: str | None, output: Output) -> Any:
-    """The `JobControl` of a job.
+def find(job: str, address: str | None, url: str | None, output: Output) -> Any:
+    """The `JobControl` of a job, or the `RemoteJob` where a web console is asked.
 
     Raises:
         JobError: there is no such job.
-        ClusterError: there is no cluster.
+        ClusterError: there is no cluster, or no web console.
     """
+    if url is not None:
+        return Cluster(url).job(job)
     _connect(address, output)
     from penstock.actors.registry import find_job
 
@@ -199,9 +238,9 @@ def _find(job: str, address: str | None, output: Output) -> Any:
 
 
 @contextmanager
-def _working(doing: str, job: str, address: str | None, output: Output) -> Iterator[Any]:
-    """The `JobControl` of a job, to do something with that takes its time. Errors as for `_find`."""
-    control = _find(job, address, output)
+def _working(doing: str, job: str, address: str | None, url: str | None, output: Output) -> Iterator[Any]:
+    """What `find` gives, to do something with that takes its time."""
+    control = find(job, address, url, output)
     with output.progress(f"{doing} {control.name}"):
         yield control
 

@@ -16,6 +16,8 @@ from typer.exceptions import TyperException
 import penstock
 from penstock.console.chaos_commands import chaos_run_command
 from penstock.console.config import config_command
+from penstock.console.doctor.command import doctor_command
+from penstock.console.init.command import init_command
 from penstock.console.jobs import (
     autoscaler_command,
     cancel_command,
@@ -28,6 +30,7 @@ from penstock.console.jobs import (
 )
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import FAILED, Output
+from penstock.console.replay import replay_command
 from penstock.console.run import run
 from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, dispose_command, inspect_command
 from penstock.console.sql import sql_command
@@ -66,6 +69,11 @@ def _chaos(context: typer.Context) -> None:
     _check_named(context)
 
 
+def _job(context: typer.Context) -> None:
+    """Look into what a job's manager decided."""
+    _check_named(context)
+
+
 def _check_named(context: typer.Context) -> None:
     """Show which commands there are where none is named."""
     if context.invoked_subcommand is None:
@@ -74,7 +82,7 @@ def _check_named(context: typer.Context) -> None:
 
 
 def _app() -> typer.Typer:
-    app = typer.Typer(name="penstock", add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(name="penstock", add_completion=True, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_root)
     app.command("run")(run)
     app.command("sql")(sql_command)
@@ -97,9 +105,15 @@ def _app() -> typer.Typer:
     app.command("rescale")(rescale_command)
     app.command("autoscaler")(autoscaler_command)
     app.command("config")(config_command)
+    app.command("doctor")(doctor_command)
+    app.command("init")(init_command)
     app.command("console")(console_command)
     app.command("why")(why_command)
     app.command("logs")(logs_command)
+    job = typer.Typer(rich_markup_mode=None)
+    job.callback(invoke_without_command=True)(_job)
+    job.command("replay")(replay_command)
+    app.add_typer(job, name="job")
     chaos = typer.Typer(rich_markup_mode=None)
     chaos.callback(invoke_without_command=True)(_chaos)
     chaos.command("run")(chaos_run_command)

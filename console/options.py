@@ -14,6 +14,10 @@ Address: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; without it, the one on this machine."),
 ]
+Url: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Of the web console, asked instead of the Ray cluster; token in PENSTOCK_TOKEN."),
+]
 Define: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("-D", metavar="KEY=VALUE", help="Set a configuration key; may be repeated."),

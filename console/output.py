@@ -20,6 +20,8 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
+from penstock.engine.errors import JobFailedError
+from penstock.error_report import report, wants_everything
 from penstock.savepoints.storage import redact
 
 FAILED: Final = 1
@@ -86,11 +88,13 @@ class Output:
 
     def error(self, error: BaseException, hint: str = "") -> None:
         """Report why a command failed, and to people a hint."""
-        if self.tracebacks:
+        tracebacks = self.tracebacks or wants_everything()
+        if tracebacks:
             self.say("".join(traceback.format_exception(error)).rstrip())
         if self.as_json:
-            print(json.dumps(error_document(error, self.tracebacks), indent=2), file=self.stream)
-        self.say(f"error: {message_of(error, self.tracebacks)}{hint}")
+            print(json.dumps(error_document(error, tracebacks), indent=2), file=self.stream)
+        shown = report(error) if isinstance(error, JobFailedError) and not tracebacks else message_of(error, tracebacks)
+        self.say(f"error: {redact(shown)}{hint}")
 
 
 class _PlainConsole(Console):

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.client import Cluster
 from penstock.console.cluster import connect_to_running
-from penstock.console.options import Address, Job, Json, Traceback, output_of
-from penstock.console.output import time_text
+from penstock.console.jobs import find
+from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
+from penstock.console.output import Output, time_text
 from penstock.engine.errors import ConfigurationError
 from penstock.web.serve import DEFAULT_PORT, ServerOptions, default_folder
 
 if TYPE_CHECKING:
     from penstock.actors.task_log import LogLine
+    from penstock.web.why_slow import Reason
 
 _FOLLOW_SECONDS: Final = 1.0
 
@@ -40,6 +43,16 @@ def console_command(
         list[str] | None,
         typer.Option("--name", metavar="NAME", help="A further name by which browsers may call it; may be repeated."),
     ] = None,
+    offline: Annotated[
+        Path | None,
+        typer.Option(
+            "--offline",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Without a cluster: show the savepoints, checkpoints and ended jobs in a folder, until Ctrl-C.",
+        ),
+    ] = None,
     address: Address = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
@@ -47,6 +60,9 @@ def console_command(
     """Start the web console of the cluster, if it does not run, and say where it is."""
     output = output_of(context)
     _check_installed()
+    if offline is not None:
+        _serve_offline(offline, port, open_it, output)
+        return
     with output.progress("connecting"):
         connect_to_running(address)
     from penstock.web.serve import start_server, stop_server
@@ -66,20 +82,39 @@ def console_command(
         webbrowser.open(_with_token(found.url, Path(found.token_file)))
 
 
+def _serve_offline(folder: Path, port: int, open_it: bool, output: Output) -> None:
+    from penstock.web.offline import serve_offline
+
+    url = f"http://127.0.0.1:{port}/"
+    output.say(f"web console of {folder}: {url}; Ctrl-C ends it")
+    if open_it:
+        webbrowser.open(url)
+    serve_offline(folder, port)
+
+
 def why_command(
-    context: typer.Context, job: Job, address: Address = None, as_json: Json = False, tracebacks: Traceback = False
+    context: typer.Context,
+    job: Job,
+    address: Address = None,
+    url: Url = None,
+    as_json: Json = False,
+    tracebacks: Traceback = False,
 ) -> None:
     """Say what holds a job up, from two readings a few seconds apart."""
     output = output_of(context)
+    reason = _reason(job, address, output) if url is None else Cluster(url).job(job).why_slow()
+    figures = ", ".join(f"{name} {value:g}" for name, value in reason.figures)
+    output.result(asdict(reason), f"{reason.sentence}\n({figures})" if figures else reason.sentence)
+
+
+def _reason(job: str, address: str | None, output: Output) -> Reason:
     with output.progress("connecting"):
         connect_to_running(address)
     from penstock.web.look import look_twice
     from penstock.web.why_slow import why_slow
 
     with output.progress("looking at the job"):
-        reason = why_slow(look_twice(job))
-    figures = ", ".join(f"{name} {value:g}" for name, value in reason.figures)
-    output.result(asdict(reason), f"{reason.sentence}\n({figures})" if figures else reason.sentence)
+        return why_slow(look_twice(job))
 
 
 def logs_command(
@@ -91,16 +126,13 @@ def logs_command(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until the job ends.")] = False,
     address: Address = None,
+    url: Url = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
     """Show what the functions of a job have printed and logged."""
     output = output_of(context)
-    with output.progress("connecting"):
-        connect_to_running(address)
-    from penstock.actors.registry import find_job
-
-    control = find_job(job)
+    control = find(job, address, url, output)
     info = control.info()
     names = {task.id: task.name for task in info.tasks}
     known: dict[tuple[int, int], int] = {}

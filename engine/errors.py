@@ -17,6 +17,7 @@
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
+    │   └── StateNotReadyError      state of a running job that cannot be read just now: try again
     ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
@@ -26,6 +27,7 @@
         ├── JobFailedError          the job ended by an error (its cause)
         ├── JobCancelledError       the job was cancelled before it ended
         ├── WorkerLostError         a process of the job died (killed, out of memory, node lost)
+        │   └── NoAnswerError       the job's manager does not answer now: stopped, cut off, or being restarted
         └── FencedError             another attempt or job manager has taken over; this one must do nothing more
 
 Each message says what is wrong, where, and what to do about it. All of them survive pickling, because they travel from
@@ -37,11 +39,14 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Iterable
-from typing import Final
+from typing import ClassVar, Final
 
 
 class PenstockError(Exception):
     """Base class of all errors below."""
+
+    remedy: ClassVar[str] = ""
+    """What to do where the message does not say it; shown behind the error, and in the error reference."""
 
 
 _MOST_OF_A_SUMMARY: Final = 1_000
@@ -61,6 +66,8 @@ def summary(error: BaseException) -> str:
 class ConfigurationError(PenstockError, ValueError):
     """An option or argument has a value that cannot be used."""
 
+    remedy = "Set the option to one of the values that the message names; `penstock config --all` lists all keys."
+
 
 class UnknownOperatorError(ConfigurationError):
     """A running job has no operator of that name, or several."""
@@ -69,29 +76,46 @@ class UnknownOperatorError(ConfigurationError):
 class SinkNotReadyError(ConfigurationError):
     """The target of a sink cannot be made ready where the job begins; nothing was written."""
 
+    remedy = "Make the target reachable and writable, or choose another mode of the sink; nothing was written."
+
 
 class GraphError(PenstockError, ValueError):
     """The program does not make a job; raised while it is built, before anything runs."""
+
+    remedy = "Change the program where the message says; nothing has run."
 
 
 class MissingColumnError(GraphError):
     """A column was named that the stream does not have."""
 
+    remedy = "Take one of the columns that the message lists, or declare the columns where they are made (returns=)."
+
 
 class ColumnTypeError(GraphError):
     """A column's type does not fit the operation."""
+
+    remedy = "Cast the column before the operation, or declare its type where it is made (returns=)."
 
 
 class PatternError(GraphError):
     """A pattern over events makes no sense, or asks for what cannot be found."""
 
+    remedy = "Change the stage that the message names."
+
 
 class ChangelogError(GraphError):
     """An operator would get updates or deletes, and takes rows that are only added."""
 
+    remedy = (
+        "Turn the updates into rows first, or use an operator that takes updates; `env.explain()` shows "
+        "which kind each operator gives."
+    )
+
 
 class SerializationError(GraphError):
     """A function or object of the job cannot be sent to the cluster."""
+
+    remedy = "Create the object in the worker: in the `open()` of a function, or inside of it."
 
 
 class SqlError(GraphError):
@@ -118,17 +142,25 @@ class SqlError(GraphError):
 class SqlSyntaxError(SqlError):
     """The text is no SQL; the message says what was expected."""
 
+    remedy = "Mend the text at the mark."
+
 
 class SqlValidationError(SqlError):
     """A name that there is not, a type that does not fit, an option with a wrong value."""
+
+    remedy = "Mend the name, type or option at the mark."
 
 
 class SqlUnsupportedError(SqlError):
     """What Flink SQL has and Penstock does not; the message says why, and what to write instead."""
 
+    remedy = "Write what the message proposes instead."
+
 
 class RecordError(PenstockError):
     """Data that cannot be processed. The message names file and row, or operator, column and row."""
+
+    remedy = "Mend or drop such rows before the operator; `bad_records='keep'` sets aside what a source cannot read."
 
     @property
     def placed(self) -> bool:
@@ -155,6 +187,11 @@ class UserCodeError(PenstockError):
         traceback: the user's own traceback, as text.
     """
 
+    remedy = (
+        "Mend the function for this row, or catch the error in it and give the row to a side output; the "
+        "row would fail each attempt."
+    )
+
     def __init__(self, operator: str, subtask: int, given: str, error: str, traceback: str) -> None:
         super().__init__(operator, subtask, given, error, traceback)
         self.operator = operator
@@ -174,17 +211,35 @@ class UserCodeError(PenstockError):
 class StateError(PenstockError):
     """State or a timer was used where there is none: not declared, without a current key, on a stream without keys."""
 
+    remedy = (
+        "Declare every state in `open`, call `key_by` before keyed state and timers, and keep types and "
+        "keys from version to version."
+    )
+
+
+class StateNotReadyError(StateError):
+    """State of a job cannot be read now: the job starts, recovers or is rescaled, or many ask. Try again."""
+
 
 class CheckpointError(PenstockError):
     """A checkpoint or savepoint could not be made, found or read."""
+
+    remedy = (
+        "See that the storage can be reached and written by every process; the job runs on, or begins "
+        "from its last checkpoint."
+    )
 
 
 class CheckpointCorruptError(CheckpointError):
     """A file of a checkpoint or savepoint is missing or is not as it was written. The message names the file."""
 
+    remedy = "Resume from another savepoint or checkpoint; nothing older is taken silently."
+
 
 class RestoreError(CheckpointError):
     """The state of a checkpoint or savepoint does not fit the program that is to resume from it."""
+
+    remedy = "Give operators the uids that they had, or drop their state with allow_non_restored_state=True (-n)."
 
 
 class SubtaskError(PenstockError):
@@ -196,6 +251,8 @@ class SubtaskError(PenstockError):
         error: the exception as `Type: message`.
         traceback: its traceback, as text.
     """
+
+    remedy = "The traceback says where; `PENSTOCK_TRACEBACK=full` shows all of it."
 
     def __init__(self, task: str, subtask: int, error: str, traceback: str) -> None:
         super().__init__(task, subtask, error, traceback)
@@ -221,25 +278,48 @@ def located(error: BaseException, task: str, subtask: int) -> PenstockError:
 class ClusterError(PenstockError):
     """The cluster cannot be reached, or has no room for the job."""
 
+    remedy = "Start a cluster, give its address, add nodes, or lower the parallelism."
+
 
 class JobError(PenstockError):
     """The job did not run to its end."""
+
+    remedy = "See how it stands: `penstock list`, `penstock info JOB`."
 
 
 class JobFailedError(JobError):
     """The job ended by an error: `__cause__` is that error where the process had it, the message has its text."""
 
+    remedy = 'Mend what it says; `resume="latest"` (`--resume`) goes on from the newest checkpoint.'
+
 
 class JobCancelledError(JobError):
     """The job was cancelled before it ended."""
+
+    remedy = (
+        'Submit it again; `resume="latest"` goes on from a checkpoint that was kept (`retain_on_cancel`, `suspend`).'
+    )
 
 
 class WorkerLostError(JobError):
     """A process of the job died: it was killed, ran out of memory, or its node was lost."""
 
+    remedy = (
+        "Look for what killed the process: memory, a lost node, `ray logs`; with checkpoints the job "
+        "recovers by itself."
+    )
+
+
+class NoAnswerError(WorkerLostError):
+    """The manager of a job does not answer now; the job itself may well run."""
+
+    remedy = "Wait until the manager answers: commands that end the job are recorded; `penstock list` shows when."
+
 
 class FencedError(JobError):
     """Another attempt, or another manager of the same job, has taken over; this one must do nothing more."""
+
+    remedy = "Nothing: the attempt or manager that took over does the work."
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from .engine.api.matched import PatternStream
 from .engine.api.sinks import StreamSink
 from .engine.api.streams import DataStream
 from .engine.api.windowed import WindowedStream
+from .engine.compiled.functions import compiled
 from .engine.connectors import LookupTable
 from .engine.errors import PatternError, PenstockError, StateError
 from .engine.expressions import (
@@ -95,6 +96,7 @@ from .engine.windows.triggers import (
 from .engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from .engine.windows.windows import TimeWindow
 from .environment import StreamEnvironment
+from .queryable_state import checkpointed_state, state
 from .recovery import checkpoints, exponential_delay, failure_rate, fixed_delay, no_restart
 
 __version__: str
@@ -185,10 +187,12 @@ __all__ = [
     "any_horizontal",
     "attach",
     "by_time",
+    "checkpointed_state",
     "checkpoints",
     "coalesce",
     "col",
     "collect_list",
+    "compiled",
     "concat_str",
     "count",
     "count_distinct",
@@ -209,6 +213,7 @@ __all__ = [
     "no_restart",
     "session",
     "sliding",
+    "state",
     "stddev",
     "stop_spark",
     "sum",

@@ -5,7 +5,6 @@ It gives the streams their sources, holds the settings, plans the job and hands 
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,7 @@ from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, 
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
-from penstock.engine.connectors import Source, TransactionalSink
+from penstock.engine.connectors import Source
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
 from penstock.engine.graph.explain import explain_logical, explain_physical
@@ -43,7 +42,8 @@ from penstock.engine.local.runtime import LocalJob
 from penstock.engine.operators.timestamp_assigners import check_assigner
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
-from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start
+from penstock.error_report import show_errors_briefly
+from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start, warn_of_sinks_that_wait
 from penstock.savepoints.restore import NonRestoredState, url_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ StateBackend = Literal["heap", "rocksdb"]
 _T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
-_LOG = logging.getLogger(__name__)
 
 
 class StreamEnvironment:
@@ -123,6 +122,7 @@ class StreamEnvironment:
         seed: int = 0,
         clock: Clock | None = None,
     ) -> None:
+        show_errors_briefly()
         problems = _Problems()
         problems.check(lambda: _check_runtime(runtime), None)
         buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
@@ -488,7 +488,7 @@ class StreamEnvironment:
         else:
             job = self._start(graph, job_program, program, start, detached)
             # Of a job that could not be started, only the error counts.
-            _warn_of_sinks_that_wait(graph)
+            warn_of_sinks_that_wait(graph)
         program.job = job
         if program is self._program:
             self._program = Program(self._submit)
@@ -533,19 +533,6 @@ def _noting(job: JobHandle, folder: JobFolder | None) -> JobHandle:
         job.dropped_operators = tuple(folder.start.drop_operators)
         job.restored_from = url_of(folder.start)
     return job
-
-
-def _warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:
-    """Tell where rows would never be seen: sinks show them with checkpoints, or when the input ends."""
-    endless = any(task.source is not None and not task.source.source.bounded for task in graph.tasks)
-    waiting = [sink.describe() for sink in graph.sinks if isinstance(sink, TransactionalSink)]
-    if endless and waiting and not graph.config.checkpoints.enabled:
-        _LOG.warning(
-            "job %r has an input without end and takes no checkpoints: %s may keep its rows for one for ever; begin it "
-            "with -Dexecution.checkpointing.interval=10s, or in Python with checkpoints=checkpoints('10s', 'folder')",
-            graph.name,
-            ", ".join(waiting),
-        )
 
 
 def _start(savepoint: str, allow_non_restored_state: bool) -> Start:

@@ -13,9 +13,10 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
+from penstock.engine.connectors import TransactionalSink
 from penstock.engine.errors import ConfigurationError, RestoreError
 from penstock.engine.graph.checkpointable import check_checkpointable
-from penstock.engine.graph.physical import JobProgram
+from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.handle import DEFAULT_NAME, new_job_id
 from penstock.savepoints.restore import NonRestoredState, plan_restore, url_of
 from penstock.savepoints.runs import state_to_resume
@@ -109,6 +110,19 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, non_
     if found is None:
         _LOG.warning("job %r begins without state: no run of it has left a checkpoint in %s", name, storage)
     return Start(found, non_restored)
+
+
+def warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:
+    """Tell where rows would never be seen: sinks show them with checkpoints, or when the input ends."""
+    endless = any(task.source is not None and not task.source.source.bounded for task in graph.tasks)
+    waiting = [sink.describe() for sink in graph.sinks if isinstance(sink, TransactionalSink)]
+    if endless and waiting and not graph.config.checkpoints.enabled:
+        _LOG.warning(
+            "job %r has an input without end and takes no checkpoints: %s may keep its rows for one for ever; begin it "
+            "with -Dexecution.checkpointing.interval=10s, or in Python with checkpoints=checkpoints('10s', 'folder')",
+            graph.name,
+            ", ".join(waiting),
+        )
 
 
 def _folders(checkpoints: CheckpointConfig) -> tuple[str, str | None]:

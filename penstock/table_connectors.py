@@ -12,10 +12,11 @@ from typing import Final, Literal
 
 from penstock.engine.changelog import ANY_MODE
 from penstock.engine.changelog import ChangelogMode as EngineMode
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.connectors import ConnectorContext, LookupTable, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, TableConnector
+from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Columns
 
@@ -61,6 +62,9 @@ class FileTable:
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
 
+    def bounded(self, table: CatalogTable) -> bool:
+        return "source.monitor-interval" not in table.options
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         from penstock.connectors.files.source import FileSource
 
@@ -76,6 +80,9 @@ class FileTable:
         from penstock.connectors.files.sink import FileSink
 
         return FileSink(_required(table, "path"), _choice(table, "format", _FORMATS))
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
 
 
 class _NoRows(SinkWriter):
@@ -112,11 +119,17 @@ class BlackHoleTable:
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return RETRACT
 
+    def bounded(self, table: CatalogTable) -> bool:
+        return True
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         raise NotImplementedError("source_mode says that it cannot be read")
 
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         return _BlackHole()
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,9 @@ class SampleTable:
     def sink_mode(self, table: CatalogTable) -> None:
         return None
 
+    def bounded(self, table: CatalogTable) -> bool:
+        return True
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         from penstock.connectors.collection import CollectionSource
         from penstock.sample_data import departures
@@ -151,6 +167,9 @@ class SampleTable:
 
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         raise NotImplementedError("sink_mode says that it cannot be written to")
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
 
 
 CONNECTORS: Final[tuple[TableConnector, ...]] = (FileTable(), BlackHoleTable(), SampleTable())

@@ -8,6 +8,7 @@ and is the same on a disk and in a bucket; no name of a file of state is ever us
                     claims/00000002.ended               the job has ended under it; all else may go
                     claims/discarded                    and does: there is nothing to resume from
                     shared/<sha256>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
+                    log/00000002-00000000.jsonl.gz      the stimulus log of manager 2, in parts
                     chk-00000042/manifest.json          written last: with it the checkpoint exists
                     chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
     <directory>/savepoint-<job id>-00000043-<random>/manifest.json
@@ -26,6 +27,7 @@ from penstock.engine.errors import CheckpointError
 MANIFEST: Final = "manifest.json"
 SHARED: Final = "shared"
 CLAIMS: Final = "claims"
+LOG: Final = "log"
 DATA: Final = "data"
 DISCARDED: Final = f"{CLAIMS}/discarded"
 
@@ -34,6 +36,7 @@ _CHECKPOINT: Final = re.compile(r"chk-(\d{8,18})")
 _MANIFEST: Final = re.compile(rf"chk-(\d{{8,18}})/{re.escape(MANIFEST)}")
 _NUMBERED: Final = re.compile(r"chk-(\d{8,18})/[^/]+")
 _FILE: Final = re.compile(rf"(?:[^/]+/)?(?:{SHARED}|{DATA})/[0-9a-f]{{64}}-(\d+)-\d+-.+")
+_LOG_PART: Final = re.compile(r"(\d{8,18})-(\d{8,18})\.jsonl\.gz")
 _CLAIM: Final = re.compile(rf"{CLAIMS}/(\d{{8,18}})")
 
 
@@ -130,6 +133,10 @@ class JobPaths:
         """Says that the job has ended under manager number `epoch`, and how."""
         return f"{CLAIMS}/{epoch:08d}.ended"
 
+    def log_part(self, epoch: int, part: int) -> str:
+        """A part of the stimulus log of manager number `epoch`."""
+        return f"{LOG}/{epoch:08d}-{part:08d}.jsonl.gz"
+
     def new_savepoint(self, checkpoint: int) -> str:
         """The name of a new folder for savepoint number `checkpoint`; never the same twice.
 
@@ -157,6 +164,12 @@ def claim_epoch(path: str) -> int | None:
 def restored_epoch(path: str) -> int | None:
     """The number of the manager that says by this path what it resumed from, if it is such a path."""
     return _number(_CLAIM, path.removesuffix(".restored")) if path.endswith(".restored") else None
+
+
+def log_part(path: str) -> tuple[int, int] | None:
+    """The numbers of the manager and of the part of a stimulus log that a file of this name is, if it is one."""
+    found = _LOG_PART.fullmatch(path.rpartition("/")[2])
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def is_savepoint_mark(path: str) -> bool:

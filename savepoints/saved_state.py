@@ -19,7 +19,7 @@ from penstock.engine.errors import StateError, nearest
 from penstock.engine.state.capture import DELETED, merge_rows
 from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
-from penstock.engine.state.state_tables import TOUCHED
+from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
 from penstock.savepoints.segments import decode_segment, read_file
 from penstock.savepoints.spark_frames import frame_of_parts
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_ROWS: Final = 65_536
-_OF_A_KEY: Final = frozenset({StateKind.VALUE, StateKind.LIST, StateKind.MAP, StateKind.AGGREGATE})
-_COLUMNS_BESIDE: Final = {StateKind.VALUE: 1, StateKind.LIST: 1, StateKind.MAP: 2}
-"""How many columns beside the keys one has that belongs to no window; of an aggregate, any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,25 +267,8 @@ class SavedState:
             StateError: the state belongs to windows, or has no keys that are known; `where` serves both.
         """
         self._check_keyed()
-        layout = self.layout
-        own = [name for stored, name in layout.columns if stored not in (*layout.keys, TOUCHED)]
-        beside = _COLUMNS_BESIDE.get(layout.kind, len(own))
-        if layout.kind not in _OF_A_KEY:
-            raise StateError(
-                f"{self.place} holds {layout.kind.value}, of which a key may have any number; use where(...)"
-            )
-        if len(own) != beside or (layout.kind is StateKind.AGGREGATE and layout.identity != layout.keys):
-            raise StateError(f"{self.place} belongs to windows, and a key may have several; use where(...)")
-        if len(key) != len(layout.keys):
-            raise StateError(f"{self.place} has the keys ({', '.join(layout.keys)}); get takes a value of each")
-        found = self.where(**dict(zip(layout.keys, key, strict=True)))
-        if not found.num_rows:
-            return None
-        if layout.kind is StateKind.MAP:
-            return dict(zip(*(found.column(name).to_pylist() for name in own), strict=True))
-        if layout.kind is StateKind.AGGREGATE:
-            return {name: found.column(name)[0].as_py() for name in own}
-        return found.column(own[0])[0].as_py()
+        check_of_one_key(self.layout, key, self.place)
+        return value_of_key(self.layout, self.where(**dict(zip(self.layout.keys, key, strict=True))))
 
     def _check_keyed(self) -> None:
         if not self.layout.keys:

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import secrets
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,7 +342,7 @@ class ObjectBlobs:
     def _failed(self, what: str, path: str, error: Exception) -> str:
         return (
             f"{join_url(self.url, path)} cannot be {what}: {redact(_first_paragraph(error))}; check the bucket's name "
-            "and the credentials, region and end point in the environment"
+            f"and the credentials, region and end point in the environment of the process on {socket.gethostname()}"
         )
 
 

@@ -61,6 +61,7 @@ from penstock.savepoints.manifest import FORMAT, decode_manifest, encode_manifes
 from penstock.savepoints.paths import (
     CLAIMS,
     DISCARDED,
+    LOG,
     MANIFEST,
     JobPaths,
     checkpoint_folder,
@@ -69,6 +70,7 @@ from penstock.savepoints.paths import (
     is_savepoint_mark,
     job_folder,
     join_url,
+    log_part,
     manifest_number,
     restored_epoch,
     split_url,
@@ -91,6 +93,8 @@ _ROUNDS: Final = 1000
 """How many rivals for one claim are too many to be true."""
 _MANIFEST_SECONDS: Final = 30.0
 """For how long a manifest is tried again at the most: a job that is to end, or to restart, waits for it."""
+KEPT_LOGS: Final = 5
+"""Of how many managers the stimulus logs are kept."""
 START_AGAIN: Final = "start it again from that savepoint"
 """What the end of a job says that had been stopped with a savepoint, if not all of its sinks may have committed."""
 
@@ -229,10 +233,20 @@ class FolderJobStore:
         blobs = self._blobs()
         with contextlib.suppress(BlobExistsError):
             blobs.create(DISCARDED, seal({"format": FORMAT, "job": self.job_name}))
-        paths = [path for path, _ in blobs.list() if not path.startswith(f"{CLAIMS}/")]
+        paths = [path for path, _ in blobs.list() if not path.startswith((f"{CLAIMS}/", f"{LOG}/"))]
         manifests = [path for path in paths if manifest_number(path) is not None]
         blobs.delete(manifests)
         blobs.delete([path for path in paths if manifest_number(path) is None])
+
+    def write_log(self, epoch: int, part: int, data: bytes) -> None:
+        blobs = self.open_blobs(self.url)
+        if not part and epoch > KEPT_LOGS:
+            logs = ((path, log_part(path)) for path, _ in blobs.list(LOG))
+            blobs.delete([path for path, named in logs if named is not None and named[0] <= epoch - KEPT_LOGS])
+        blobs.put(self._paths.log_part(epoch, part), data)
+
+    def drop_log(self, epoch: int, part: int) -> None:
+        self.open_blobs(self.url).delete([self._paths.log_part(epoch, part)])
 
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
         return plan_failover(graph, checkpoint, self.url)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.engine.api.streams import DataStream
 from penstock.engine.connectors import Source
+from penstock.engine.durations import parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nearest
 from penstock.tables.bind.inserts import bind_insert
 from penstock.tables.bind.query_binder import QueryContext, bind_query
@@ -34,11 +35,15 @@ from penstock.tables.plan.rules.apply import rewritten_plan
 from penstock.tables.table import Table
 from penstock.tables.types import type_of_arrow
 
+_BOOLEANS: Final = ("true", "false")
 OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "table.local-time-zone": ("UTC", ()),
     "table.exec.sink.not-null-enforcer": ("ERROR", ("ERROR", "DROP")),
     "table.exec.sink.type-length-enforcer": ("IGNORE", ("IGNORE", "TRIM_PAD", "ERROR")),
     "table.exec.sink.nested-constraint-enforcer": ("IGNORE", ("IGNORE", "ROWS", "ROWS_AND_COLLECTIONS")),
+    "table.exec.sink.require-on-conflict": ("true", _BOOLEANS),
+    "table.exec.source.cdc-events-duplicate": ("false", _BOOLEANS),
+    "table.exec.state.ttl": ("0 ms", ()),
 }
 """The options of SET: their defaults, and the values that they take; none for any."""
 
@@ -165,7 +170,7 @@ class TableEnvironment:
         self.catalog.add(StreamTable(name, stream, columns, is_named=False))
         from penstock.tables.plan.nodes import Scan
 
-        return Table(self, Scan(name, columns))
+        return Table(self, Scan(name, columns, bounded=stream.is_bounded))
 
     def register_connector(self, connector: TableConnector) -> None:
         """Add a kind of table: what CREATE TABLE may name as its `connector`."""
@@ -193,10 +198,12 @@ class TableEnvironment:
         return self._lowering().stream(node)
 
     def _lowering(self) -> Lowering:
-        return Lowering(self._from_source, self._from_rows, self.catalog, self.connectors, self.zone)
+        ttl_ms = parse_duration(self.option("table.exec.state.ttl"), "table.exec.state.ttl") or None
+        return Lowering(self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, ttl_ms)
 
     def _context(self, source: SqlText) -> QueryContext:
-        return QueryContext(source, self.catalog, self.connectors, dict(self._options))
+        options = {key: self.option(key) for key in OPTIONS}
+        return QueryContext(source, self.catalog, self.connectors, options)
 
     def _write(self, plans: Sequence[SinkPlan]) -> None:
         lowering = self._lowering()
@@ -285,7 +292,7 @@ class TableEnvironment:
     def _columns_of(self, entry: Entry, source: SqlText) -> tuple[Column, ...]:
         match entry:
             case CatalogTable():
-                return bind_table(entry, INSERT_ONLY, ()).columns
+                return bind_table(entry, INSERT_ONLY, (), bounded=True).columns
             case CatalogView():
                 return bind_query(entry.query, self._context(entry.source)).columns
             case StreamTable():
@@ -321,10 +328,17 @@ class TableEnvironment:
                 return ZoneInfo(value).key
             except (ZoneInfoNotFoundError, ValueError):
                 raise source.invalid(at, f"{value!r} is no time zone; write one such as 'Europe/Berlin'") from None
+        if key == "table.exec.state.ttl":
+            try:
+                parse_duration(value, key)
+            except ConfigurationError as error:
+                raise source.invalid(at, str(error)) from None
+            return value
         known = OPTIONS[key][1]
-        if known and value.upper() not in known:
+        chosen = [one for one in known if one.lower() == value.lower()]
+        if known and not chosen:
             raise source.invalid(at, f"{key} takes {', '.join(known)}, not {value!r}{nearest(value.upper(), known)}")
-        return value.upper() if known else value
+        return chosen[0] if chosen else value
 
     def _reset(self, statement: s.ResetOption, source: SqlText) -> None:
         if statement.key is None:

@@ -6,9 +6,11 @@ functions, and say what they mean. What cannot be joined is an error here, where
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+import pyarrow as pa
 
 from penstock.engine.api.streams import DataStream
 from penstock.engine.connectors import LookupTable
@@ -18,7 +20,7 @@ from penstock.engine.functions import OutputTag
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.join_columns import LEFT, RIGHT, SIDES, JoinColumns, JoinSide
 from penstock.engine.operators.joins.co_group import CoGroupFunction, CoGroupSpec
-from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
+from penstock.engine.operators.joins.interval_join import IntervalJoinSpec, JoinTime
 from penstock.engine.operators.joins.join_windows import JoinWindows
 from penstock.engine.operators.joins.lookup_cache import LookupCache
 from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
@@ -81,6 +83,20 @@ def interval_join(
     shown += f"{format_duration(parse_signed_duration(upper, 'upper'))}{bounds[1]}"
     spec = IntervalJoinSpec(columns, lower_ms, upper_ms, (tags[LEFT], tags[RIGHT]))
     return _add(left, right, spec, schema, sides, f"interval_join({shown}, {columns.describe()})")
+
+
+def near_join(
+    left: KeyedInput,
+    right: KeyedInput,
+    interval_ms: tuple[int, int],
+    outer: tuple[int, ...],
+    condition: Callable[[pa.RecordBatch], pa.BooleanArray] | None,
+    time: JoinTime,
+) -> DataStream:
+    """What tables are joined by within an interval; see `IntervalJoinSpec`."""
+    columns = JoinColumns(left.side, right.side)
+    spec = IntervalJoinSpec(columns, *interval_ms, (None, None), outer, condition, time)
+    return _add(left, right, spec, columns.bind("interval join"), timed=time is JoinTime.EVENT)
 
 
 def temporal_join(left: KeyedInput, right: KeyedInput, how: str, suffix: str) -> DataStream:
@@ -228,9 +244,10 @@ def _add(
     schema: SchemaOrUnknown,
     sides: Mapping[str, SchemaOrUnknown] | None = None,
     name: str | None = None,
+    timed: bool = True,
 ) -> DataStream:
     program = left.stream._program
     program.check_open()
     edges = [replace(edge, input_index=index) for index, one in enumerate((left, right)) for edge in one.stream._edges]
-    node = program.graph.add(name or spec.describe(), spec, tuple(edges), schema, timed=True, sides=sides)
+    node = program.graph.add(name or spec.describe(), spec, tuple(edges), schema, timed=timed, sides=sides)
     return DataStream.of_node(program, node)

@@ -50,6 +50,12 @@ class CountedKeys:
             self._users = np.concatenate([self._users, np.zeros(max(self.end, 1024), np.int64)])
         return slots
 
+    def find(self, table: pa.Table) -> _Int64s:
+        """The slots of those rows' keys that have one; there are keys."""
+        slots = self._index.find([one_array(table.column(name)) for name in self._names])
+        found: _Int64s = slots[slots >= 0]
+        return found
+
     def use(self, slots: _Int64s) -> None:
         """Each of these (a slot may come more than once) has a user more."""
         np.add.at(self._users, slots, 1)

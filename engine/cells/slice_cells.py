@@ -140,6 +140,11 @@ class SliceCells:
         """The cells of all slices, of which there are some: earlier slices first."""
         return np.concatenate([self.cells((0, number)) for number in self.slices])
 
+    def cells_of(self, keys: pa.Table) -> _Int64s:
+        """The cells of all slices that these keys have, earlier slices first."""
+        slots = self._keys.find(keys)
+        return np.concatenate([self.find((0, number), slots) for number in self.slices])
+
     def take_touched(self, scope: CaptureScope) -> _Int64s | None:
         """What a capture gives: the cells of slices that have changed, ascending, or None for all that there are."""
         if scope is CaptureScope.COMPLETE:

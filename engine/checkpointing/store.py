@@ -151,6 +151,18 @@ class JobStore(Protocol):
         """Remove all checkpoints of the job, which has ended and keeps none. Only once `finish` has returned."""
         ...
 
+    def write_log(self, epoch: int, part: int, data: bytes) -> None:
+        """Write a part of the stimulus log of manager number `epoch`, in place of what it held before.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        ...
+
+    def drop_log(self, epoch: int, part: int) -> None:
+        """Remove a part of it; errors as `write_log`."""
+        ...
+
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
         """The plan for resuming from the job's own checkpoint after a failure.
 

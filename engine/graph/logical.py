@@ -222,8 +222,15 @@ class GraphBuilder:
         if node.traits is not None:
             node = replace(node, resources=node.traits.resources)
         node = replace(node, changelog=output_mode(node.where, node.traits, self._changelogs(inputs)))
+        node = replace(node, parallelism=self._in_step(inputs))
         self._nodes[node.id] = node
         return node
+
+    def _in_step(self, inputs: tuple[Edge, ...]) -> int | None:
+        """As many subtasks as give changes that are not divided by key: shared out, they would overtake each other."""
+        sources = [self._nodes[edge.source] for edge in inputs if edge.partitioner is None and edge.tag is None]
+        numbers = {node.parallelism for node in sources if node.changelog is not ChangelogMode.APPEND}
+        return numbers.pop() if len(numbers) == 1 and len(sources) == len(inputs) else None
 
     def _changelogs(self, inputs: tuple[Edge, ...]) -> list[ChangelogInput]:
         """The changelogs that come in; side outputs hold rows that are only added."""

@@ -164,6 +164,46 @@ class CheckpointsInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class EventTimeWait:
+    """An operator at which rows come while event time stands, so that windows do not fire.
+
+    Args:
+        operator, subtask: that waits.
+        holder, holder_subtask: whose event time has not come further: a source, or what assigns timestamps.
+        holder_rows: how many rows that subtask has given.
+        rows: that have come to the operator, in all subtasks.
+        since_ms: since when it has stood.
+        watermark: where it stands, int64 ms; None: there was no watermark yet.
+    """
+
+    operator: str
+    subtask: int
+    holder: str
+    holder_subtask: int
+    holder_rows: int
+    rows: int
+    since_ms: int
+    watermark: int | None = None
+
+    def text(self, now_ms: int) -> str:
+        """What people are told, with the remedy."""
+        seconds = max(0, now_ms - self.since_ms) // 1000
+        stands = "no watermark has come" if self.watermark is None else f"event time stands at {self.watermark} ms"
+        who = f"{self.holder!r}, subtask {self.holder_subtask}"
+        if self.holder_rows:
+            why = (
+                f"which has given {self.holder_rows} rows; does its strategy make watermarks, and does a split of it "
+                "(a partition without rows) hold them back? .with_idleness('30s') lets quiet splits not count"
+            )
+        else:
+            why = "which has given no row yet; .with_idleness('30s') lets quiet splits not count"
+        return (
+            f"operator {self.operator!r}, subtask {self.subtask}: {stands} for {seconds} s, and {self.rows} rows have: "
+            f"windows and timers of event time wait for {who}, {why}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class JobInfo:
     """A job.
 
@@ -183,6 +223,8 @@ class JobInfo:
         checkpoints: None where there is no storage for them.
         autoscaler: what it has seen and done; None: it is off.
         settings: the job's configuration by name, `checkpoints.interval_ms`, without secrets.
+        event_time: where event time cannot advance.
+        answers: whether its manager has answered; where not, nothing but the name is known.
     """
 
     id: str
@@ -203,6 +245,8 @@ class JobInfo:
     checkpoints: CheckpointsInfo | None = None
     autoscaler: AutoscalerInfo | None = None
     settings: tuple[tuple[str, str], ...] = ()
+    event_time: tuple[EventTimeWait, ...] = ()
+    answers: bool = True
 
     @property
     def completed_checkpoints(self) -> int:

@@ -119,15 +119,16 @@ class LocalExecution:
         results: messages for the client.
         ready: the subtasks that can be stepped.
         stepping: the one that is stepped, or was last.
+        graph: what runs; None before the first deployment.
     """
 
     def __init__(self, clock: Clock, chosen: random.Random) -> None:
         self.results: deque[ResultMessage] = deque()
         self.ready: list[Place] = []
         self.stepping: Place = (0, 0)
+        self.graph: PhysicalGraph | None = None
         self._clock = clock
         self._random = chosen
-        self._graph: PhysicalGraph | None = None
         self._subtasks: dict[Place, _Subtask] = {}
         self._outgoing: dict[Place, list[list[tuple[Place, int]]]] = {}
         self._groups: Sequence[Sequence[Place]] = ()
@@ -144,8 +145,8 @@ class LocalExecution:
             graph, places, attempt: which.
             restored: the checkpoint that they are restored from, 0 for none.
         """
-        if graph is not self._graph:
-            self._graph = graph
+        if graph is not self.graph:
+            self.graph = graph
             self._outgoing = graph.output_channels()
             self._groups = [group.places for group in alignment_groups(graph)]
             uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}

@@ -26,8 +26,10 @@ from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import GraphPlanner
+from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.execution import LocalExecution
+from penstock.engine.local.log_writer import LocalLogWriter
 from penstock.engine.local.mail import LetterKind, Mailbox
 
 _REMEMBERED: Final = 100
@@ -56,11 +58,13 @@ class LocalManager:
         folder: where checkpoints are kept; None: the job takes none.
         mail: what waits to happen.
         warn: takes messages for the log.
+        log_store: where the stimulus log is written; None: it stays in memory.
 
     Attributes:
         brain: decides; its attributes say how the job stands.
         execution: the subtasks.
         answers: what came of requests, by number, until somebody takes it.
+        log: what the brain has heard.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class LocalManager:
         folder: JobFolder | None = None,
         mail: Mailbox | None = None,
         warn: Callable[[str], None] = lambda message: None,
+        log_store: JobStore | None = None,
     ) -> None:
         self.mail = Mailbox() if mail is None else mail
         self.execution = LocalExecution(clock, chosen)
@@ -87,7 +92,12 @@ class LocalManager:
         self._garbage: list[say.DeleteFiles] = []
         start = folder.start.checkpoint if folder is not None and folder.start is not None else None
         storage = None if folder is None else Storage(folder.job_id, start)
-        self.brain = JobBrain(program.name, program.config, self._planner, chosen, storage)
+        self.log = StimulusLog(program.name, program.config, self._planner, chosen, storage)
+        self.brain = JobBrain(program.name, program.config, self.log.planner, self.log.chosen, storage)
+        self._log_writer = None if log_store is None else LocalLogWriter(self.log, log_store, clock, warn)
+        if storage is None:
+            # There is nowhere to keep it.
+            self.log.close()
         self._hear(ev.Began())
 
     def begin(self) -> None:
@@ -119,6 +129,8 @@ class LocalManager:
         deadline = self.brain.deadline
         if deadline is not None and deadline <= now:
             self._hear(ev.Ticked())
+        if self._log_writer is not None:
+            self._log_writer.write_if_due(self.brain)
         if self.brain.ended:
             return
         ready = len(self.execution.ready)
@@ -160,7 +172,9 @@ class LocalManager:
 
     def _hear(self, event: ev.Event) -> None:
         moment = ev.Moment(self._clock.monotonic(), self._clock.now_ms())
-        for instruction in self.brain.handle(event, moment):
+        said = self.brain.handle(event, moment)
+        self.log.add(event, moment, said)
+        for instruction in said:
             self._carry_out(instruction)
 
     def _post(self, kind: LetterKind, event: ev.Event) -> None:
@@ -200,7 +214,10 @@ class LocalManager:
                 self._take_down()
             case say.WriteEnd():
                 post(LetterKind.WRITE_END, partial(self._write_end, instruction))
-            case say.FillStandbys() | say.End():
+            case say.End():
+                if self._log_writer is not None:
+                    self._log_writer.write(self.brain)
+            case say.FillStandbys():
                 pass
 
     @property

@@ -21,6 +21,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.graph.scale import ParallelismRequest
+from penstock.engine.job.event_time import EventTimeWatch, has_event_time
 from penstock.engine.job.events import CancelJob, Command, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
 from penstock.engine.job.status import JobStatus
@@ -31,6 +32,8 @@ from penstock.engine.metrics import JobMetrics, report
 
 _LOG = logging.getLogger(__name__)
 _STEP_SECONDS: Final = 1.0
+_WATCH_MS: Final = 10_000
+"""How often event time is looked at, by the machine's clock: people wait by that one."""
 
 
 class LocalJob(JobHandle):
@@ -68,8 +71,12 @@ class LocalJob(JobHandle):
         with self._interrupts.held():
             heard = InterruptibleClock(clock, self._interrupts)
             # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
-            self._manager = LocalManager(program, heard, random.Random(seed), folder, warn=_LOG.warning)
+            log_store = None if folder is None else folder.store
+            chosen = random.Random(seed)
+            self._manager = LocalManager(program, heard, chosen, folder, warn=_LOG.warning, log_store=log_store)
             self._brain = self._manager.brain
+            self._watch = EventTimeWatch(_civil_ms())
+            self._watched_ms = _civil_ms()
             self._begin()
 
     def _begin(self) -> None:
@@ -93,7 +100,20 @@ class LocalJob(JobHandle):
                 break
             self._manager.step(patience)
             arrived = self._take_rows()
+        self._watch_event_time()
         return arrived
+
+    def _watch_event_time(self) -> None:
+        """Tell where windows wait for an event time that does not advance."""
+        now_ms = _civil_ms()
+        if now_ms - self._watched_ms < _WATCH_MS:
+            return
+        self._watched_ms = now_ms
+        graph = self._manager.execution.graph
+        if graph is not None and has_event_time(graph):
+            waits = self._watch.look(graph, list(self._manager.execution.metrics()), now_ms)
+            for wait in self._watch.news(waits):
+                _LOG.warning("job %r: %s", self.name, wait.text(now_ms))
 
     def _take_rows(self) -> list[tuple[int, Batch]]:
         """The rows that are final now; those of an attempt that failed may not be."""
@@ -188,3 +208,7 @@ class LocalJob(JobHandle):
             self._manager.step(_STEP_SECONDS)
             for result, batch in self._take_rows():
                 self._consumers[result].accept(batch)
+
+
+def _civil_ms() -> int:
+    return time.time_ns() // 1_000_000

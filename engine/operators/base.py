@@ -21,8 +21,9 @@ from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrie
 from penstock.engine.errors import PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.redaction import quoted
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.keys.groups import key_group_range
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 _SHOWN_CHARACTERS = 500
@@ -160,6 +161,14 @@ class Operator(ABC):
             request: for what, and whether what has changed since the capture before is enough.
         """
         return OperatorCapture()
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        """State as of now, by reference, for somebody outside who asks for it; nothing changes by it.
+
+        Args:
+            request: what must be in it; other states and keys may be too. All of it, unless an operator knows better.
+        """
+        return self.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables
 
     def on_checkpoint_complete(self, checkpoint: int) -> None:  # noqa: B027 - optional hook
         """Checkpoint `checkpoint`, and so each one before it, counts from now on: sinks commit what it held.

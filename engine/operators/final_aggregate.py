@@ -6,6 +6,7 @@ watermarks back until the last one, since rows of any time may be among its resu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
@@ -16,7 +17,8 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
 from penstock.engine.operators.relational import KeyTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.texts import aggregates_text
 
@@ -69,6 +71,9 @@ class FinalAggregate(EmitsAtEnd):
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._state.capture(request)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        return self._state.read_state(request)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._state.restore(snapshot)

@@ -6,7 +6,7 @@ states, the timers and the watermark, and that a restore brings all of them back
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -15,7 +15,8 @@ from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend, Namespace
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
 from penstock.engine.state.state_tables import START
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue
@@ -92,6 +93,15 @@ class KeyedServices:
             if len(queue):
                 tables[name] = timers
         return OperatorCapture(tables, self.watermark, states.native)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        """As `Operator.read_state`, for operators whose state belongs to keys and not to windows of them."""
+        if self._key_schema is None:
+            return {}
+        found = None if request.keys is None else self.backend.read_keys(request.state, request.keys)
+        if found is not None:
+            return {request.state: found}
+        return self.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Hold what the snapshot holds; the operator has declared its states.

@@ -6,7 +6,7 @@ state of other keys, aggregates or types is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,9 +28,10 @@ from penstock.engine.elements import Batch, join_schemas
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.row_numbers import one_array
-from penstock.engine.state.capture import DELETED, CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
 from penstock.engine.state.keys.index import KeyIndex, Slots
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups
 
 _STATE: Final = "accumulators"
@@ -121,7 +122,6 @@ class KeyedAccumulators:
         if len(self._index) == 0:
             return OperatorCapture()
         changed = self._changed.take(request.scope, len(self._index))
-        names, max_parallelism = self._keys, self._context.config.max_parallelism
         if changed is None:
             # No slot is ever free: what lies in a row is copied as a block.
             keys = self._index.take_first(len(self._index))
@@ -129,14 +129,33 @@ class KeyedAccumulators:
         else:
             keys, parts = self._index.take(changed), [part.captured(changed) for part in self._parts]
 
+        return OperatorCapture({_STATE: self._captured(keys, parts, None if changed is None else len(changed))})
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        """As `Operator.read_state`."""
+        if request.keys is None or len(self._index) == 0:
+            return self.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables
+        slots = self._index.find([request.keys.column(key) for key in self._keys])
+        slots = slots[slots >= 0]
+        parts = [part.captured(slots) for part in self._parts]
+        return {_STATE: self._captured(self._index.take(slots), parts)}
+
+    def _captured(
+        self,
+        keys: Callable[[], list[pa.Array]],
+        parts: Sequence[Callable[[], pa.Table]],
+        changes: int | None = None,
+    ) -> TableCapture:
+        """Keys and accumulators that were taken; `changes`: they are so many changes."""
+        names, max_parallelism = self._keys, self._context.config.max_parallelism
+
         def rows() -> pa.Table:
             data = beside(pa.table(dict(zip(names, keys(), strict=True))), *(part() for part in parts))
-            if changed is not None:
-                data = data.append_column(DELETED, pa.array(np.zeros(len(changed), np.bool_)))
+            if changes is not None:
+                data = data.append_column(DELETED, pa.array(np.zeros(changes, np.bool_)))
             return with_groups(data, names, max_parallelism)
 
-        table = TableCapture(Redistribution.KEYED, rows, tuple(names), changed is not None)
-        return OperatorCapture({_STATE: table})
+        return TableCapture(Redistribution.KEYED, rows, tuple(names), changes is not None)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Hold what the snapshot holds.

@@ -6,6 +6,7 @@ batch. The last update of a key is its final value, however the input was cut in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
 from penstock.engine.operators.relational import KeyTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.texts import aggregates_text
 
@@ -61,6 +63,9 @@ class RunningAggregate(Operator):
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._state.capture(request)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        return self._state.read_state(request)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._state.restore(snapshot)

@@ -6,7 +6,7 @@ prepared for, and is committed when that checkpoint counts, or by whoever is res
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import Redistribution
 
 COMMITTABLES: Final = "committables"
@@ -116,6 +117,10 @@ class TransactionalSinkOperator(Operator):
             return OperatorCapture()
         table = TableCapture(Redistribution.WHOLE, lambda: committables_table(prepared))
         return OperatorCapture({COMMITTABLES: table})
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        """Nothing: what is prepared is made by barriers alone."""
+        return {}
 
     def on_checkpoint_complete(self, checkpoint: int) -> None:
         """Commit what was prepared up to the checkpoint; what fails is tried again after the restore."""

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -261,6 +261,18 @@ class KeyedStateBackend(ABC):
         Args:
             request: for what, and whether what has changed since the capture before is enough. What `restore` has
                 brought has not changed.
+        """
+
+    @abstractmethod
+    def read_keys(self, name: str, keys: pa.RecordBatch) -> TableCapture | None:
+        """What a state holds of these keys now, outside all namespaces, as `capture` gives it; changes nothing.
+
+        Args:
+            name: of the state.
+            keys: the key columns, in their types.
+
+        Returns:
+            None where no such state is declared, or no key has come so far.
         """
 
     @abstractmethod

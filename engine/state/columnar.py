@@ -36,7 +36,7 @@ from penstock.engine.state.capture import (
     OperatorCapture,
     TableCapture,
 )
-from penstock.engine.state.changes import SLACK, ChangedSlots
+from penstock.engine.state.changes import SLACK, CapturedRows, ChangedSlots
 from penstock.engine.state.cursor import outside_key
 from penstock.engine.state.declared import Kept
 from penstock.engine.state.descriptors import (
@@ -51,7 +51,7 @@ from penstock.engine.state.heap import HeapBackend
 from penstock.engine.state.keys.index import KeyIndex, Slots
 from penstock.engine.state.slots import SlotColumn
 from penstock.engine.state.snapshot import Redistribution, StateTable, parts_of
-from penstock.engine.state.state_tables import START, VALUE, StateTables, ValueCodec
+from penstock.engine.state.state_tables import START, VALUE, StateRows, StateTables, ValueCodec
 
 
 class _Places:
@@ -341,6 +341,16 @@ class ColumnarBackend(KeyedStateBackend):
             else:
                 tables[descriptor.name] = heap.table_capture(descriptor, kept.capture(scope))
         return OperatorCapture(tables)
+
+    def read_keys(self, name: str, keys: pa.RecordBatch) -> TableCapture | None:
+        if name not in self._states or self._heap.tables.schema is None:
+            return self._heap.read_keys(name, keys)
+        descriptor, state = self._states[name]
+        index = self._places.index
+        slots = index.find([keys.column(key) for key in self._keys]) if len(index) else np.empty(0, np.int64)
+        slots = slots[slots >= 0]
+        none = self._heap.table_capture(descriptor, CapturedRows(lambda: StateRows([], [])))
+        return replace(none, rows=self._rows(state, slots[state.column.has(slots)], None, none.rows))
 
     def _captured(
         self,

@@ -40,6 +40,10 @@ class Kept(Protocol):
         """What it holds, or what of it has changed; later changes do not show in it."""
         ...
 
+    def at(self, places: Sequence[Place]) -> CapturedRows:
+        """What it holds at these places, with what may have expired; nothing changes by it."""
+        ...
+
     def load(self, rows: StateRows) -> None:
         """Hold `rows`; there is nothing else yet."""
         ...
@@ -98,6 +102,11 @@ class Declared(Generic[_K]):
                 f"{self._where}: no state {name!r} is declared; there are {', '.join(self._states) or 'none'}"
             )
         return self._states[name][2]
+
+    def find(self, name: str) -> tuple[KeyedDescriptor, _K] | None:
+        """The descriptor and the state of a name; None: none was declared."""
+        known = self._states.get(name)
+        return None if known is None else (known[0], known[2])
 
     def restore(self, tables: Mapping[str, StateTable]) -> None:
         """Give each state its table, and keep the others until their states are declared.

@@ -9,7 +9,7 @@ are replaced and never changed, and those behind a serializer become bytes at th
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final
@@ -155,6 +155,12 @@ class HeapValueState(ValueState):
 
         return CapturedRows(rows, is_changes=True)
 
+    def at(self, places: Sequence[Place]) -> CapturedRows:
+        changed, entries = self._changed, self._entries
+        found = [(place, changed.get(place, entries.get(place))) for place in places]
+        held = [(key_and_namespace(place), value) for place, value in found if value is not None]
+        return CapturedRows(lambda: StateRows([place for place, _ in held], [value for _, value in held]))
+
     def load(self, rows: StateRows) -> None:
         for (key, namespace), value in zip(rows.places, rows.values, strict=True):
             self._entries[place_of(key, namespace)] = value
@@ -232,6 +238,10 @@ class HeapListState(ListState):
             return StateRows([key_and_namespace(place) for place in (*places, *gone)], values, deleted=len(gone))
 
         return CapturedRows(rows, changed is not None)
+
+    def at(self, places: Sequence[Place]) -> CapturedRows:
+        held = [(key_and_namespace(place), list(self._entries[place])) for place in places if place in self._entries]
+        return CapturedRows(lambda: StateRows([place for place, _ in held], [values for _, values in held]))
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), values in zip(rows.places, rows.values, strict=True):
@@ -336,6 +346,10 @@ class HeapMapState(MapState):
         # None stands for what is gone.
         found = [(place, key, entries.get(place, _NOTHING).get(key)) for place, key in changed]
         return CapturedRows(lambda: _map_rows(found), is_changes=True)
+
+    def at(self, places: Sequence[Place]) -> CapturedRows:
+        held = [(place, key, value) for place in places for key, value in self._entries.get(place, _NOTHING).items()]
+        return CapturedRows(lambda: _map_rows(held))
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), map_key, value in zip(rows.places, rows.map_keys, rows.values, strict=True):
@@ -450,6 +464,13 @@ class HeapBackend(KeyedStateBackend):
         scope = request.scope
         tables = {of.name: self.table_capture(of, kept.capture(scope)) for of, kept in self.declared}
         return OperatorCapture(tables | self.declared.capture_undeclared(scope, self.tables.identities))
+
+    def read_keys(self, name: str, keys: pa.RecordBatch) -> TableCapture | None:
+        found = self.declared.find(name)
+        if found is None or self.tables.schema is None:
+            return None
+        descriptor, kept = found
+        return self.table_capture(descriptor, kept.at(self.tables.key_instants(keys)))
 
     def table_capture(self, descriptor: KeyedDescriptor, captured: CapturedRows) -> TableCapture:
         """The table of a state of which the barrier took these entries."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
@@ -194,6 +194,11 @@ class TtlValueState(_LastingEntries[tuple[Any, int]], ValueState):
         held = [entries[place] for place in places]
         return CapturedRows(lambda: _value_rows(places, held, gone), is_changes=True)
 
+    def at(self, places: Sequence[Place]) -> CapturedRows:
+        held = [place for place in places if place in self._entries]
+        entries = [self._entries[place] for place in held]
+        return CapturedRows(lambda: _value_rows(held, entries, []))
+
     def load(self, rows: StateRows) -> None:
         now = self._life.now()
         for (key, namespace), value, touched in zip(rows.places, rows.values, rows.times(now), strict=True):
@@ -274,6 +279,19 @@ class TtlListState(_LastingEntries[deque[tuple[Any, int]]], ListState):
         del self._entries[place]
         self._log.drop(place, self._entries.__len__)
         return None
+
+    def at(self, places: Sequence[Place]) -> CapturedRows:
+        now, is_over = self._life.now(), self._life.is_over
+        found = [
+            (place, [entry for entry in self._entries.get(place, ()) if not is_over(entry[1], now)]) for place in places
+        ]
+        held = [(key_and_namespace(place), entries) for place, entries in found if entries]
+
+        def rows() -> StateRows:
+            values, touched = ([[entry[index] for entry in of_place] for _, of_place in held] for index in (0, 1))
+            return StateRows([place for place, _ in held], values, touched=touched)
+
+        return CapturedRows(rows)
 
     def capture(self, scope: CaptureScope) -> CapturedRows:
         entries = self._entries
@@ -420,6 +438,10 @@ class TtlMapState(MapState):
         # None stands for what is gone.
         found = [(place, key, *entries.get(place, _NOTHING).get(key, _GONE)) for place, key in changed]
         return CapturedRows(lambda: _map_rows(found), is_changes=True)
+
+    def at(self, places: Sequence[Place]) -> CapturedRows:
+        held = [(place, key, *entry) for place in places for key, entry in self._entries.get(place, _NOTHING).items()]
+        return CapturedRows(lambda: _map_rows(held))
 
     def load(self, rows: StateRows) -> None:
         now = self._life.now()

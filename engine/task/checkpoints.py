@@ -16,6 +16,7 @@ from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.task_capture import TaskCapture, in_flight_key
 from penstock.engine.clock import Clock
 from penstock.engine.elements import MAX_TIMESTAMP, Barrier, Batch, CheckpointMode, EndOfInput, SnapshotKind, Watermark
+from penstock.engine.errors import StateError
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.router import Router
@@ -118,6 +119,17 @@ class TaskCheckpoints:
         self._end_is_barrier = False
         self._has_base = False
         self._suspended_by: int | None = None
+
+    def link(self, uid: str) -> ChainLink:
+        """The operator of that uid in the chain.
+
+        Raises:
+            StateError: there is none.
+        """
+        links = dict(zip((own for own, _ in self._info.operators), self._links, strict=True))
+        if uid not in links:
+            raise StateError(f"operator {uid!r} keeps no state that can be asked for; name one of {', '.join(links)}")
+        return links[uid]
 
     @property
     def suspended(self) -> bool:

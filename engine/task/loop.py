@@ -9,7 +9,7 @@ source begins with. What belongs to checkpoints is in `checkpoints.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -20,6 +20,8 @@ from penstock.engine.connectors import Wait
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
 from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.engine.operators.base import Operator
+from penstock.engine.state.capture import TableCapture
+from penstock.engine.state.request import StateRequest
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import Barriers, TaskCheckpoints, TaskInfo
 from penstock.engine.task.pace import Pace
@@ -189,6 +191,14 @@ class Task:
         self.metrics.gate = self._head.statistics()
         self.metrics.output = self._router.statistics()
         return self.metrics
+
+    def read_state(self, uid: str, request: StateRequest) -> Mapping[str, TableCapture]:
+        """The state of one operator as of now, by reference; nothing changes by it.
+
+        Raises:
+            StateError: the task has no such operator, or it is the source.
+        """
+        return self._checkpoints.link(uid).operator.read_state(request)
 
     def suspend_at_end(self, barrier: Barrier) -> None:
         """Let the barrier stand where the input ends, if the task is a source: event time stays where it is."""

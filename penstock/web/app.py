@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 
-from penstock.engine.errors import PenstockError
+from penstock.engine.errors import PenstockError, StateNotReadyError
 from penstock.web.cluster import Cluster
 from penstock.web.collector import EVERY_SECONDS, Collector
 from penstock.web.flink_routes import flink_routes
@@ -25,6 +25,7 @@ from penstock.web.operations import Operations
 from penstock.web.own_routes import own_routes
 from penstock.web.pages import page_routes
 from penstock.web.security import Access, App, Guard
+from penstock.web.state_routes import state_routes
 
 
 def make_app(cluster: Cluster, access: Access, observed: Observed, every: float = EVERY_SECONDS) -> App:
@@ -47,8 +48,19 @@ def make_app(cluster: Cluster, access: Access, observed: Observed, every: float 
 
     flink = flink_routes(collector, operations, cluster)
     app = Starlette(
-        routes=[*page_routes(), *own_routes(collector, operations, cluster), *flink, Mount("/v1", routes=flink)],
-        exception_handlers={HTTPException: _refused, PenstockError: _impossible, Exception: _failed},
+        routes=[
+            *page_routes(),
+            *own_routes(collector, operations, cluster),
+            *state_routes(collector, cluster),
+            *flink,
+            Mount("/v1", routes=flink),
+        ],
+        exception_handlers={
+            HTTPException: _refused,
+            StateNotReadyError: _not_ready,
+            PenstockError: _impossible,
+            Exception: _failed,
+        },
         lifespan=lifespan,
     )
     return Guard(app, access)
@@ -56,7 +68,11 @@ def make_app(cluster: Cluster, access: Access, observed: Observed, every: float 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"errors": [error.detail]}, error.status_code)
+    return JSONResponse({"errors": [error.detail]}, error.status_code, dict(error.headers or {}))
+
+
+async def _not_ready(request: Request, error: Exception) -> Response:
+    return JSONResponse({"errors": [str(error)]}, 503, {"Retry-After": "1"})
 
 
 async def _impossible(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
@@ -18,6 +18,11 @@ from penstock.engine.metrics import SubtaskMetrics
 if TYPE_CHECKING:
     from penstock.actors.registry import JobControl
     from penstock.actors.task_log import LogLine
+    from penstock.savepoints.live_state import LiveState
+    from penstock.savepoints.reader import Savepoint
+
+_STATES_KEPT: Final = 256
+_STATE_PATIENCE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,14 @@ class Cluster(Protocol):
         """
         ...
 
+    def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
+        """One state of an operator of a job, asked for as it is now."""
+        ...
+
+    def saved(self, url: str) -> Savepoint:
+        """What a checkpoint holds."""
+        ...
+
 
 class RayCluster:
     """The cluster that this process is connected to.
@@ -112,6 +125,7 @@ class RayCluster:
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[JobInfo, Any]] = {}
+        self._states: dict[tuple[str, str, str], LiveState] = {}
 
     def read(self) -> Sequence[Reading]:
         from penstock.actors.registry import named_jobs
@@ -190,6 +204,20 @@ class RayCluster:
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return self._job(job_id).logs(after, most)
+
+    def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
+        place = (job_id, uid, name)
+        # Each knows where its subtasks are, which the job manager need not be asked again.
+        if place not in self._states:
+            if len(self._states) >= _STATES_KEPT:
+                self._states.clear()
+            self._states[place] = self._job(job_id).state(uid, name, _STATE_PATIENCE_SECONDS)
+        return self._states[place]
+
+    def saved(self, url: str) -> Savepoint:
+        from penstock.savepoints.reader import read
+
+        return read(url)
 
     def _job(self, job_id: str) -> JobControl:
         from penstock.actors.registry import find_job

@@ -238,9 +238,12 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
 
     async def rescale(request: Request) -> Response:
         view = job_in(request, collector)
-        count = whole(request.query_params.get("parallelism"), "parallelism", 1, LARGEST_PARALLELISM)
-        operator = request.query_params.get("operator")
-        wanted = {operator: count} if operator else count
+        query = request.query_params
+        operators, numbers = query.getlist("operator"), query.getlist("parallelism")
+        if len(numbers) != max(1, len(operators)):
+            raise HTTPException(400, "give one parallelism, or as many as operators")
+        counts = [whole(number, "parallelism", 1, LARGEST_PARALLELISM) for number in numbers]
+        wanted = dict(zip(operators, counts, strict=True)) if operators else counts[0]
         return triggered(begun(operations, view, "rescale", lambda: cluster.rescale(view.info.id, wanted)))
 
     async def require(request: Request) -> Response:

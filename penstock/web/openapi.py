@@ -15,6 +15,11 @@ _QUERIES: Final = {
     "get": "Names of metrics, with commas between; without it their names are given.",
     "agg": "Which of min, max, avg and sum, with commas between.",
 }
+_STATE_QUERIES: Final = {
+    "key": "A part of the key, one for each key column, in their order; without it rows are given.",
+    "isolation": "live, or checkpoint.",
+    "limit": "How many rows.",
+}
 _ERRORS: Final = {
     "400": "What was asked is no sense.",
     "404": "There is no such thing.",
@@ -57,11 +62,11 @@ def _routes(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str
 def _operation(plain: str, method: str, path: str) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", path)
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    if plain.endswith("metrics"):
-        parameters += [
-            {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": meaning}
-            for name, meaning in _QUERIES.items()
-        ]
+    queries = _QUERIES if plain.endswith("metrics") else _STATE_QUERIES if plain.endswith("{name}") else {}
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": meaning}
+        for name, meaning in queries.items()
+    ]
     if plain.endswith("/rescaling"):
         number: dict[str, Any] = {"type": "integer", "minimum": 1}
         parameters.append({"name": "parallelism", "in": "query", "required": True, "schema": number})

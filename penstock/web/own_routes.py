@@ -161,6 +161,9 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
             }
         )
 
+    async def info(request: Request) -> Response:
+        return JSONResponse(info_document(job_in(request, collector).info))
+
     async def why(request: Request) -> Response:
         return JSONResponse(finite(asdict(why_slow(job_in(request, collector)))))
 
@@ -203,6 +206,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
 
     return [
         Route("/v1/jobs/{job}/view", job),
+        Route("/v1/jobs/{job}/info", info),
         Route("/v1/jobs/{job}/why-slow", why),
         Route("/v1/jobs/{job}/autoscaler", autoscaler),
         Route("/v1/jobs/{job}/charts", charts),

@@ -72,24 +72,26 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
         )
     if insert.on_conflict is not None:
         return SinkPlan(table.name, plan, primary_key(table))
-    _check_key(insert, table, plan, mode, context)
-    return SinkPlan(table.name, plan)
-
-
-def _check_key(insert: Insert, table: CatalogTable, plan: PlanNode, mode: ChangelogMode, context: QueryContext) -> None:
-    """A sink that knows rows by its primary key must not get updates of rows that the query tells apart by another."""
-    key = {column.name for column in table.definition.primary_key}
-    if not key or changelog_mode(plan) == INSERT_ONLY or Change.UPDATE_BEFORE in mode:
-        return
-    names = [column.name for column in plan.columns]
-    if any({names[place] for place in known} <= key for known in unique_keys(plan)):
-        return
+    if _has_own_key(table, plan, mode):
+        return SinkPlan(table.name, plan)
+    if context.options["table.exec.sink.require-on-conflict"] == "false":
+        return SinkPlan(table.name, plan, primary_key(table))
+    key = [column.name for column in table.definition.primary_key]
     raise context.source.invalid(
         insert.at,
         "The query has an upsert key that differs from the primary key of the sink table "
-        f"{table.name!r} ({', '.join(sorted(key))}), so that rows of one key would overwrite each other; group by it, "
-        "or add ON CONFLICT DO DEDUPLICATE",
+        f"{table.name!r} ({', '.join(key)}), so that rows of one key would overwrite each other; group by it, or add "
+        "ON CONFLICT DO DEDUPLICATE",
     )
+
+
+def _has_own_key(table: CatalogTable, plan: PlanNode, mode: ChangelogMode) -> bool:
+    """Whether a sink that knows rows by its primary key gets updates that the query tells apart by it as well."""
+    key = {column.name for column in table.definition.primary_key}
+    if not key or changelog_mode(plan) == INSERT_ONLY or Change.UPDATE_BEFORE in mode:
+        return True
+    names = [column.name for column in plan.columns]
+    return any({names[place] for place in known} <= key for known in unique_keys(plan))
 
 
 def _check_conflict(insert: Insert, table: CatalogTable, takes_updates: bool, context: QueryContext) -> None:

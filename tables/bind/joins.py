@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.tables.bind.expression_binder import ExpressionBinder, call
 from penstock.tables.bind.scopes import Member, Scope
-from penstock.tables.bind.temporal_joins import bind_as_of
+from penstock.tables.bind.temporal_joins import as_of_join
 from penstock.tables.expressions import Expression
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
@@ -26,9 +27,8 @@ def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
     right = join.right
     if isinstance(right, q.FunctionTable) and (right.lateral or right.call.name == "UNNEST"):
         return _unnest(binder, join, right, left, left_scope)
-    if isinstance(right, q.TableName) and right.as_of is not None:
-        return bind_as_of(binder, join, right, left, left_scope)
-    node, right_scope = binder.relation(right)
+    is_as_of = isinstance(right, q.TableName) and right.as_of is not None
+    node, right_scope = binder.relation(replace(right, as_of=None) if isinstance(right, q.TableName) else right)
     kind = JoinKind.INNER if join.kind == "CROSS" else JoinKind(join.kind)
     columns = joined_columns(left.columns, node.columns, kind)
     scope = left_scope.beside(right_scope, columns)
@@ -37,7 +37,19 @@ def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
         condition, scope = _using(binder, join, scope, len(left_scope.members))
     else:
         condition = None if join.condition is None else _condition(binder, join.condition, scope)
-    return Join(kind, left, node, condition, columns), scope
+    if is_as_of:
+        assert isinstance(right, q.TableName)
+        plain = tuple(Column(c.name, c.type, c.time if i < len(left.columns) else None) for i, c in enumerate(columns))
+        made = as_of_join(binder, join, right, (left, node), left_scope, condition, plain)
+        return made, Scope(scope.members, plain)
+    ttl_ms = (_ttl(binder, left_scope), _ttl(binder, right_scope))
+    return Join(kind, left, node, condition, columns, ttl_ms), scope
+
+
+def _ttl(binder: QueryBinder, side: Scope) -> int | None:
+    """What the hint STATE_TTL says of a side that is one table."""
+    names = [member.name for member in side.members]
+    return binder.ttls.get(names[0]) if len(names) == 1 and names[0] is not None else None
 
 
 def joined_columns(left: Columns, right: Columns, kind: JoinKind) -> Columns:

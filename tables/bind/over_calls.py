@@ -92,8 +92,6 @@ class OverCalls:
             return self._ranked(node, _Window(partition, order, _WHOLE))
         if node.name not in AGGREGATES:
             raise self._source.invalid(node.at, f"{node.name} is no aggregate and takes no OVER")
-        if not order:
-            raise self._source.unsupported(over.at, "OVER of an aggregate needs ORDER BY")
         call, arguments, condition = bound_aggregate(node, self._inner, self._source)
         window = _Window(partition, order, self._frame(over.frame, order))
         return _OverCall(window, call, arguments, condition)

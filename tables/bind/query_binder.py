@@ -26,7 +26,10 @@ from penstock.tables.parse import queries as q
 from penstock.tables.parse.match_nodes import MatchRecognize
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import (
+    INSERT_ONLY,
+    UPSERT,
     Aggregate,
+    ChangelogMode,
     Column,
     Columns,
     PlanNode,
@@ -79,10 +82,18 @@ def bind_query(query: q.Query, context: QueryContext, outer: Scope | None = None
 class QueryBinder:
     """Binds one query and those in it."""
 
-    def __init__(self, context: QueryContext, outer: Scope | None = None) -> None:
+    def __init__(
+        self, context: QueryContext, outer: Scope | None = None, ttls: Mapping[str, int] | None = None
+    ) -> None:
         self.context = context
         self.source = context.source
         self.outer = outer
+        self.ttls: Mapping[str, int] = ttls or {}
+        """How long rows of the tables in FROM live, by the hint STATE_TTL."""
+
+    def with_ttls(self, ttls: Mapping[str, int]) -> QueryBinder:
+        """The same, for the FROM of a SELECT with this hint."""
+        return QueryBinder(self.context, self.outer, ttls)
 
     def query(self, query: q.Query) -> PlanNode:
         """A query with what stands around it."""
@@ -227,12 +238,19 @@ class QueryBinder:
         match entry:
             case CatalogTable():
                 table = entry.with_options(relation.options)
-                mode = self.context.connectors.source_mode(table)
-                return bind_table(table, mode, tuple(relation.options.items()))
+                mode = self._source_mode(table)
+                bounded = self.context.connectors.of(table).bounded(table)
+                return bind_table(table, mode, tuple(relation.options.items()), bounded)
             case CatalogView():
                 return self._view(entry)
             case StreamTable():
-                return Scan(entry.name, entry.columns)
+                return Scan(entry.name, entry.columns, bounded=entry.stream.is_bounded)
+
+    def _source_mode(self, table: CatalogTable) -> ChangelogMode:
+        mode = self.context.connectors.source_mode(table)
+        duplicates = self.context.options["table.exec.source.cdc-events-duplicate"] == "true"
+        # What may come twice is known by its key, like updates without the row before them.
+        return UPSERT if duplicates and mode != INSERT_ONLY and table.definition.primary_key else mode
 
     def _view(self, view: CatalogView) -> PlanNode:
         context = replace(self.context, source=view.source, common={})

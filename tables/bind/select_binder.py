@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.engine.durations import parse_duration
+from penstock.engine.errors import ConfigurationError, nearest
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow, find_group_window
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
 
 
-_HINTS: Final = ("STATE_TTL",)
+_HINTS: Final = ("STATE_TTL", "LOOKUP", "BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "MULTI_JOIN")
+"""STATE_TTL counts; the others say how a join is to be done, which is not theirs to choose here."""
 
 
 class SelectBinder:
@@ -49,7 +51,10 @@ class SelectBinder:
     def bind(self, order_by: tuple[n.OrderItem, ...], limits: tuple[int | None, int]) -> PlanNode:
         """The plan of the SELECT, in order and cut."""
         select = self._select
-        node, scope = self._from()
+        self._check_hints()
+        ttls = self._ttls()
+        node, scope = self._from(ttls)
+        self._check_tables(ttls, scope)
         if select.where is not None:
             node = bind_where(self._queries, select.where, node, scope)
         window = find_group_window(select.group_by or (), node, scope, self._source)
@@ -58,17 +63,41 @@ class SelectBinder:
         if select.group_by is not None or self._has_aggregates():
             node, binder = self._grouped(node, scope, window)
         else:
-            if select.hints:
-                raise self._source.unsupported(select.at, "hints are supported in a SELECT with GROUP BY alone")
             if select.having is not None:
                 raise self._source.invalid(select.having.at, "HAVING needs GROUP BY or aggregates; use WHERE")
             binder = ExpressionBinder(self._source, scope)
         return self._projected(node, scope, binder, order_by, limits)
 
-    def _from(self) -> tuple[PlanNode, Scope]:
+    def _from(self, ttls: Mapping[str, int]) -> tuple[PlanNode, Scope]:
         if self._select.source is None:
             return Values(((),), ()), Scope((), ())
-        return self._queries.relation(self._select.source)
+        return self._queries.with_ttls(ttls).relation(self._select.source)
+
+    # Hints
+
+    def _check_hints(self) -> None:
+        for hint in self._select.hints:
+            if hint not in _HINTS:
+                raise self._source.unsupported(
+                    self._select.at, f"the hint {hint} is not supported; there are {', '.join(_HINTS)}"
+                )
+
+    def _ttls(self) -> dict[str, int]:
+        """How long state lives, by the names of the tables that it is of."""
+        times = self._select.hints.get("STATE_TTL", {})
+        try:
+            return {name: parse_duration(time, "STATE_TTL") for name, time in times.items()}
+        except ConfigurationError as error:
+            raise self._source.invalid(self._select.at, str(error)) from None
+
+    def _check_tables(self, ttls: Mapping[str, int], scope: Scope) -> None:
+        names = [str(member.name) for member in scope.members]
+        for name in ttls:
+            if name not in names:
+                hint = nearest(name, names)
+                raise self._source.invalid(
+                    self._select.at, f"STATE_TTL names {name!r}{hint}, and FROM has {', '.join(names)}"
+                )
 
     # Groups
 
@@ -95,23 +124,9 @@ class SelectBinder:
         return aggregate, binder
 
     def _ttl(self, scope: Scope) -> int | None:
-        """How long groups live, by the hint STATE_TTL with the name of the table.
-
-        Raises:
-            SqlValidationError: another hint, or one that names no table of FROM.
-        """
-        at = self._select.at
-        for hint in self._select.hints:
-            if hint not in _HINTS:
-                raise self._source.unsupported(at, f"the hint {hint} is not supported; there is {', '.join(_HINTS)}")
-        times = self._select.hints.get("STATE_TTL", {})
+        """How long groups live, by the hint with the name of the only table; with several it is of their join."""
         names = [member.name for member in scope.members]
-        for name in times:
-            if name not in names:
-                raise self._source.invalid(at, f"STATE_TTL names {name!r}, and FROM has {', '.join(map(str, names))}")
-        if len(names) > 1 and times:
-            raise self._source.unsupported(at, "STATE_TTL is supported for the groups of one table")
-        return parse_duration(next(iter(times.values())), "STATE_TTL") if times else None
+        return self._ttls().get(str(names[0])) if len(names) == 1 else None
 
     # SELECT's own columns
 

@@ -34,20 +34,24 @@ def physical_columns(table: CatalogTable) -> tuple[Column, ...]:
     )
 
 
-def bind_table(table: CatalogTable, mode: ChangelogMode, options: tuple[tuple[str, str], ...]) -> PlanNode:
+def bind_table(
+    table: CatalogTable, mode: ChangelogMode, options: tuple[tuple[str, str], ...], bounded: bool
+) -> PlanNode:
     """The plan of a table's rows.
 
     Args:
         table: the table.
         mode: the changes that its connector gives.
         options: of the hint.
+        bounded: whether they end.
 
     Raises:
         SqlError: the definition does not fit together.
     """
     physical = physical_columns(table)
     key = primary_key(table)
-    node: PlanNode = Scan(table.name, physical, mode, tuple(_place(physical, name) for name in key), options)
+    places = tuple(_place(physical, name) for name in key)
+    node: PlanNode = Scan(table.name, physical, mode, places, options, bounded=bounded)
     node = _with_computed(table, node)
     return _with_watermark(table, node)
 
@@ -76,7 +80,7 @@ def check_table(table: CatalogTable) -> None:
     if twice:
         at = [column.at for column in columns if column.name == twice[0]][1]
         raise table.source.invalid(at, f"column {twice[0]!r} is there twice; rename one")
-    bind_table(table, frozenset({Change.INSERT}), ())
+    bind_table(table, frozenset({Change.INSERT}), (), bounded=True)
 
 
 def _place(columns: tuple[Column, ...], name: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.engine.connectors import Sink, Source
+from penstock.engine.connectors import LookupTable, Sink, Source
 from penstock.engine.errors import nearest
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.parse.text import SqlText
@@ -51,12 +51,20 @@ class TableConnector(Protocol):
         """The changes that the table takes; None: it cannot be written to."""
         ...
 
+    def bounded(self, table: CatalogTable) -> bool:
+        """Whether the rows of a table that can be read end."""
+        ...
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         """How it is read."""
         ...
 
     def sink(self, table: CatalogTable, columns: Columns) -> Sink:
         """What writes to it."""
+        ...
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable | None:
+        """What looks rows up by the columns `keys`, and gives the table's columns; None: it cannot be looked up."""
         ...
 
 

@@ -77,7 +77,8 @@ def lower_aggregate(lowering: Lowering, node: p.Aggregate) -> DataStream:
     )
     takes = _takes(node.input)
     keys = tuple(names[key] for key in node.keys)
-    spec = GroupAggregateSpec(schema_of(node.input.columns), keys, calls, takes, ChangelogMode.RETRACT, node.ttl_ms)
+    ttl_ms = lowering.ttl_ms if node.ttl_ms is None else node.ttl_ms
+    spec = GroupAggregateSpec(schema_of(node.input.columns), keys, calls, takes, ChangelogMode.RETRACT, ttl_ms)
     aggregated = add_changelog(spec, spec.schema, stream)
     if spec.schema.names == [column.name for column in node.columns]:
         return aggregated
@@ -121,7 +122,7 @@ def lower_join(lowering: Lowering, node: p.Join) -> DataStream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pairs:
+class Pairs:
     """Says which pairs of rows meet.
 
     Args:
@@ -141,17 +142,18 @@ def _joined(lowering: Lowering, node: p.Join, kind: EngineJoinKind) -> DataStrea
     width, right_width = len(node.left.columns), len(node.right.columns)
     conditions = [] if node.condition is None else conjuncts(node.condition)
     keys, rest = equal_expressions(conditions, width)
-    left = _side(lowering, node.left, [one for one, _ in keys], "l")
-    right = _side(lowering, node.right, [other for _, other in keys], "r")
+    left = side_of(lowering, node.left, [one for one, _ in keys], "l")
+    right = side_of(lowering, node.right, [other for _, other in keys], "r")
     condition = conjunction(rest)
     number = len(keys)
 
     def place(column: int) -> int:
         return column if column < width else column + number
 
-    pairs = None if condition is None else _Pairs(on_columns(condition, place), lowering.zone)
-    left_input = JoinInput(left.schema, tuple(f"lk{i}" for i in range(number)), _takes(node.left))
-    right_input = JoinInput(right.schema, tuple(f"rk{i}" for i in range(number)), _takes(node.right))
+    pairs = None if condition is None else Pairs(on_columns(condition, place), lowering.zone)
+    left_ttl, right_ttl = (lowering.ttl_ms if ttl_ms is None else ttl_ms for ttl_ms in node.ttl_ms)
+    left_input = JoinInput(left.schema, tuple(f"lk{i}" for i in range(number)), _takes(node.left), left_ttl)
+    right_input = JoinInput(right.schema, tuple(f"rk{i}" for i in range(number)), _takes(node.right), right_ttl)
     mode = engine_mode(changelog_mode(node))
     spec = ChangelogJoinSpec(left_input, right_input, kind, pairs, emits=mode)
     joined = add_changelog(spec, spec.schema, left, right)
@@ -162,7 +164,7 @@ def _joined(lowering: Lowering, node: p.Join, kind: EngineJoinKind) -> DataStrea
     return lowering.projected(joined, tuple(columns), node.columns)
 
 
-def _side(lowering: Lowering, node: p.PlanNode, keys: list[Expression], prefix: str) -> DataStream:
+def side_of(lowering: Lowering, node: p.PlanNode, keys: list[Expression], prefix: str) -> DataStream:
     """The rows of a side with the keys behind their columns, and names that the other side does not have."""
     own: list[Expression] = [InputColumn(column.type, place) for place, column in enumerate(node.columns)]
     columns = (
@@ -189,6 +191,7 @@ def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
         Rank[node.function],
         names[-1],
         takes=_takes(node.input),
+        ttl_ms=lowering.ttl_ms,
     )
     return add_changelog(spec, spec.schema, lowering.stream(node.input))
 
@@ -201,7 +204,9 @@ def lower_set_operation(lowering: Lowering, node: p.SetOperation) -> DataStream:
     modes = {_takes(node.left), _takes(node.right)}
     takes = ChangelogMode.APPEND if modes == {ChangelogMode.APPEND} else ChangelogMode.RETRACT
     operation = SetOperation[f"{node.operator}_ALL" if node.keep_all else node.operator]
-    spec = SetOperationSpec(schema_of(node.left.columns), schema_of(node.right.columns), operation, takes)
+    spec = SetOperationSpec(
+        schema_of(node.left.columns), schema_of(node.right.columns), operation, takes, ttl_ms=lowering.ttl_ms
+    )
     made = add_changelog(spec, spec.schema, left, right)
     own = tuple(InputColumn(column.type, place) for place, column in enumerate(node.columns))
     return lowering.projected(made, own, node.columns)

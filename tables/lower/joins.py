@@ -1,72 +1,102 @@
-"""Lowers joins onto the engine's."""
+"""Lowers joins within an interval of time onto the engine's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from penstock.engine.api.joins import KeyedInput, near_join
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
+from penstock.engine.operators.join_columns import LEFT, RIGHT
+from penstock.engine.operators.joins.interval_join import JoinTime
+from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import call
-from penstock.tables.expressions import Expression, InputColumn
+from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, on_columns
+from penstock.tables.lower.changing import Pairs
 from penstock.tables.lower.keys import encoded_keys
 from penstock.tables.plan import nodes as p
-from penstock.tables.plan.nodes import JoinKind
+from penstock.tables.plan.nodes import JoinKind, TimeAttribute
 
 if TYPE_CHECKING:
     from penstock.tables.lower.lowering import Lowering
 
+_OUTER: Final = {
+    JoinKind.INNER: (),
+    JoinKind.LEFT: (LEFT,),
+    JoinKind.RIGHT: (RIGHT,),
+    JoinKind.FULL: (LEFT, RIGHT),
+}
+_MARK: Final = t.INT.with_nullable(False)
+
 
 def lower_interval_join(lowering: Lowering, node: p.IntervalJoin) -> DataStream:
-    """Pairs of rows whose event times are near each other.
+    """Pairs of rows whose times are near each other.
 
     Raises:
-        GraphError: an outer join, which the engine does not have.
+        GraphError: an outer join by the time of the clock.
     """
-    if node.kind is not JoinKind.INNER:
-        raise GraphError(f"{node.kind.value} JOIN of event times within an interval is not supported; INNER JOIN is")
-    left = _side(lowering, node.left, [one for one, _ in node.keys], "l")
-    right = _side(lowering, node.right, [other for _, other in node.keys], "r")
-    width = len(node.keys)
-    names_left = [f"lk{number}" for number in range(width)]
-    names_right = [f"rk{number}" for number in range(width)]
-    joined = left.key_by(*names_left).interval_join(
-        right.key_by(*names_right), lower=f"{node.lower_ms}ms", upper=f"{node.upper_ms}ms"
-    )
-    schema = joined.schema
-    assert schema is not None, "the columns of tables are known"
-    own = [
-        *(f"l{place}" for place in range(len(node.left.columns))),
-        *(f"r{place}" for place in range(len(node.right.columns))),
-    ]
-    columns = (*node.left.columns, *node.right.columns)
-    expressions: tuple[Expression, ...] = tuple(
-        InputColumn(column.type, schema.names.index(name)) for column, name in zip(columns, own, strict=True)
-    )
-    stream = lowering.projected(joined, expressions, node.columns)
-    if node.condition is None:
-        return stream
+    outer = _OUTER[node.kind]
+    if node.time is TimeAttribute.PROCTIME and outer:
+        raise GraphError(
+            f"{node.kind.value} JOIN of times of the clock within an interval is not supported: when a row will meet "
+            "nothing any more depends on no other row; INNER JOIN is, and joins of event times"
+        )
+    if node.lower_ms > node.upper_ms:
+        return _apart(lowering, node, outer)
+    left = _side(lowering, node.left, [one for one, _ in node.keys], LEFT)
+    right = _side(lowering, node.right, [other for _, other in node.keys], RIGHT)
+    names = [tuple(f"{side}k{number}" for number in range(len(node.keys) + 1)) for side in "lr"]
+
+    def place(column: int) -> int:
+        # The keys of the left stand in front of its columns, those of the right nowhere.
+        return column + len(names[LEFT])
+
+    condition = None if node.condition is None else Pairs(on_columns(node.condition, place), lowering.zone)
+    time = JoinTime.PROCESSING if node.time is TimeAttribute.PROCTIME else JoinTime.EVENT
+    sides = KeyedInput(left, names[LEFT]), KeyedInput(right, names[RIGHT])
+    joined = near_join(*sides, (node.lower_ms, node.upper_ms), outer, condition, time)
+    own = tuple(InputColumn(column.type, place(i)) for i, column in enumerate(node.columns))
+    return lowering.projected(joined, own, node.columns)
+
+
+def _apart(lowering: Lowering, node: p.IntervalJoin, outer: tuple[int, ...]) -> DataStream:
+    """No rows can be near enough: those of outer sides come alone."""
     from penstock.tables.lower.lowering import schema_of
 
-    return lowering.calc(stream, node.condition, None, schema_of(node.columns))
+    width = len(node.left.columns)
+    never = Constant(t.BOOLEAN.with_nullable(False), False)
+    streams = []
+    for side, child in ((LEFT, node.left), (RIGHT, node.right)):
+        if side not in outer and (outer or side == RIGHT):
+            continue
+        own = range(width) if side == LEFT else range(width, len(node.columns))
+        expressions = tuple(
+            InputColumn(column.type, i - own.start) if i in own else Constant(column.type.with_nullable(True), None)
+            for i, column in enumerate(node.columns)
+        )
+        condition = None if side in outer else never
+        streams.append(lowering.calc(lowering.stream(child), condition, expressions, schema_of(node.columns)))
+    return streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
 
 
-def _side(lowering: Lowering, node: p.PlanNode, keys: list[int], prefix: str) -> DataStream:
-    """A side with columns of its own, and its keys beside them; rows with a null among these meet none."""
-    not_null: Expression | None = None
-    plain = []
+def _side(lowering: Lowering, node: p.PlanNode, keys: list[int], side: int) -> DataStream:
+    """A side with its keys in front of its columns, and a mark that keeps rows with a null in them from meeting any."""
+    prefix = "lr"[side]
+    known: Expression | None = None
     for key in keys:
-        column = InputColumn(node.columns[key].type, key)
-        plain.append(p.Column(node.columns[key].name, column.type.with_nullable(False)))
-        if column.type.nullable:
-            test = call("IS_NOT_NULL", column)
-            not_null = test if not_null is None else call("AND", not_null, test)
-    encoded_keys(plain, range(len(plain)), "JOIN")
+        if node.columns[key].type.nullable:
+            test = call("IS_NOT_NULL", InputColumn(node.columns[key].type, key))
+            known = test if known is None else call("AND", known, test)
+    encoded = encoded_keys(node.columns, keys, "JOIN")
+    values = tuple(encoded.expressions[value] for value, _ in encoded.places)
+    alone = Constant(_MARK, side + 1)
+    mark: Expression = Constant(_MARK, 0)
+    if known is not None:
+        mark = Conditional(_MARK, ((known, mark),), alone)
     own = tuple(InputColumn(column.type, place) for place, column in enumerate(node.columns))
-    key_columns = tuple(InputColumn(node.columns[key].type, key) for key in keys)
     columns = (
-        *(p.Column(f"{prefix}k{number}", node.columns[key].type) for number, key in enumerate(keys)),
+        *(p.Column(f"{prefix}k{number}", value.type) for number, value in enumerate(values)),
+        p.Column(f"{prefix}k{len(keys)}", _MARK),
         *(p.Column(f"{prefix}{place}", column.type) for place, column in enumerate(node.columns)),
     )
-    from penstock.tables.lower.lowering import schema_of
-
-    return lowering.calc(lowering.stream(node), not_null, (*key_columns, *own), schema_of(columns))
+    return lowering.projected(lowering.stream(node), (*values, mark, *own), columns)

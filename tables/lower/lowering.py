@@ -16,20 +16,22 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
-from penstock.engine.exchange.partitioners import HashChanges
+from penstock.engine.exchange.partitioners import Global, HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
+from penstock.engine.operators.changelog.ranks import Nulls, Order
+from penstock.engine.operators.time_sort import TimeSortSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
 from penstock.tables.lower.calc import CalcSpec
-from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
+from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec, UpsertSpec
 from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
 from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
-from penstock.tables.plan.changelog import changelog_mode, engine_mode
+from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
 from penstock.tables.types import Kind, arrow_type
 
 FromSource = Callable[[Source, str], DataStream]
@@ -50,6 +52,7 @@ class Lowering:
         from_rows: begins a stream of rows that are here.
         catalog, connectors: of the tables.
         zone: the session's time zone.
+        ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
     """
 
     from_source: FromSource
@@ -57,6 +60,7 @@ class Lowering:
     catalog: Catalog
     connectors: Connectors
     zone: str
+    ttl_ms: int | None = None
 
     def stream(self, node: p.PlanNode) -> DataStream:
         """The stream of a node's rows.
@@ -100,9 +104,13 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
         if scanned.source.max_parallelism is not None:
             stream = stream.set_parallelism(scanned.source.max_parallelism)
         keys = tuple(node.columns[key].name for key in node.primary_key)
-        if mode is ChangelogMode.UPSERT:
-            stream = add_changelog(NormalizeSpec(schema, keys), schema, stream)
-        elif mode is ChangelogMode.RETRACT:
+        if mode is ChangelogMode.UPSERT and node.normalized:
+            # What a row was before is known from the row of its key that was last seen.
+            stream = stream._add(UpsertSpec(), schema)
+            if scanned.source.max_parallelism is not None:
+                stream = stream.set_parallelism(scanned.source.max_parallelism)
+            stream = add_changelog(NormalizeSpec(schema, keys, ttl_ms=lowering.ttl_ms), schema, stream)
+        elif mode is not ChangelogMode.APPEND:
             # What comes and what takes it back must not overtake each other on the way to several subtasks.
             stream = stream._partition(HashChanges(keys or tuple(schema.names)))
     return stream
@@ -174,13 +182,15 @@ def _from_changelog(lowering: Lowering, node: p.FromChangelog) -> DataStream:
 
 
 def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
-    for key in node.order:
-        if key.nulls_first is key.descending:
-            raise GraphError(
-                "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
-            )
     stream = lowering.stream(node.input)
-    if node.order:
+    if goes_by_time(node):
+        stream = _in_time(stream, node)
+    elif node.order:
+        for key in node.order:
+            if key.nulls_first is key.descending:
+                raise GraphError(
+                    "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
+                )
         names = [node.columns[key.column].name for key in node.order]
         try:
             stream = stream.sort(*names, descending=[key.descending for key in node.order])
@@ -194,8 +204,23 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
 
 
+def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
+    """The rows in the order of time, and of other columns among rows of one time."""
+    if node.columns[node.order[0].column].time is p.TimeAttribute.PROCTIME:
+        if len(node.order) > 1:
+            raise GraphError("ORDER BY PROCTIME takes no other columns: no two rows come at one time")
+        return stream._partition(Global())
+    order = tuple(
+        Order(node.columns[key.column].name, key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST)
+        for key in node.order[1:]
+    )
+    schema = schema_of(node.columns)
+    return add_changelog(TimeSortSpec(schema, order), schema, stream, timed=True)
+
+
 def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
     from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
+    from penstock.tables.lower.enriching import lower_lookup_join, lower_temporal_join
     from penstock.tables.lower.joins import lower_interval_join
     from penstock.tables.lower.matching.lower import lower_match
     from penstock.tables.lower.over import lower_over
@@ -214,6 +239,8 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.TopN: lower_top_n,
         p.SetOperation: lower_set_operation,
         p.IntervalJoin: lower_interval_join,
+        p.TemporalJoin: lower_temporal_join,
+        p.LookupJoin: lower_lookup_join,
         p.Union: _union,
         p.Unnest: _unnest,
         p.ToChangelog: _to_changelog,

@@ -1,20 +1,27 @@
-"""Lowers OVER: aggregates, numbers and LAG over rows before each one, by event time."""
+"""Lowers OVER: aggregates, numbers and LAG over the rows before each one, by time or in another order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
+from penstock.engine.changelog import ChangelogMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.frames import OverCall
-from penstock.engine.operators.changelog.over import FrameUnit, OverSpec
-from penstock.tables.expressions import InputColumn
-from penstock.tables.functions.aggregates import RANKS
+from penstock.engine.operators.changelog.over import FrameUnit, OverSpec, OverTime
+from penstock.engine.operators.changelog.ranks import Nulls, Order
+from penstock.engine.operators.changelog.updating_over import UpdatingOverSpec
+from penstock.tables.bind.expression_binder import converted
+from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.plan import nodes as p
+from penstock.tables.plan.changelog import changelog_mode, engine_mode, over_time
 from penstock.tables.plan.nodes import TimeAttribute
-from penstock.tables.types import arrow_type
+from penstock.tables.types import BIGINT, arrow_type
 
 if TYPE_CHECKING:
     from penstock.tables.lower.lowering import Lowering
@@ -42,22 +49,22 @@ _FUNCTIONS: Final = {
 
 
 def lower_over(lowering: Lowering, node: p.OverAggregate) -> DataStream:
-    """Each row with its results, when the watermark has passed it.
+    """Each row with its results: once, where rows only come and are ordered by time; else as they change.
 
     Raises:
-        GraphError: another order than ascending event time, or a call that the engine does not have.
+        GraphError: a call that the engine does not have.
     """
-    _check_order(node)
-    stream = lowering.stream(node.input)
-    assert stream.schema is not None, "the columns of tables are known"
-    names = [column.name for column in node.input.columns]
-    partition = tuple(names[place] for place in node.partition)
-    added = node.columns[len(names) :]
-    calls = [_engine_call(call, column, names) for call, column in zip(node.calls, added, strict=True)]
+    time, mode = over_time(node), engine_mode(changelog_mode(node.input))
+    filtered = _with_filters(node)
+    stream = lowering.stream(filtered.input)
+    names = [column.name for column in filtered.input.columns]
+    added = filtered.columns[len(names) :]
+    calls = [_engine_call(call, column, names) for call, column in zip(filtered.calls, added, strict=True)]
     made = []
-    for unit, preceding, chosen in _frames(node, calls):
-        spec = OverSpec(stream.schema, partition, unit, preceding, tuple(chosen))
-        stream = add_changelog(spec, spec.schema, stream, timed=True)
+    for unit, preceding, chosen in _frames(filtered, calls):
+        over = _Over(stream, filtered, unit, preceding, tuple(chosen), lowering.ttl_ms)
+        stream = over.updating(mode) if time is None else over.timed(time)
+        mode = ChangelogMode.RETRACT
         made += [call.name for call in chosen]
     places = {name: len(names) + place for place, name in enumerate(made)}
     own = [InputColumn(column.type, place) for place, column in enumerate(node.input.columns)]
@@ -65,24 +72,70 @@ def lower_over(lowering: Lowering, node: p.OverAggregate) -> DataStream:
     return lowering.projected(stream, (*own, *results), node.columns)
 
 
-def _check_order(node: p.OverAggregate) -> None:
-    numbers = [call.name for call in node.calls if call.name in RANKS]
-    key = node.order[0] if len(node.order) == 1 else None
-    if key is not None and not key.descending and node.columns[key.column].time is TimeAttribute.ROWTIME:
-        return
-    if numbers:
-        raise GraphError(
-            f"{numbers[0]} without an upper bound is not supported but in ascending order of event time; bound it: "
-            f"WHERE {node.columns[-1].name} <= 10"
+def _with_filters(node: p.OverAggregate) -> p.OverAggregate:
+    """The node with arguments that are null where the filters of their calls say so."""
+    if all(call.filter is None for call in node.calls):
+        return node
+    own = node.input.columns
+    values: list[Expression] = [InputColumn(column.type, place) for place, column in enumerate(own)]
+    calls = []
+    for call in node.calls:
+        if call.filter is None:
+            calls.append(call)
+            continue
+        value = values[call.arguments[0]] if call.arguments else Constant(BIGINT.with_nullable(False), 1)
+        kind = value.type.with_nullable(True)
+        calls.append(replace(call, arguments=(len(values),), filter=None))
+        values.append(Conditional(kind, ((values[call.filter], converted(value, kind)),), Constant(kind, None)))
+    names = p.unique_names([*(column.name for column in own), *("filtered" for _ in values[len(own) :])])
+    extra = [p.Column(name, value.type) for name, value in zip(names[len(own) :], values[len(own) :], strict=True)]
+    columns = (*own, *extra)
+    below = p.Project(node.input, tuple(values), columns)
+    return replace(node, input=below, calls=tuple(calls), columns=(*columns, *node.columns[len(own) :]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """One frame of a node, and the stream that it is over."""
+
+    stream: DataStream
+    node: p.OverAggregate
+    unit: FrameUnit
+    preceding: int | None
+    calls: tuple[OverCall, ...]
+    ttl_ms: int | None
+
+    def timed(self, time: TimeAttribute) -> DataStream:
+        """Each row once with its results."""
+        by = OverTime.EVENT if time is TimeAttribute.ROWTIME else OverTime.PROCESSING
+        spec = OverSpec(self._schema, self._partition, self.unit, self.preceding, self.calls, self.ttl_ms, by)
+        return add_changelog(spec, spec.schema, self.stream, timed=self.stream._timed)
+
+    def updating(self, takes: ChangelogMode) -> DataStream:
+        """Rows whose results change with others."""
+        columns = self.node.input.columns
+        order = tuple(
+            Order(columns[key.column].name, key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST)
+            for key in self.node.order
         )
-    raise GraphError(
-        "OVER of aggregates is supported in ascending order of event time alone: ORDER BY a time attribute"
-    )
+        spec = UpdatingOverSpec(
+            self._schema, self._partition, order, self.unit, self.preceding, self.calls, takes, self.ttl_ms
+        )
+        return add_changelog(spec, spec.schema, self.stream)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        assert self.stream.schema is not None, "the columns of tables are known"
+        return self.stream.schema
+
+    @property
+    def _partition(self) -> tuple[str, ...]:
+        return tuple(self.node.input.columns[place].name for place in self.node.partition)
 
 
 def _engine_call(call: p.AggregateCall, column: p.Column, names: list[str]) -> OverCall:
-    if call.distinct or call.filter is not None:
-        raise GraphError(f"{call.name} with DISTINCT or FILTER is not supported in OVER")
+    if call.distinct:
+        raise GraphError(f"{call.name} with DISTINCT is not supported in OVER")
     if call.name not in _FUNCTIONS:
         raise GraphError(f"{call.name} is not supported in OVER; there are {', '.join(_FUNCTIONS)}")
     if call.name == "LAG" and len(call.constants) > 1:

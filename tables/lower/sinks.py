@@ -41,7 +41,7 @@ def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> N
     if constraints:
         stream = stream._add(ConstraintsSpec(constraints, schema), schema)
     if plan.deduplicated:
-        spec = upsert_materializer(schema, plan.deduplicated, EngineMode.RETRACT)
+        spec = upsert_materializer(schema, plan.deduplicated, EngineMode.RETRACT, lowering.ttl_ms)
         stream = add_changelog(spec, spec.schema, stream)
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
     if Change.UPDATE_BEFORE in (RETRACT if plan.deduplicated else given) - takes:

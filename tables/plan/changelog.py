@@ -12,15 +12,7 @@ from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
-_NEEDS_INSERTS = (
-    p.OverAggregate,
-    p.WindowAggregate,
-    p.IntervalJoin,
-    p.WindowJoin,
-    p.WindowTopN,
-    p.TemporalJoin,
-    p.MatchRecognize,
-)
+_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.MatchRecognize)
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
 
@@ -40,13 +32,15 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
             f"{_shown(node)} takes rows that are only inserted, and gets updates or deletes from below it; aggregate "
             "without windows, or read the changes by TO_CHANGELOG"
         )
+    if isinstance(node, p.TemporalJoin) and given[0] != INSERT_ONLY:
+        raise GraphError("a temporal join takes rows on its left that are only inserted, and gets updates or deletes")
     if isinstance(node, p.Filter | p.Project) and given[0] != INSERT_ONLY:
         _check_repeatable(node)
     if isinstance(node, p.Filter) and isinstance(node.input, p.Join):
         check_clock(node.condition, node.columns)
     match node:
         case p.Scan():
-            if engine_mode(node.mode) is not EngineMode.UPSERT:
+            if engine_mode(node.mode) is not EngineMode.UPSERT or not node.normalized:
                 return node.mode
             if not node.primary_key:
                 raise GraphError(f"table {node.table!r} gives updates by key and has no PRIMARY KEY; declare it")
@@ -61,15 +55,51 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
         case p.Sort():
             if given[0] != INSERT_ONLY:
                 raise GraphError(
-                    "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it"
+                    "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it; add LIMIT, "
+                    "so that the first rows are kept up to date"
                 )
             return INSERT_ONLY
+        case p.TemporalJoin():
+            return INSERT_ONLY
+        case p.LookupJoin():
+            return given[0]
+        case p.OverAggregate():
+            return RETRACT if over_time(node) is None else INSERT_ONLY
         case p.Join():
             plain = node.kind in (p.JoinKind.INNER, p.JoinKind.SEMI) and given == [INSERT_ONLY, INSERT_ONLY]
             return INSERT_ONLY if plain else RETRACT
     if isinstance(node, (*_NEEDS_INSERTS, *_STATELESS)):
         return given[0]
     return RETRACT
+
+
+def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
+    """By which time OVER goes where each row gets its results once; None where they change with other rows.
+
+    Raises:
+        GraphError: rows that change are ordered by the time of the clock.
+    """
+    key = node.order[0] if len(node.order) == 1 else None
+    time = None if key is None else node.input.columns[key.column].time
+    if time not in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME):
+        return None
+    if key is not None and not key.descending and changelog_mode(node.input) == INSERT_ONLY:
+        return time
+    if time is p.TimeAttribute.PROCTIME:
+        raise GraphError("OVER in the order of PROCTIME takes rows that are only inserted, in ascending order")
+    return None
+
+
+def goes_by_time(node: p.Sort) -> bool:
+    """Whether a sort begins with ascending time, so that rows can be given in order as time goes on."""
+    if not node.order or node.order[0].descending:
+        return False
+    return node.columns[node.order[0].column].time in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME)
+
+
+def is_bounded(node: PlanNode) -> bool:
+    """Whether the rows of a node end."""
+    return all(scan.bounded for scan in p.walk_plan(node) if isinstance(scan, p.Scan))
 
 
 def check_clock(condition: Expression, columns: p.Columns) -> None:
@@ -95,12 +125,10 @@ def _check_repeatable(node: p.Filter | p.Project) -> None:
 
 def _shown(node: PlanNode) -> str:
     return {
-        p.OverAggregate: "an aggregation by OVER",
         p.WindowAggregate: "an aggregation by windows",
         p.IntervalJoin: "a join within an interval",
         p.WindowJoin: "a join within windows",
         p.WindowTopN: "a Top-N within windows",
-        p.TemporalJoin: "a temporal join",
         p.MatchRecognize: "MATCH_RECOGNIZE",
     }[type(node)]
 
@@ -136,12 +164,20 @@ def state_bound(node: PlanNode) -> str | None:
             return f"rows of {node.upper_ms - node.lower_ms} ms of event time"
         case p.WindowJoin() | p.WindowTopN():
             return "the rows of windows that the watermark has not passed"
+        case p.TemporalJoin():
+            return "left rows that the watermark has not passed, and the last version of each key, for ever"
+        case p.Sort() if goes_by_time(node):
+            return "rows that the watermark has not passed"
+        case p.Sort() if not node.order:
+            return None
         case p.Sort():
             return "all rows, until the input ends"
         case p.Aggregate():
             return "none: one row a group, for ever"
         case p.OverAggregate():
             frame = node.frame
+            if over_time(node) is None:
+                return "none: all rows of each partition, for ever"
             if frame.preceding is None:
                 return "one row a partition, for ever"
             last = f"{frame.preceding} rows a partition, for ever" if frame.rows else f"rows of {frame.preceding} ms"
@@ -152,7 +188,7 @@ def state_bound(node: PlanNode) -> str | None:
         case p.SetOperation():
             return "none: all different rows of both sides, for ever"
         case p.Scan():
-            normalized = engine_mode(node.mode) is EngineMode.UPSERT
+            normalized = engine_mode(node.mode) is EngineMode.UPSERT and node.normalized
             return "one row a primary key, for ever" if normalized else None
         case p.Join():
             return "none: all rows of both sides, for ever"

@@ -65,6 +65,8 @@ class Scan:
         mode: the kinds of changes that it gives.
         primary_key: places of columns; none without one.
         options: of the hint OPTIONS, over those of the table.
+        normalized: whether updates by key get the rows before them.
+        bounded: whether its rows end.
     """
 
     table: str
@@ -72,6 +74,8 @@ class Scan:
     mode: ChangelogMode = INSERT_ONLY
     primary_key: tuple[int, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    normalized: bool = True
+    bounded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,20 +234,26 @@ class JoinKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Rows of both sides together, those of the left first; SEMI and ANTI give the left alone."""
+    """Rows of both sides together, those of the left first; SEMI and ANTI give the left alone.
+
+    Args:
+        ttl_ms: how long rows of the left and of the right live, by the clock; None: as all state does.
+    """
 
     kind: JoinKind
     left: PlanNode
     right: PlanNode
     condition: Expression | None
     columns: Columns
+    ttl_ms: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalJoin:
-    """An equi-join of rows whose event times are near: `left + lower <= right <= left + upper`, in milliseconds.
+    """An equi-join of rows whose times are near: `left + lower <= right <= left + upper`, in milliseconds.
 
     Args:
+        time: event time, or that of the clock.
         keys: pairs of columns, left and right.
         condition: what must hold besides; None for nothing.
     """
@@ -256,30 +266,44 @@ class IntervalJoin:
     upper_ms: int
     condition: Expression | None
     columns: Columns
+    time: TimeAttribute = TimeAttribute.ROWTIME
 
 
 @dataclass(frozen=True, slots=True)
 class TemporalJoin:
-    """Each left row with the version of the right row that was valid at the left row's event time."""
+    """Each left row with the version of the right row that was valid at the left row's event time.
+
+    Args:
+        condition: over the columns of both sides; equalities of the right's key are among it.
+        key: columns of the right that tell rows apart, of which versions are; none while that is not known.
+    """
 
     kind: JoinKind
     left: PlanNode
     right: PlanNode
-    keys: tuple[tuple[int, int], ...]
-    condition: Expression | None
+    condition: Expression
     columns: Columns
+    key: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LookupJoin:
-    """Each left row with what the table on the right holds for its key now."""
+    """Each left row with what the table on the right holds for its key when the row comes.
+
+    Args:
+        table: of the catalog; `options` are those of the hint, over its own.
+        physical: the columns that its connector gives.
+        values: what the right side has in the result, over `physical`.
+        condition: over the columns of the left, then `physical`.
+    """
 
     kind: JoinKind
     left: PlanNode
     table: str
-    right_columns: Columns
-    keys: tuple[tuple[int, int], ...]
-    condition: Expression | None
+    options: tuple[tuple[str, str], ...]
+    physical: Columns
+    values: tuple[Expression, ...]
+    condition: Expression
     columns: Columns
 
 

@@ -15,6 +15,8 @@ from penstock.engine.job.status import JobStatus
 def jobs_are(monkeypatch: pytest.MonkeyPatch, *infos: JobInfo) -> None:
     jobs = {info.name: SimpleNamespace(info=lambda info=info: info) for info in infos}
     monkeypatch.setattr("penstock.actors.registry.named_jobs", lambda: jobs)
+    monkeypatch.setattr("penstock.actors.registry.ended_jobs", lambda notes: [])
+    monkeypatch.setattr("penstock.actors.registry.ClusterNotes", lambda: None)
 
 
 def job(name: str, status: str, since_ms: int) -> JobInfo:

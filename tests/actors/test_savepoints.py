@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock import JobStatus
 from penstock.actors.client import RayJob
-from penstock.engine.errors import CheckpointError
+from penstock.engine.errors import CheckpointError, JobError
 from penstock.recovery import checkpoints
 from penstock.savepoints.store import find_checkpoint
 from tests.actors.keyed_job import KEYS, Paced, assert_exact, environment, submit, until, until_checkpoint
@@ -69,14 +69,25 @@ def test_bounded_results_wait_in_a_savepoint_and_come_once_from_the_job_that_goe
     assert_whole(totals, order, 20_000)
 
 
-def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
+def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sides(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     job, updates = submit(environment(tmp_path), "rescaled", rows=40_000, rate=800, hurry=hurry)
+    until_checkpoint(job)
+    live = ps.state("rescaled", "count", "accumulators")
+    counted = 0
     for wanted, parallelism in ((3, 3), ({"count": 1}, 3), (1, 1)):
+        cut = ps.checkpointed_state("rescaled").operator("count").state("accumulators").to_arrow()
+        rows = live.scan()
+        assert sorted(rows.column("k").to_pylist()) == list(range(KEYS))
+        now = sum(rows.column("count(*)").to_pylist())
+        assert now >= max(counted, sum(cut.column("count(*)").to_pylist()))
+        assert live.get(3)["count(*)"] >= dict(zip(*rows.to_pydict().values(), strict=True))[3]
+        counted = now
         until_checkpoint(job)
         assert job.rescale(wanted) < 20
         info = until(job, lambda info: info.status is JobStatus.RUNNING)
         assert info.parallelism == parallelism
+    assert sum(live.scan().column("count(*)").to_pylist()) >= counted
     assert [restart.cause for restart in info.restart_history] == [
         "rescale to 3",
         "rescale count to 1",
@@ -85,6 +96,8 @@ def test_rescaling_keeps_the_output_exact(tmp_path: Path) -> None:
     hurry.touch()
     job.wait()
     assert_exact(updates, 40_000)
+    with pytest.raises(JobError, match=r"no job|has ended"):
+        ps.state("rescaled", "count", "accumulators").get(3)
 
 
 def test_without_storage_there_is_no_savepoint(tmp_path: Path) -> None:

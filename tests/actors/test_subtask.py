@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock import DataStream, StreamEnvironment
+from penstock import DataStream, ListStateDescriptor, StreamEnvironment
 from penstock.actors.capture_writer import Answer
 from penstock.actors.channels import packed
 from penstock.actors.running_task import Deployment, Report, Restore, SubtaskEvent, _patience
@@ -24,9 +24,10 @@ from penstock.actors.subtask import SubtaskActor
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, SnapshotKind
-from penstock.engine.errors import SubtaskError
+from penstock.engine.errors import StateError, StateNotReadyError, SubtaskError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
+from penstock.savepoints.live_rows import ScanFilter
 from penstock.savepoints.store import FolderJobStore
 
 FIRST_TASK = Deployment(1, 0, 1, [[]])
@@ -206,6 +207,58 @@ def test_a_timer_in_the_year_9999_does_not_end_the_subtask() -> None:
     seconds = _patience(253_402_300_799.0, now=10.0)
     assert seconds is not None
     assert 0 < seconds < threading.TIMEOUT_MAX
+
+
+def state_of(actor: SubtaskActor, state: str = "rules", attempt: int = 1, uid: str = "op") -> Awaitable[Any]:
+    return actor.read_state(attempt, uid, state, None, ScanFilter())
+
+
+def test_state_is_read_between_steps_and_a_question_that_fails_harms_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderJobStore(f"file://{tmp_path}", "job", "job")
+    store.claim()
+
+    class Counts(ProcessFunction):
+        def open(self, context: RuntimeContext) -> None:
+            self.seen = context.get_operator_list_state(ListStateDescriptor("seen", "int64"))
+
+        def process_element(self, row: Row, ctx: Context) -> Rows:
+            self.seen.add(row["value"])
+            yield row
+
+    async def use(actor: SubtaskActor) -> list[int]:
+        await actor.start(1)
+        for uid, state, problem in (("nobody", "seen", "no state that can be asked for"), ("op", "sean", "seen")):
+            with pytest.raises(StateError, match=problem):
+                await state_of(actor, state, uid=uid)
+        with pytest.raises(StateNotReadyError, match="restarted or rescaled"):
+            await state_of(actor, attempt=2)
+        rows = (await state_of(actor, "seen")).data
+        monkeypatch.setattr("penstock.actors.running_task._MOST_SCANS", 0)
+        with pytest.raises(StateNotReadyError, match="requests of this kind"):
+            await state_of(actor, "seen")
+        values: list[int] = rows.column("value").to_pylist()
+        return values
+
+    # A job with checkpoints: its subtasks stay until all have ended.
+    there = dataclasses.replace(FIRST_TASK, restore=Restore(store))
+    seen = with_actor(graph_of(lambda stream: stream.process(Counts).uid("op")), use, there)
+    assert seen == list(range(len(seen)))
+
+
+def test_who_asks_for_state_is_told_when_the_subtask_ends() -> None:
+    async def use(actor: SubtaskActor) -> None:
+        # It was not started, so nobody answers.
+        asking = asyncio.ensure_future(state_of(actor))
+        await asyncio.sleep(0)
+        await actor.stop()
+        with pytest.raises(StateNotReadyError, match="has ended"):
+            await asking
+        with pytest.raises(StateNotReadyError, match="has ended"):
+            await state_of(actor)
+
+    with_actor(graph_of(), use)
 
 
 @pytest.mark.parametrize("attempt", [0, 2])

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from penstock.console.job_views import autoscaler_view, job_view
+from penstock.console.job_views import autoscaler_view, job_view, jobs_table
 from penstock.console.output import duration_text, one_line
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord, TaskAdvice
-from penstock.engine.job.info import JobInfo, RestartInfo
+from penstock.engine.job.info import EventTimeWait, JobInfo, RestartInfo
 from penstock.engine.job.status import JobStatus
+from penstock.engine.metrics import JobMetrics, OperatorReport
 
 CAUSE = "the process of task 'map', subtask 0 died: The actor died unexpectedly\n\tclass_name: SubtaskActor\n\tpid: 7"
 
@@ -52,6 +53,31 @@ def test_a_job_that_fails_again_and_again_shows_what_makes_it_give_up() -> None:
     assert hint in shown(replace(RUNNING, restarts=7, status=JobStatus.RESTARTING))
     assert "so far" not in shown(replace(RUNNING, restarts=2))
     assert "so far" not in shown(replace(RUNNING, restarts=7, status=JobStatus.CANCELLED))
+
+
+def test_the_table_shows_why_jobs_have_failed_and_whose_manager_is_silent() -> None:
+    failed = replace(RUNNING, status=JobStatus.FAILED, error="UserCodeError: no number\nTraceback ...")
+    silent = JobInfo("", "sales", JobStatus.RESTARTING, answers=False)
+    console = Console(file=io.StringIO(), width=160)
+    console.print(jobs_table([silent, failed]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "UserCodeError: no number" in text
+    assert "Traceback" not in text
+    assert "no answer" in text
+    assert "restarting" not in text
+
+
+def test_operators_are_shown_with_their_counters_and_event_time_that_waits_with_its_reason() -> None:
+    wait = EventTimeWait("windows", 0, "clicks", 1, 0, 20_000, 0)
+    counted = OperatorReport(1, 0, "clicks", 2, 0, 20_000, 3, 0.5, 0.25, None)
+    console = Console(file=io.StringIO(), width=300)
+    console.print(job_view(replace(RUNNING, event_time=(wait,)), str, 30_000, JobMetrics((counted,))), crop=False)
+    assert isinstance(console.file, io.StringIO)
+    text = " ".join(console.file.getvalue().split())
+    assert "clicks 0 20000 3 50% 25% -" in text
+    assert "warning: operator 'windows', subtask 0: no watermark has come for 30 s, and 20000 rows have" in text
+    assert "wait for 'clicks', subtask 1, which has given no row yet" in text
 
 
 def test_short_times_are_in_milliseconds() -> None:

@@ -145,13 +145,13 @@ def test_anything_but_a_sub_command_is_a_job(
 
     asked: list[str] = []
 
-    def find(name: str, address: str | None, output: object) -> Control:
+    def find(name: str, address: str | None, url: str | None, output: object) -> Control:
         asked.append(name)
         control = Control()
         control.name = name  # type: ignore[attr-defined]
         return control
 
-    monkeypatch.setattr(jobs, "_find", find)
+    monkeypatch.setattr(jobs, "find", find)
     done = penstock("savepoint", *arguments)
     assert (done.code, asked) == (0, [job[0]])
     assert (job[1] or "None") in done.out

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-CONCEPTS = ["time", "windows", "state", "checkpoints", "savepoints", "joins", "pyflink"]
+CONCEPTS = ["time", "windows", "state", "queryable-state", "checkpoints", "savepoints", "joins", "pyflink"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, RestoreError
 from penstock.savepoints.paths import DISCARDED, JobPaths
 from penstock.savepoints.storage import BlobStore, open_blobs
-from penstock.savepoints.store import FolderJobStore, find_checkpoint
+from penstock.savepoints.store import KEPT_LOGS, FolderJobStore, find_checkpoint
 from tests.savepoints.samples import JOB, empty, small
 
 _PATHS = JobPaths(JOB)
@@ -375,3 +375,19 @@ def test_the_code_that_reads_checkpoints_knows_no_pickle() -> None:
     for module in package.glob("*.py"):
         text = module.read_text()
         assert not [word for word in ("import pickle", "import cloudpickle", "marshal", "import dill") if word in text]
+
+
+def test_stimulus_logs_outlive_the_job_and_those_of_old_managers_go(store: FolderJobStore) -> None:
+    blobs = store.open_blobs(store.url)
+    for epoch in range(1, KEPT_LOGS + 3):
+        store.write_log(epoch, 0, b"a")
+        store.write_log(epoch, 1, b"b")
+    store.write_log(7, 1, b"c")
+    store.drop_log(6, 1)
+    store.finish(store.claim().epoch, "finished")
+    store.discard()
+    left = [path for path, _ in blobs.list("log")]
+    assert left == [
+        f"log/{epoch:08d}-{part:08d}.jsonl.gz" for epoch in range(3, 8) for part in (0, 1) if (epoch, part) != (6, 1)
+    ]
+    assert blobs.get("log/00000007-00000001.jsonl.gz").to_pybytes() == b"c"

@@ -9,6 +9,8 @@ import dataclasses
 import json
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +35,7 @@ def main(
     """Run seeds of the deterministic simulation."""
     chosen = range(start, start + seeds) if seed is None else range(seed, seed + 1)
     if seed is not None and not as_json:
-        typer.echo(simulate(SCENARIOS[seed % len(SCENARIOS)], seed))
+        typer.echo(simulate(SCENARIOS[seed % len(SCENARIOS)], seed, log_folder=_logs()))
     result = _run(chosen, processes, quiet=as_json or seed is not None)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(result), indent=1))
@@ -54,7 +56,13 @@ def _run(seeds: range, processes: int, quiet: bool) -> Sweep:
                 failed.append(outcome.seed)
             progress.update(task, advance=1, failed=f"failed: {failed}" if failed else "")
 
-        return sweep(SCENARIOS, seeds, min(processes, max(1, len(seeds) // 20)), FaultRates(), on_run)
+        most = min(processes, max(1, len(seeds) // 20))
+        return sweep(SCENARIOS, seeds, most, FaultRates(), on_run, _logs())
+
+
+def _logs() -> Path:
+    """Where the stimulus logs of runs that go wrong are kept."""
+    return Path(tempfile.gettempdir()) / "penstock-simulation"
 
 
 def _summarise(result: Sweep) -> None:

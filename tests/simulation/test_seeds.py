@@ -7,10 +7,13 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from penstock.testing.simulation import FaultRates, simulate, sweep
+from penstock.engine.job.replay import replay
+from penstock.testing.simulation import Case, FaultRates, simulate, sweep
 from penstock.testing.simulation.sweep import run_seed
 from tests.simulation.regressions import REGRESSIONS, Regression, how_to_run
 from tests.simulation.scenarios import SCENARIOS
@@ -20,16 +23,32 @@ PROCESSES = min(2, os.cpu_count() or 1)
 TRACED = range(len(SCENARIOS))
 
 
-def test_five_hundred_seeds_show_no_violation() -> None:
-    failed = sweep(SCENARIOS, range(SEEDS), PROCESSES).failed
+def test_five_hundred_seeds_show_no_violation(tmp_path: Path) -> None:
+    failed = sweep(SCENARIOS, range(SEEDS), PROCESSES, log_folder=tmp_path).failed
     assert not failed, "\n".join(f"{outcome}\n  run it again: {how_to_run(outcome.seed)}" for outcome in failed)
 
 
 @pytest.mark.parametrize("regression", REGRESSIONS, ids=lambda regression: f"{regression.scenario}-{regression.seed}")
-def test_what_went_wrong_once(regression: Regression) -> None:
+def test_what_went_wrong_once(regression: Regression, tmp_path: Path) -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == regression.scenario)
-    outcome = simulate(scenario, regression.seed)
+    outcome = simulate(scenario, regression.seed, log_folder=tmp_path)
     assert not outcome.violations, f"{regression.found}\n{outcome}"
+
+
+@pytest.mark.parametrize("number", TRACED[::4], ids=lambda number: SCENARIOS[number].name)
+def test_a_run_that_went_wrong_names_logs_that_replay_to_what_was_decided(number: int, tmp_path: Path) -> None:
+    objecting = replace(SCENARIOS[number], build=lambda *given: _objecting(SCENARIOS[number].build(*given)))
+    outcome = simulate(objecting, 20_000 + number, FaultRates(corrupt=0), log_folder=tmp_path)
+    assert "nobody is content" in outcome.violations
+    assert len(outcome.logs) == outcome.managers
+    assert f"stimulus log: {outcome.logs[0]}" in str(outcome)
+    for log in outcome.logs:
+        steps = list(replay([(0, Path(log).read_text().splitlines())]))
+        assert [step.difference for step in steps if step.difference or step.now is None] == []
+
+
+def _objecting(case: Case) -> Case:
+    return replace(case, check=lambda warehouse: ["nobody is content"])
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import penstock as ps
+from penstock import savepoints
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
@@ -23,8 +25,11 @@ from penstock.engine.job.info import (
 )
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
+from penstock.savepoints.live_state import LiveState
+from penstock.savepoints.reader import Savepoint
 from penstock.web.cluster import Node, Reading
 from penstock.web.observed import JobView, Observed
+from tests.savepoints.by_hand import RunByHand
 
 DONE = CheckpointInfo(
     7, SnapshotKind.CHECKPOINT, "completed", 1, 1_000, 250.0, 3, 3, 5_000, 1_000, url="file:///c/chk-7"
@@ -96,6 +101,7 @@ class FakeCluster:
     readings: list[Reading] = field(default_factory=lambda: [Reading(ORDERS, orders_metrics(10))])
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     refuses: str = ""
+    checkpoint_url: str = ""
     away: bool = False
 
     def read(self) -> Sequence[Reading]:
@@ -134,6 +140,15 @@ class FakeCluster:
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         self._asked("rescale", job_id, parallelism)
         return 0.5
+
+    def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
+        self.asked.append(("state", job_id, uid, name))
+        run = RunByHand(lambda keyed: keyed.aggregate(n=ps.count())).take([("ann", "a", 1), ("bob", "a", 2)])
+        run.away = 1000 if self.away else 0
+        return run.state(name)
+
+    def saved(self, url: str) -> Savepoint:
+        return savepoints.read(self.checkpoint_url)
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return [LogLine(1, 1_000, "WARNING", "fraud", "no such user", 2, 1, 1, "count")][:most]

@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from penstock.engine.job.info import InputInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
-from penstock.web.app import make_app
 from penstock.web.cluster import Reading
-from penstock.web.observed import Observed
-from penstock.web.security import Access, Role
+from penstock.web.security import Role
 from tests.web.conftest import TOKENS
 from tests.web.fakes import ORDERS, FakeCluster, metrics, orders_metrics
+from tests.web.serving import Server
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: scripts/install-services gets it")
-
-
-class Server:
-    """The server in a thread, at a port that stays when it is started again."""
-
-    def __init__(self, cluster: FakeCluster, open_to: Role = Role.OPERATOR) -> None:
-        self._app = make_app(cluster, Access(TOKENS, open_to, ("127.0.0.1",)), Observed(), every=0.2)
-        self._port = 0
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/"
-
-    def start(self) -> None:
-        listening = socket.socket()
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", self._port))
-        listening.listen()
-        self._port = listening.getsockname()[1]
-        config = uvicorn.Config(self._app, log_level="error", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(10)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +32,22 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """A page that must not have said of an error when the test is over."""
+def serving(cluster: FakeCluster) -> Iterator[Callable[[Role], Server]]:
+    """Starts servers."""
+    running: list[Server] = []
+
+    def start(open_to: Role) -> Server:
+        running.append(Server(cluster, open_to))
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.stop()
+
+
+@pytest.fixture
+def page(browser: Any, serving: Any, tmp_path: Path) -> Iterator[Any]:
+    """A page that must not have said of an error when the test is over; it goes before the servers do."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(15_000)
@@ -78,10 +60,8 @@ def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def server(cluster: FakeCluster) -> Iterator[Server]:
-    running = Server(cluster)
-    yield running
-    running.stop()
+def server(serving: Callable[[Role], Server]) -> Server:
+    return serving(Role.OPERATOR)
 
 
 def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, cluster: FakeCluster) -> None:
@@ -139,6 +119,7 @@ def test_a_button_asks_does_and_tells(
 def test_a_question_that_is_not_confirmed_changes_nothing(page: Any, server: Server, cluster: FakeCluster) -> None:
     page.goto(f"{server.url}#/jobs/orders-1/")
     page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
     assert not cluster.asked
@@ -157,8 +138,8 @@ def test_an_outage_is_shown_and_ends_by_itself(page: Any, server: Server, cluste
     page.get_by_text("The server cannot be reached").wait_for(state="detached", timeout=5_000)
 
 
-def test_a_link_with_a_token_logs_in_and_leaves_no_trace_in_the_address(page: Any, cluster: FakeCluster) -> None:
-    server = Server(cluster, Role.NOBODY)
+def test_a_link_with_a_token_logs_in_and_leaves_no_trace_in_the_address(page: Any, serving: Any) -> None:
+    server = serving(Role.NOBODY)
     page.goto(server.url)
     page.get_by_label("Token").fill("guessed")
     page.get_by_role("button", name="Enter").click()
@@ -169,7 +150,6 @@ def test_a_link_with_a_token_logs_in_and_leaves_no_trace_in_the_address(page: An
     assert "token" not in page.url
     page.get_by_role("link", name="orders").click()
     assert page.get_by_role("button", name="Cancel", exact=True).is_disabled()
-    server.stop()
 
 
 def wide(tasks: int, parallelism: int) -> Reading:

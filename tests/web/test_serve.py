@@ -40,7 +40,9 @@ def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_pat
     env = StreamEnvironment(
         runtime="ray", checkpoints=checkpoints(storage=str(tmp_path / "c"), savepoints=str(tmp_path / "s"))
     )
-    env.from_source(ps.DataGenSource({"n": ps.Sequence()}, rate=1000)).key_by("n").aggregate(n2=ps.count()).print()
+    env.from_source(ps.DataGenSource({"n": ps.Sequence()}, rate=1000)).key_by("n").aggregate(n2=ps.count()).uid(
+        "counts"
+    ).print()
     job: Any = env.submit("watched")
     server = start_server(ServerOptions(port=0, folder=str(tmp_path / "console")))
     try:
@@ -54,6 +56,8 @@ def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_pat
         rows = "vertices/1/subtasks/metrics?get=numRecordsOut"
         until(server.url, f"jobs/{job_id}/{rows}", lambda found: found and found[0]["sum"] > 0)
         assert httpx.get(f"{server.url}v1/jobs/{job_id}/tasks/1/0/stack").text.startswith("thread")
+        asked = f"{server.url}v1/jobs/{job_id}/state/counts/accumulators?key=7"
+        assert httpx.get(asked).json() == {"found": True, "value": {"count(*)": 1}}
         os.kill(server.pid, signal.SIGKILL)
         until(server.url, "jobs/overview", mine)
         again = find_server()

@@ -49,18 +49,28 @@ class FrameUnit(enum.Enum):
     """Milliseconds of event time; rows with the row's own timestamp are in the frame, also those behind it."""
 
 
+class OverTime(enum.Enum):
+    """By what time rows are ordered."""
+
+    EVENT = "event time"
+    """Results come when the watermark has passed their rows."""
+    PROCESSING = "processing time"
+    """Results come at once; each row's frame ends with the row itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class OverSpec(OperatorSpec):
     """Creates the operator of OVER windows with one frame.
 
     Args:
-        input: the columns that come; rows carry timestamps, which are what they are ordered by.
+        input: the columns that come; rows carry timestamps where they are ordered by event time.
         partition: the columns whose values make a partition; none: all rows are one, in one subtask.
         unit: what `preceding` counts.
         preceding: how far the frame goes back; None: to the first row.
         calls: the functions.
         ttl_ms: how long what is kept of a partition lives, in milliseconds of processing time; None: for ever. Frames
             of a range of time keep nothing longer than that range.
+        time: by which rows are ordered.
 
     Raises:
         GraphError: a column that is not there, or a function that does not go with the frame.
@@ -72,6 +82,7 @@ class OverSpec(OperatorSpec):
     preceding: int | None
     calls: tuple[OverCall, ...]
     ttl_ms: int | None = None
+    time: OverTime = OverTime.EVENT
 
     def __post_init__(self) -> None:
         for name in (*self.partition, *(call.argument for call in self.calls)):
@@ -133,6 +144,12 @@ class Over(Operator):
             self._held = self._states[_HELD]
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if self._spec.time is OverTime.PROCESSING:
+            rows = conformed(batch.data, self._input)
+            now = self._context.clock.now_ms()
+            self._forget(now)
+            out.collect(Batch(self._results(rows, np.full(rows.num_rows, now)), batch.timestamps))
+            return
         assert batch.timestamps is not None, "a plan orders by event time where rows have it"
         rows, times = conformed(batch.data, self._input), batch.timestamps.to_numpy()
         late = times <= self._watermark
@@ -151,15 +168,18 @@ class Over(Operator):
                 np.concatenate([p.timestamps for p in due]),
             )
             order = np.argsort(times, kind="stable")
-            out.collect(self._results(rows.take(pa.array(order)), times[order]))
+            out.collect(Batch(self._results(rows.take(pa.array(order)), times[order]), pa.array(times[order])))
             self._pending.drop_before(behind)
         self._watermark = watermark.timestamp
-        if self._states is None:
-            # What no frame of a later row reaches is forgotten.
-            self._held.begin([], None, min(self._watermark, _LARGEST))
+        self._forget(min(self._watermark, _LARGEST))
         return watermark
 
-    def _results(self, rows: pa.RecordBatch, times: Int64s) -> Batch:
+    def _forget(self, now: int) -> None:
+        """Forget what no frame of a row behind `now` reaches."""
+        if self._states is None:
+            self._held.begin([], None, now)
+
+    def _results(self, rows: pa.RecordBatch, times: Int64s) -> pa.RecordBatch:
         """The results of rows that come in the order of their times, which is also that of the results."""
         numbers, keys = distinct_keys([rows.column(name) for name in self._keys.names], len(times))
         if self._states is not None:
@@ -189,8 +209,7 @@ class Over(Operator):
             self._keep(keys, slots, numbers, came, times)
         if self._states is not None:
             self._states.end()
-        data = pa.RecordBatch.from_arrays([*rows.columns, *results], schema=self._spec.schema)
-        return Batch(data, pa.array(times))
+        return pa.RecordBatch.from_arrays([*rows.columns, *results], schema=self._spec.schema)
 
     def _parts(self, function: FrameFunction, rows: pa.RecordBatch) -> list[pa.Array]:
         argument = function.call.argument
@@ -200,7 +219,7 @@ class Over(Operator):
         places = np.arange(len(of))
         begins = places - within_runs(of)
         highs = places
-        if self._spec.unit is FrameUnit.RANGE:
+        if self._spec.unit is FrameUnit.RANGE and self._spec.time is OverTime.EVENT:
             is_last = np.ones(len(of), np.bool_)
             is_last[:-1] = (of[1:] != of[:-1]) | (times[1:] != times[:-1]) | is_carry[:-1]
             highs = np.minimum.accumulate(np.where(is_last, places, len(of))[::-1])[::-1]
@@ -210,7 +229,7 @@ class Over(Operator):
         elif self._spec.unit is FrameUnit.ROWS:
             lows = np.maximum(begins, places - preceding)
         else:
-            lows = _first_at(of, times, np.maximum(times, MIN_TIMESTAMP + preceding) - preceding)
+            lows = first_at(of, times, np.maximum(times, MIN_TIMESTAMP + preceding) - preceding)
         return Ordered(of, times, lows, highs, is_carry, self._is_running)
 
     def _carry(self, keys: list[pa.Array], ordered: Ordered, reduced: list[pa.Array]) -> None:
@@ -277,7 +296,7 @@ class Over(Operator):
             self._states.close()
 
 
-def _first_at(of: Int64s, times: Int64s, lows: Int64s) -> Int64s:
+def first_at(of: Int64s, times: Int64s, lows: Int64s) -> Int64s:
     """The first row of each row's partition with a time of `lows` or above, of rows sorted by partition and time."""
     distinct, codes = np.unique(np.concatenate([times, lows]), return_inverse=True)
     span = len(distinct) + 1

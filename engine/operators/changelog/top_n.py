@@ -21,8 +21,8 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import Delta, changelog_of, consolidated, difference
+from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, counted_layout, repeated, take_in
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
-from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import Order, sorted_places, within_runs
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
@@ -33,7 +33,6 @@ Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _ROWS: Final = "rows"
-_COUNT: Final = "__count"
 
 
 class Rank(enum.Enum):
@@ -42,13 +41,6 @@ class Rank(enum.Enum):
     ROW_NUMBER = "row_number"
     RANK = "rank"
     DENSE_RANK = "dense_rank"
-
-
-class Ties(enum.Enum):
-    """Which of rows that are equal in the order comes first."""
-
-    FIRST_ARRIVED = "first arrived"
-    LAST_ARRIVED = "last arrived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +192,7 @@ class TopN(Operator):
         self._others = pa.schema([one for one in self._input if one.name not in spec.partition])
 
     def open(self, context: OperatorContext) -> None:
-        values = pa.schema({_COUNT: pa.int64(), NUMBER: pa.int64()})
-        self._states = RowStates(context, [RowsLayout(_ROWS, self._keys, self._others, values, self._spec.ttl_ms)])
+        self._states = RowStates(context, [counted_layout(_ROWS, self._keys, self._others, self._spec.ttl_ms)])
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         delta = consolidated(batch.with_data(conformed(batch.data, self._input)))
@@ -211,8 +202,9 @@ class TopN(Operator):
         _, partitions = distinct_keys(keys, len(delta))
         state = self._states.begin(_ROWS, partitions)
         before = self._ranked(state, partitions)
+        identity = [delta.rows.column(name) for name in self._others.names]
         arrivals = delta.first if self._spec.ties is Ties.FIRST_ARRIVED else delta.last
-        gone = self._apply(state, delta, keys, state.take_numbers(batch.num_rows)[arrivals])
+        gone = take_in(state, delta, keys, identity, state.take_numbers(batch.num_rows)[arrivals], self._spec.ties)
         after = self._ranked(state, partitions)
         changes = self._changes(state, before, after)
         # Only now, so that no slot has been given to another row meanwhile.
@@ -239,26 +231,6 @@ class TopN(Operator):
             held = state.rows.of_keys(partitions)[1]
             state.remove(held[~np.isin(held, kept.slots)])
 
-    def _apply(self, state: RowState, delta: Delta, keys: list[pa.Array], numbers: Int64s) -> Int64s:
-        """Take in the changes; the slots whose rows are gone, and are to be removed."""
-        identity = [delta.rows.column(name) for name in self._others.names]
-        found = state.rows.find(keys, identity)
-        held = found >= 0
-        before, arrived = np.zeros(len(delta), np.int64), numbers.copy()
-        before[held] = state.rows.numbers(found[held], _COUNT)
-        keeps_number = held & ((delta.weights < 0) | (self._spec.ties is Ties.FIRST_ARRIVED))
-        arrived[keeps_number] = state.rows.numbers(found[keeps_number], NUMBER)
-        after = np.maximum(before + delta.weights, 0)
-        stay, gone = after > 0, found[(after == 0) & held]
-        mask = pa.array(stay)
-        if stay.any():
-            slots, _ = state.add([key.filter(mask) for key in keys], [column.filter(mask) for column in identity])
-            state.write(slots, _COUNT, after[stay])
-            state.write(slots, NUMBER, arrived[stay])
-        state.write(gone, _COUNT, np.zeros(len(gone), np.int64))
-        went: Int64s = gone
-        return went
-
     def _ranked(self, state: RowState, partitions: list[pa.Array], first: int | None = None) -> _Ranked:
         """The rows of some partitions whose rank is in the range; from rank `first` on, where it is given."""
         spec = self._spec
@@ -267,9 +239,7 @@ class TopN(Operator):
         sorts = [one.codes(state.rows.columns(slots, [one.column])[0]) for one in spec.order]
         by_arrival = arrived if spec.ties is Ties.FIRST_ARRIVED else -arrived
         order = sorted_places([of, *sorts, by_arrival])
-        counts = state.rows.numbers(slots, _COUNT)[order]
-        rows = np.repeat(order, counts)
-        times = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows, times = repeated(order, state.rows.numbers(slots, COUNT)[order])
         ranks = _ranks(spec.rank, of[rows], [codes[rows] for codes in sorts])
         chosen = (ranks >= (spec.start if first is None else first)) & (ranks <= spec.end)
         return _Ranked(slots[rows], ranks, times).filter(chosen)

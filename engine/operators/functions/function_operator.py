@@ -7,7 +7,7 @@ and before the next batch of rows is taken, and that due timers fire before the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -33,8 +33,9 @@ from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.rows import RowConverter
 from penstock.engine.state.backend import Key, KeyedStateBackend, Namespace
 from penstock.engine.state.backends import create_backend
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.operator_state import OperatorState
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import EMPTY_SNAPSHOT, OperatorSnapshot, Redistribution
 
 _Due = Iterator[tuple[int, Key, Namespace]]
@@ -262,6 +263,13 @@ class FunctionOperator(Operator):
             return OperatorCapture(tables, self._watermark)
         keyed = self._services.capture(request)
         return OperatorCapture({**keyed.tables, **tables}, keyed.watermark, keyed.native)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        """What is in its states: what the function puts into them at barriers only is as old as the last one."""
+        tables = self._operator_state.capture()
+        if self._services is None or request.state in tables:
+            return tables
+        return {**self._services.read_state(request), **tables}
 
     def _save_function(self) -> None:
         """Let the function put into its state what it wants to keep."""

@@ -20,8 +20,9 @@ from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, 
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.descriptors import ValueStateDescriptor
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.state_tables import VALUE, StateTables
 from penstock.engine.texts import function_name
@@ -121,6 +122,9 @@ class KeyedReduceOperator(Operator):
         if self._inner is None:
             return OperatorCapture(watermark=self._watermark)
         return replace(self._inner.capture(request), watermark=self._watermark)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        return {} if self._inner is None else self._inner.read_state(request)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark

@@ -1,7 +1,11 @@
 """Joins rows of two keyed streams whose timestamps are near each other.
 
 A left row meets the right rows of its key with `left + lower <= right <= left + upper`, as soon as both have come.
-Results carry the later of both timestamps. Rows are kept until the watermark says that nothing can meet them any more.
+Results carry the later of both timestamps. Rows are kept until the watermark says that nothing can meet them any more;
+an outer join then gives those that have met nothing, with nulls and their own timestamp, and holds the watermark back
+by as much as they have waited. Rows of the other side are kept until none needs to be asked any more whether it has met
+them.
+By processing time a row's time is that of the clock when it comes, and results carry none.
 
 A row with a timestamp at or below the watermark is late, by the promise that a watermark makes. Flink drops those below
 it, and of those exactly at it lets some meet their partners and loses others without a word: here all are counted.
@@ -12,17 +16,20 @@ forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.join_columns import (
     LEFT,
     RIGHT,
+    SIDES,
     TIMESTAMP,
     Int64s,
     JoinColumns,
@@ -33,6 +40,7 @@ from penstock.engine.operators.join_columns import (
 from penstock.engine.operators.joins.join_buffers import (
     KeySegment,
     KeySegments,
+    TimeSegments,
     codes_are_keys,
     emit_together,
     expired,
@@ -45,6 +53,16 @@ from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 
+class JoinTime(enum.Enum):
+    """What is near."""
+
+    EVENT = "event time"
+    PROCESSING = "processing time"
+
+
+Mask = npt.NDArray[np.bool_]
+
+
 @dataclass(frozen=True, slots=True)
 class IntervalJoinSpec(OperatorSpec):
     """Creates the operator that joins within an interval.
@@ -53,18 +71,25 @@ class IntervalJoinSpec(OperatorSpec):
         columns: the inputs and the columns of the result.
         lower_ms, upper_ms: bounds of right minus left timestamp, both included; at most 2**60 in either direction.
         late_tags: names of the side outputs for late rows of the left and the right side, or None to drop them.
+        outer: the sides whose rows come with nulls when they have met nothing.
+        condition: says of pairs, with the columns of the result, which meet; null counts as false. None: all do.
+        time: by which rows are near; outer joins go by event time.
     """
 
     columns: JoinColumns
     lower_ms: int
     upper_ms: int
     late_tags: tuple[str | None, str | None] = (None, None)
+    outer: tuple[int, ...] = ()
+    condition: Callable[[pa.RecordBatch], pa.BooleanArray] | None = None
+    time: JoinTime = JoinTime.EVENT
 
     def create(self) -> IntervalJoin:
         return IntervalJoin(self)
 
     def describe(self) -> str:
-        return f"interval_join([{self.lower_ms} ms, {self.upper_ms} ms], {self.columns.describe()})"
+        outer = "".join(f", {SIDES[side]} outer" for side in self.outer)
+        return f"interval_join([{self.lower_ms} ms, {self.upper_ms} ms], {self.columns.describe()}{outer})"
 
     @property
     def traits(self) -> OperatorTraits:
@@ -79,6 +104,9 @@ class IntervalJoin(Operator):
         # What to add to a row's timestamp for the first and last timestamp that it meets on the other side.
         self._reach = ((join.lower_ms, join.upper_ms), (-join.upper_ms, -join.lower_ms))
         self._kept = (KeySegments(expired), KeySegments(expired))
+        self._alone = {side: TimeSegments() for side in join.outer}
+        self._waits = tuple(max(last, 0) for _, last in self._reach)
+        """How long behind its time a row of each side may meet another."""
         self._watermark = MIN_TIMESTAMP
 
     def open(self, context: OperatorContext) -> None:
@@ -86,6 +114,11 @@ class IntervalJoin(Operator):
         self._rows = JoinRows(self._join.columns, context.where)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if self._join.time is JoinTime.PROCESSING:
+            now = self._context.clock.now_ms()
+            self._forget(now - 1)
+            self._take_in(batch, np.full(batch.num_rows, now), input_index, out)
+            return
         assert batch.timestamps is not None, "the graph refuses joins without timestamps"
         timestamps = batch.timestamps.to_numpy()
         if timestamps.min() <= self._watermark:
@@ -94,9 +127,15 @@ class IntervalJoin(Operator):
             batch, timestamps = batch.filter(pa.array(~late)), timestamps[~late]
             if not batch.num_rows:
                 return
-        segment = self._segment(input_index, self._rows.take_in(input_index, batch.data), timestamps)
-        emit_together(self._meet(input_index, segment), out)
-        self._kept[input_index].append(segment)
+        self._take_in(batch, timestamps, input_index, out)
+
+    def _take_in(self, batch: Batch, timestamps: Int64s, side: int, out: Collector) -> None:
+        rows = self._rows.take_in(side, batch.data)
+        segment = self._segment(side, rows, timestamps)
+        emit_together(self._meet(side, segment), out)
+        self._kept[side].append(segment)
+        if side in self._alone:
+            self._alone[side].append(rows, timestamps)
 
     def _drop(self, late: Batch, side: int) -> None:
         tag = self._join.late_tags[side]
@@ -110,33 +149,77 @@ class IntervalJoin(Operator):
 
     def _meet(self, side: int, segment: KeySegment) -> Iterator[Batch]:
         """The pairs of rows of `segment`, which came on input `side`, with those kept of the other side."""
+        for left, right, left_rows, right_rows in self._near(side, segment):
+            later = np.maximum(left.timestamps[left_rows], right.timestamps[right_rows])
+            for part in parts((left.rows, left_rows), (right.rows, right_rows)):
+                data = self._rows.pairs(left.rows, left_rows[part], right.rows, right_rows[part])
+                yield Batch(data, pa.array(later[part]) if self._join.time is JoinTime.EVENT else None)
+
+    def _near(self, side: int, segment: KeySegment) -> Iterator[tuple[KeySegment, KeySegment, Int64s, Int64s]]:
+        """What the rows of `segment` meet: segments of the left and the right side, and pairs of places in them."""
         first, last = self._reach[side]
         low, high = segment.timestamps + first, segment.timestamps + last
         for other in self._kept[1 - side]:
             probes, begins, ends = other.ranges(segment.codes, low, high)
             for of, places in spread(begins, ends):
-                sides = (segment, other) if side == LEFT else (other, segment)
-                indices = (probes[of], places) if side == LEFT else (places, probes[of])
-                yield from self._pairs(*sides, *indices)
+                left, right = (segment, other) if side == LEFT else (other, segment)
+                left_rows, right_rows = (probes[of], places) if side == LEFT else (places, probes[of])
+                meets = self._meets(left, right, left_rows, right_rows)
+                if meets is not None:
+                    left_rows, right_rows = left_rows[meets], right_rows[meets]
+                if len(left_rows):
+                    yield left, right, left_rows, right_rows
 
-    def _pairs(self, left: KeySegment, right: KeySegment, left_rows: Int64s, right_rows: Int64s) -> Iterator[Batch]:
+    def _meets(self, left: KeySegment, right: KeySegment, left_rows: Int64s, right_rows: Int64s) -> Mask | None:
+        """Which pairs of near rows do; None for all."""
         keys = self._rows.keys(LEFT, left.rows), self._rows.keys(RIGHT, right.rows)
+        meets: Mask | None = None
         if not codes_are_keys([key.type for key in keys[LEFT]]):
-            equal = same_keys(keys[LEFT], left_rows, keys[RIGHT], right_rows).to_numpy(zero_copy_only=False)
-            if not equal.all():
-                left_rows, right_rows = left_rows[equal], right_rows[equal]
-        if not len(left_rows):
-            return
-        later = np.maximum(left.timestamps[left_rows], right.timestamps[right_rows])
-        for part in parts((left.rows, left_rows), (right.rows, right_rows)):
-            data = self._rows.pairs(left.rows, left_rows[part], right.rows, right_rows[part])
-            yield Batch(data, pa.array(later[part]))
+            meets = same_keys(keys[LEFT], left_rows, keys[RIGHT], right_rows).to_numpy(zero_copy_only=False)
+        if self._join.condition is None:
+            return meets
+        true = self._join.condition(self._rows.pairs(left.rows, left_rows, right.rows, right_rows)).fill_null(False)
+        mask: Mask = true.to_numpy(zero_copy_only=False)
+        return mask if meets is None else meets & mask
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         self._watermark = watermark.timestamp
+        for side in self._alone:
+            emit_together(self._met_nothing(side), out)
+        self._forget(watermark.timestamp)
+        if not self._alone or watermark.timestamp >= MAX_TIMESTAMP:
+            return watermark
+        delay = max(self._waits[side] for side in self._alone)
+        return replace(watermark, timestamp=max(watermark.timestamp - delay, MIN_TIMESTAMP))
+
+    def _met_nothing(self, side: int) -> Iterator[Batch]:
+        """The rows of a side that nothing can meet any more, and that have met nothing."""
+        behind = self._waiting_from(side)
+        for due in self._alone[side].between(MIN_TIMESTAMP, behind):
+            segment = self._segment(side, due.rows, due.timestamps)
+            is_alone = np.ones(len(segment.timestamps), np.bool_)
+            for _, _, left_rows, right_rows in self._near(side, segment):
+                is_alone[left_rows if side == LEFT else right_rows] = False
+            rows = np.flatnonzero(is_alone)
+            rows = rows[np.argsort(segment.timestamps[rows], kind="stable")]
+            for part in parts((segment.rows, rows)):
+                alone = self._rows.alone(side, segment.rows, rows[part])
+                yield Batch(alone, pa.array(segment.timestamps[rows[part]]))
+        self._alone[side].drop_before(behind)
+
+    def _waiting_from(self, side: int) -> int:
+        """Rows of a side with this timestamp or a later one may still meet others."""
+        if self._watermark >= MAX_TIMESTAMP:
+            return MAX_TIMESTAMP
+        return max(self._watermark - self._waits[side] + 1, MIN_TIMESTAMP)
+
+    def _forget(self, time: int) -> None:
         for side, kept in enumerate(self._kept):
-            kept.raise_floor(max(watermark.timestamp - max(self._reach[side][1], 0), MIN_TIMESTAMP))
-        return watermark
+            reach = self._waits[side]
+            if 1 - side in self._alone:
+                # It is asked again whether a row of the other side, which waits for others, has met it.
+                reach = max(reach, self._waits[1 - side] - self._reach[1 - side][0])
+            kept.raise_floor(max(time - reach, MIN_TIMESTAMP))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference to their segments."""
@@ -149,4 +232,8 @@ class IntervalJoin(Operator):
             restored = self._rows.restore(side, snapshot.tables)
             if restored is not None:
                 rows, beside = restored
-                segments.append(self._segment(side, rows, beside[TIMESTAMP]))
+                times = beside[TIMESTAMP]
+                segments.append(self._segment(side, rows, times))
+                waiting = times >= self._waiting_from(side)
+                if side in self._alone and waiting.any():
+                    self._alone[side].append(rows.filter(pa.array(waiting)), times[waiting])

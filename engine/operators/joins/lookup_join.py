@@ -11,6 +11,7 @@ documentation, "Lookup Join".
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +39,14 @@ class LookupJoinSpec(OperatorSpec):
         columns: the inputs and the columns of the result; the right side's are those of the table.
         how: `"inner"`, or `"left"` to keep rows that the table does not have.
         cache: keeps looked-up rows; None asks the table for each batch.
+        condition: says of pairs, with the columns of the result, which meet; null counts as false. None: all do.
     """
 
     table: LookupTable
     columns: JoinColumns
     how: str = "inner"
     cache: LookupCache | None = None
+    condition: Callable[[pa.RecordBatch], pa.BooleanArray] | None = None
 
     def create(self) -> LookupJoin:
         return LookupJoin(self)
@@ -90,16 +93,41 @@ class LookupJoin(Operator):
         first = np.zeros(rows.num_rows, np.int64)
         count = np.zeros(rows.num_rows, np.int64)
         first[with_key], count[with_key] = begins[key_of], lengths[key_of]
-        missing = count == 0
         # A row that is null everywhere stands in for what is not there.
         padded = concat_record_batches([found, _null_row(self._schema)])
-        if self._join.how == "left":
+        if self._join.condition is None and self._join.how == "left":
+            missing = count == 0
             first[missing], count[missing] = found.num_rows, 1
-        for of, places in spread(first, first + count):
+        pairs: Iterable[tuple[Int64s, Int64s]] = spread(first, first + count)
+        if self._join.condition is not None:
+            pairs = self._meeting(self._join.condition, rows, padded, pairs)
+        for of, places in pairs:
             for part in parts((rows, of), (padded, places)):
                 data = self._rows.pairs(rows, of[part], padded, places[part])
                 taken = pa.array(of[part])
                 out.collect(Batch(data, _taken(batch.timestamps, taken), _taken(batch.kinds, taken)))
+
+    def _meeting(
+        self,
+        condition: Callable[[pa.RecordBatch], pa.BooleanArray],
+        rows: pa.RecordBatch,
+        padded: pa.RecordBatch,
+        pairs: Iterable[tuple[Int64s, Int64s]],
+    ) -> list[tuple[Int64s, Int64s]]:
+        """The pairs for which the condition is true; of a left join also rows without any, in the order of the rows."""
+        chosen = []
+        for of, places in pairs:
+            meets = condition(self._rows.pairs(rows, of, padded, places)).fill_null(False)
+            mask = meets.to_numpy(zero_copy_only=False)
+            chosen.append((of[mask], places[mask]))
+        if self._join.how != "left":
+            return chosen
+        every = np.concatenate([np.empty(0, np.int64), *(of for of, _ in chosen)])
+        alone = np.setdiff1d(np.arange(rows.num_rows), every)
+        of = np.concatenate([every, alone])
+        places = np.concatenate([*(found for _, found in chosen), np.full(len(alone), padded.num_rows - 1)])
+        order = np.argsort(of, kind="stable")
+        return [(of[order], places[order])]
 
     def _distinct(self, rows: pa.RecordBatch) -> tuple[Int64s, pa.RecordBatch, Int64s]:
         """The rows whose key has no null, their distinct keys, and the number of each row's key among them."""

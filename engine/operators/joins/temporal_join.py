@@ -4,9 +4,9 @@ The right side is a stream of versions: each is valid from its timestamp on, unt
 waits until the watermark passes its timestamp, and then meets the latest version of its key at or before it; of two
 versions with one timestamp, the one that came last. Results carry the left row's timestamp.
 
-Left rows at or below the watermark are late: they are counted and dropped, since their versions may be gone. A version
-that comes late still counts, for the left rows that come after it. Source: Flink's documentation, "Event Time Temporal
-Join".
+Left rows below the watermark are late: they are counted and dropped, since their versions may be gone. Those exactly at
+it meet the version that is still there, as in Flink, at the next watermark. A version that comes late still counts, for
+the left rows that come after it. Source: Flink's documentation, "Event Time Temporal Join".
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class TemporalJoin(Operator):
         if input_index == RIGHT:
             self._add_versions(rows, timestamps)
             return
-        if timestamps.min() <= self._watermark:
-            keep = timestamps > self._watermark
+        if timestamps.min() < self._watermark:
+            keep = timestamps >= self._watermark
             self._context.metrics.late_rows += int(len(keep) - keep.sum())
             rows, timestamps = rows.filter(pa.array(keep)), timestamps[keep]
         if len(timestamps):

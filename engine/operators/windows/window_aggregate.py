@@ -15,7 +15,7 @@ Source of the rules: Flink's documentation, "Windows", "Allowed Lateness".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +42,8 @@ from penstock.engine.operators.windows.aggregate_state import (
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.row_numbers import Groups
-from penstock.engine.state.capture import CaptureRequest, Expiry, OperatorCapture
+from penstock.engine.state.capture import CaptureRequest, Expiry, OperatorCapture, TableCapture
+from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.assigners import SlicedWindows
@@ -311,6 +312,14 @@ class WindowAggregate(Operator):
         else:
             table = changed_table(rows, None, keys, _SLICE, expiry, max_parallelism)
         return OperatorCapture({WINDOW_STATE: table, **group_watermarks}, self._watermark)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        cells, keys = self._cells, self._aggregation.keys
+        if request.keys is None or not keys or not cells.slices:
+            return super().read_state(request)
+        rows = self._rows(cells.cells_of(pa.table(request.keys)))
+        expiry = Expiry(_SLICE, self._start(cells.slices[0]))
+        return {WINDOW_STATE: kept_table(rows, keys, _SLICE, expiry, self._context.config.max_parallelism)}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark

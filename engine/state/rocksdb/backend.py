@@ -43,7 +43,7 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.engine.state.rocksdb.keys import STATE_ID, Places, field_codec
-from penstock.engine.state.rocksdb.native import RocksDbCapture, StoredState, describe
+from penstock.engine.state.rocksdb.native import RocksDbCapture, StoredState, describe, table_of
 from penstock.engine.state.rocksdb.states import Entries, RocksDbListState, RocksDbMapState, RocksDbValueState
 from penstock.engine.state.rocksdb.store import RocksDbStore
 from penstock.engine.state.snapshot import Redistribution, StateTable
@@ -160,9 +160,26 @@ class RocksDbBackend(KeyedStateBackend):
             return OperatorCapture(undeclared, native=native)
         return OperatorCapture({state.descriptor.name: self._table(native, state) for state in stored} | undeclared)
 
+    def read_keys(self, name: str, keys: pa.RecordBatch) -> TableCapture | None:
+        found, schema = self._declared.find(name), self._tables.schema
+        if found is None or schema is None:
+            return None
+        state = StoredState(found[0], self._numbers[name])
+        prefix = STATE_ID.pack(state.number)
+        places = [self._places.encode(key, None) for key in self._tables.key_values(keys)]
+        entries = [entry for place in places for entry in self._store.scan(prefix + place)]
+        metadata = describe(schema, self._context.max_parallelism, [state])
+        expired_until = self._expired_until(state)
+        return TableCapture(
+            Redistribution.KEYED, lambda: table_of(entries, metadata, name, expired_until, self._context.where)
+        )
+
+    def _expired_until(self, state: StoredState) -> int | None:
+        ttl = state.descriptor.ttl
+        return None if ttl is None else self._context.clock.now_ms() - ttl.ttl_ms
+
     def _table(self, native: RocksDbCapture, state: StoredState) -> TableCapture:
-        name, ttl = state.descriptor.name, state.descriptor.ttl
-        expired_until = None if ttl is None else self._context.clock.now_ms() - ttl.ttl_ms
+        name, expired_until = state.descriptor.name, self._expired_until(state)
         return TableCapture(Redistribution.KEYED, lambda: native.table(name, expired_until))
 
     def restore(self, tables: Mapping[str, StateTable]) -> None:

@@ -144,6 +144,24 @@ def read_native(directory: Path, metadata: Mapping[str, str], groups: range) -> 
             raise RestoreError(f"{where} cannot be read: {error}; restore another checkpoint or savepoint") from error
 
 
+def table_of(
+    entries: Sequence[tuple[bytes, bytes]],
+    metadata: Mapping[str, str],
+    name: str,
+    expired_until: int | None,
+    where: str,
+) -> pa.Table:
+    """The rows of entries of one state that were read before; in any thread.
+
+    Args:
+        entries: keys and values, those of one place behind one another.
+        metadata: from `describe`.
+        name, expired_until: as for `RocksDbCapture.table`.
+        where: operator and subtask, for messages.
+    """
+    return _Described(metadata, where).table_of(iter(entries), name, expired_until).data
+
+
 def describe(keys: pa.Schema, max_parallelism: int, states: Sequence[StoredState]) -> dict[str, str]:
     """What a reader needs to know of a database, as texts.
 
@@ -228,9 +246,13 @@ class _Described:
 
     def table(self, reader: RocksDbReader, name: str, groups: range, expired_until: int | None) -> StateTable:
         """The rows of one state in a range of key groups."""
-        state = self._states[name]
-        prefix = STATE_ID.pack(state.number)
+        prefix = STATE_ID.pack(self._states[name].number)
         found = reader.scan(prefix + GROUP.pack(groups.start), prefix + GROUP.pack(groups.stop))
+        return self.table_of(found, name, expired_until)
+
+    def table_of(self, found: Iterator[tuple[bytes, bytes]], name: str, expired_until: int | None) -> StateTable:
+        """The rows of entries of one state."""
+        state = self._states[name]
         entries = _Entries(state.descriptor, self._tables, self._places)
         # Entries come by key group, so that the chunks behind one another are sorted too.
         chunks = [

@@ -9,7 +9,14 @@ from penstock.testing.chaos.checkers import BankChecker, EventRuleChecker, Oracl
 from penstock.testing.chaos.harness import ChaosHarness, ChaosServer
 from penstock.testing.chaos.jobs import JOBS, ChaosJob
 from penstock.testing.chaos.report import ChaosReport, ChaosRun, FaultRecord
-from penstock.testing.chaos.runs import chaos_environment, quiet_cluster, run_chaos_flow, run_chaos_job, run_server_job
+from penstock.testing.chaos.runs import (
+    chaos_environment,
+    keep_log,
+    quiet_cluster,
+    run_chaos_flow,
+    run_chaos_job,
+    run_server_job,
+)
 from penstock.testing.chaos.schedule import (
     AfterCheckpoints,
     AfterFault,
@@ -64,6 +71,7 @@ __all__ = [
     "Trial",
     "Verdict",
     "chaos_environment",
+    "keep_log",
     "quiet_cluster",
     "run_chaos_flow",
     "run_chaos_job",

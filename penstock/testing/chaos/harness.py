@@ -19,6 +19,7 @@ from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
 from penstock.engine.job.handle import JobHandle
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
+from penstock.savepoints.paths import split_url
 from penstock.testing.chaos import faults
 from penstock.testing.chaos.faults import JobProcess, LiveProcess
 from penstock.testing.chaos.recoveries import Recoveries
@@ -214,6 +215,8 @@ class ChaosHarness:
             return
         except PenstockError:
             return
+        if self._info.checkpoints is not None and self._info.checkpoints.latest_url is not None:
+            self._run.log = split_url(self._info.checkpoints.latest_url)[0]
         self._recoveries.see(self._info, time.monotonic())
 
     # Faults

@@ -84,6 +84,7 @@ class ChaosRun:
         checkpoints: how many were completed.
         verdicts: of the checkers.
         problems: what the harness itself objects to.
+        log: where the stimulus log of the job is, for `penstock job replay`; None: the job had taken no checkpoint.
     """
 
     job: str
@@ -96,6 +97,7 @@ class ChaosRun:
     checkpoints: int = 0
     verdicts: list[Verdict] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    log: str | None = None
 
     @property
     def violations(self) -> Sequence[str]:
@@ -124,7 +126,8 @@ class ChaosRun:
         """The story of the run, for the message of an assertion: `assert not run.violations, run`."""
         lines = [f"job {self.job!r}, {self.status} after {self.seconds:.1f} s, {self.restarts} restarts:"]
         lines += [f"  {record}" for record in self.faults]
-        return "\n".join([*lines, *(f"  VIOLATION: {text}" for text in self.violations)])
+        lines += [f"  VIOLATION: {text}" for text in self.violations]
+        return "\n".join([*lines, *([f"  stimulus log: {self.log}"] if self.violations and self.log else ())])
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it."""
@@ -140,6 +143,7 @@ class ChaosRun:
             "faults": [record.to_dict() for record in self.faults],
             "checkers": [verdict.to_dict() for verdict in self.verdicts],
             "violations": list(self.violations),
+            "log": self.log,
         }
 
 
@@ -218,6 +222,8 @@ class ChaosReport:
         if self.violations:
             texts.append(Text(f"{len(self.violations)} VIOLATIONS", style="bold red"))
             texts += [Text(violation, style="red") for violation in self.violations]
+            logs = [run.log for run in self.runs if run.violations and run.log]
+            texts += [Text(f"stimulus log: penstock job replay {log}") for log in logs]
         else:
             texts.append(Text("no violations", style="bold green"))
         return texts

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, exponential_delay
+from penstock.savepoints.paths import LOG, split_url
+from penstock.savepoints.storage import open_blobs
 from penstock.testing.chaos.harness import ChaosHarness, ChaosServer
 from penstock.testing.chaos.jobs import KEYS, ChaosJob
 from penstock.testing.chaos.report import ChaosRun
@@ -174,6 +177,24 @@ def _rows(duration: Duration, rate: float) -> int:
 
 def _name(job: str, schedule: ChaosSchedule) -> str:
     return f"chaos {job}" if schedule.seed is None else f"chaos {job} {schedule.seed}"
+
+
+def keep_log(run: ChaosRun, folder: Path) -> None:
+    """Copy the stimulus log of a run to a folder that stays, where the job's storage does not; the run then names that.
+
+    Args:
+        run: of a job.
+        folder: gets one for each job.
+    """
+    if run.log is None:
+        return
+    blobs = open_blobs(run.log)
+    kept = folder / split_url(run.log)[1]
+    for path, _ in blobs.list(LOG):
+        target = kept / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(blobs.get(path).to_pybytes())
+    run.log = str(kept)
 
 
 def _shake(

@@ -59,6 +59,7 @@ class Outcome:
         schedule: the faults that happened, one a line.
         violations: what was wrong; empty if nothing was.
         trace: hash of everything that happened, equal for equal seeds.
+        logs: files with the stimulus logs of a run that went wrong; `penstock job replay` reads them.
         restarts, managers, jobs: how many attempts were killed, and how many managers and jobs there were.
     """
 
@@ -71,6 +72,7 @@ class Outcome:
     restarts: int = 0
     managers: int = 0
     jobs: int = 1
+    logs: tuple[str, ...] = ()
 
     def with_violation(self, violation: str) -> Outcome:
         """The same, with one more violation."""
@@ -78,5 +80,6 @@ class Outcome:
 
     def __str__(self) -> str:
         told = "\n".join(f"  {line}" for line in (*self.schedule, *(f"VIOLATION: {v}" for v in self.violations)))
+        logs = "".join(f"\n  stimulus log: {log}" for log in self.logs)
         counted = f"{self.steps} steps, {self.jobs} jobs, {self.managers} managers, {self.restarts} kills"
-        return f"{self.scenario}, seed {self.seed}: {counted}\n{told}"
+        return f"{self.scenario}, seed {self.seed}: {counted}\n{told}{logs}"

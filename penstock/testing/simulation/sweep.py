@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from penstock.testing.simulation.faults import FaultRates
 from penstock.testing.simulation.scenario import Outcome, Scenario
@@ -51,17 +52,19 @@ class Sweep:
             self.failed.append(outcome)
 
 
-def run_seed(scenarios: Sequence[Scenario], seed: int, rates: FaultRates) -> Outcome:
-    """Run one seed; an error of the engine or of the scenario is a violation too."""
+def run_seed(scenarios: Sequence[Scenario], seed: int, rates: FaultRates, log_folder: Path | None = None) -> Outcome:
+    """Run one seed; an error of the engine or of the scenario is a violation too. `log_folder`: see `simulate`."""
     scenario = scenarios[seed % len(scenarios)]
     try:
-        return simulate(scenario, seed, rates)
+        return simulate(scenario, seed, rates, log_folder)
     except Exception:
         return Outcome(scenario.name, seed, 0, (), (f"raised {traceback.format_exc()}",), "")
 
 
-def _run_chunk(scenarios: Sequence[Scenario], seeds: range, rates: FaultRates) -> list[Outcome]:
-    return [run_seed(scenarios, seed, rates) for seed in seeds]
+def _run_chunk(
+    scenarios: Sequence[Scenario], seeds: range, rates: FaultRates, log_folder: Path | None
+) -> list[Outcome]:
+    return [run_seed(scenarios, seed, rates, log_folder) for seed in seeds]
 
 
 def sweep(
@@ -70,6 +73,7 @@ def sweep(
     processes: int = 1,
     rates: FaultRates = FaultRates(),  # noqa: B008 - frozen
     progress: Callable[[Outcome], None] = lambda _: None,
+    log_folder: Path | None = None,
 ) -> Sweep:
     """Run each seed once.
 
@@ -79,25 +83,28 @@ def sweep(
         processes: how many work at it.
         rates: which faults there are.
         progress: told of each run.
+        log_folder: where the stimulus logs of runs that go wrong are written; None: they are not.
 
     Example:
         >>> assert not sweep([scenario], range(100)).failed  # doctest: +SKIP
     """
     total, begun = Sweep(), time.monotonic()
-    for outcome in _outcomes(scenarios, seeds, processes, rates):
+    for outcome in _outcomes(scenarios, seeds, processes, rates, log_folder):
         total.add(outcome)
         progress(outcome)
     total.seconds = time.monotonic() - begun
     return total
 
 
-def _outcomes(scenarios: Sequence[Scenario], seeds: range, processes: int, rates: FaultRates) -> Iterator[Outcome]:
+def _outcomes(
+    scenarios: Sequence[Scenario], seeds: range, processes: int, rates: FaultRates, log_folder: Path | None
+) -> Iterator[Outcome]:
     if processes < 2:
-        yield from (run_seed(scenarios, seed, rates) for seed in seeds)
+        yield from (run_seed(scenarios, seed, rates, log_folder) for seed in seeds)
         return
     chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, spawn) as pool:
-        due = [pool.submit(_run_chunk, scenarios, chunk, rates) for chunk in chunks]
+        due = [pool.submit(_run_chunk, scenarios, chunk, rates, log_folder) for chunk in chunks]
         for done in concurrent.futures.as_completed(due):
             yield from done.result()

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.engine.checkpoint_config import FixedDelay
@@ -18,6 +20,7 @@ from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, WorkerLostError
 from penstock.engine.graph.physical import JobProgram
+from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.mail import LetterKind
 from penstock.engine.local.manager import LocalManager
@@ -46,14 +49,27 @@ _MANAGERS_LETTERS: Final = (
 _RESTARTS: Final = 1_000_000
 
 
-def simulate(scenario: Scenario, seed: int, rates: FaultRates = FaultRates()) -> Outcome:  # noqa: B008 - frozen
+def simulate(
+    scenario: Scenario,
+    seed: int,
+    rates: FaultRates = FaultRates(),  # noqa: B008 - frozen
+    log_folder: Path | None = None,
+) -> Outcome:
     """Run the scenario's job to its end in the world that `seed` makes.
+
+    Args:
+        scenario, seed, rates: what happens.
+        log_folder: where the stimulus logs of all managers are written if something is wrong; the outcome names them.
 
     Example:
         >>> outcome = simulate(scenario, seed=7)  # doctest: +SKIP
         >>> assert not outcome.violations, outcome
     """
-    return _World(scenario, seed, rates).run()
+    world = _World(scenario, seed, rates)
+    outcome = world.run()
+    if log_folder is None or not outcome.violations:
+        return outcome
+    return replace(outcome, logs=tuple(map(str, world.write_logs(log_folder))))
 
 
 @dataclass(slots=True)
@@ -114,6 +130,7 @@ class _World:
         self._acting: ManagerProcess | None = None
         self._nested = False
         self._misfortunes = Misfortunes(self._dice, self._disk, self._clock)
+        self._logs: list[tuple[str, StimulusLog]] = []
         self._job = self._new_job(Warehouse())
 
     def run(self) -> Outcome:
@@ -190,6 +207,21 @@ class _World:
         folder = JobFolder(store, job.job_id, job.start)
         job.real = ManagerProcess(LocalManager(job.program, self._clock, self._random, folder, mail), mail)
         self._managers += 1
+        self._logs.append((f"{job.job_id}-manager-{self._managers}", job.real.manager.log))
+
+    @property
+    def logs(self) -> Mapping[str, str]:
+        """The stimulus logs of all managers, by their names."""
+        return {name: log.text() for name, log in self._logs}
+
+    def write_logs(self, folder: Path) -> list[Path]:
+        """Write them, each to a file that `penstock job replay` reads."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = []
+        for name, text in self.logs.items():
+            files.append(folder / f"{self._scenario.name}-{self._seed}-{name}.jsonl")
+            files[-1].write_text(text)
+        return files
 
     def _gave_up(self, job: Job, real: ManagerProcess) -> bool:
         """Whether a manager could not take the job over, or another has since; who runs the job then."""

@@ -7,14 +7,27 @@ from typing import Final, TypeAlias
 
 from penstock.tables.plan.nodes import PlanNode, inputs_of, with_inputs
 from penstock.tables.plan.rules.interval_joins import interval_joins
+from penstock.tables.plan.rules.joined_conditions import joined_conditions
+from penstock.tables.plan.rules.limits import limits
 from penstock.tables.plan.rules.merged_projections import merged_projections
 from penstock.tables.plan.rules.top_n import top_n
+from penstock.tables.plan.rules.versioned_tables import versioned_tables
 from penstock.tables.plan.rules.window_aggregates import window_aggregates
 
 Rule: TypeAlias = Callable[[PlanNode], PlanNode]
 """Gives the node that stands for another one, or that one itself."""
 
-RULES: Final[tuple[Rule, ...]] = (merged_projections, window_aggregates, interval_joins, top_n, merged_projections)
+RULES: Final[tuple[Rule, ...]] = (
+    joined_conditions,
+    merged_projections,
+    window_aggregates,
+    interval_joins,
+    top_n,
+    merged_projections,
+    versioned_tables,
+    limits,
+    merged_projections,
+)
 
 
 def rewritten_plan(node: PlanNode) -> PlanNode:

@@ -33,8 +33,9 @@ def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
     lower: int | None = None
     upper: int | None = None
     others = []
+    columns = (*join.left.columns, *join.right.columns)
     for condition in rest:
-        bound = _bound(condition, (*join.left.columns, *join.right.columns), width)
+        bound = _bound(condition, columns, width)
         if bound is None:
             others.append(condition)
             continue
@@ -43,7 +44,12 @@ def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
         upper = high if upper is None or (high is not None and high < upper) else upper
     if lower is None or upper is None or not keys:
         return None
-    return IntervalJoin(join.kind, join.left, join.right, keys, lower, upper, conjunction(others), join.columns)
+    read = {place for condition in rest if condition not in others for place in columns_in(condition)}
+    times = {columns[place].time for place in read}
+    if len(times) != 1:
+        return None
+    time = times.pop() or TimeAttribute.ROWTIME
+    return IntervalJoin(join.kind, join.left, join.right, keys, lower, upper, conjunction(others), join.columns, time)
 
 
 def _bound(condition: Expression, columns: Columns, width: int) -> _Bound | None:
@@ -74,9 +80,9 @@ def _bound(condition: Expression, columns: Columns, width: int) -> _Bound | None
 
 
 def _shifted_time(expression: Expression, columns: Columns) -> tuple[int, int] | None:
-    """A column of event time, and the milliseconds that are added to it."""
+    """A column of time, and the milliseconds that are added to it."""
     if isinstance(expression, InputColumn):
-        is_time = columns[expression.index].time is TimeAttribute.ROWTIME
+        is_time = columns[expression.index].time in (TimeAttribute.ROWTIME, TimeAttribute.PROCTIME)
         return (expression.index, 0) if is_time else None
     if not isinstance(expression, FunctionCall) or expression.name not in ("PLUS_INTERVAL", "MINUS_INTERVAL"):
         return None

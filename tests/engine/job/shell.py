@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, FixedDelay
-from penstock.engine.checkpointing.handles import OperatorHandle, SubtaskHandle
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, OperatorHandle, SubtaskHandle
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.config import JobConfig
@@ -18,6 +18,7 @@ from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import Layout, TaskLayout
+from penstock.engine.job.log import StimulusLog
 
 I = TypeVar("I", bound=say.Instruction)  # noqa: E741 - an instruction
 DEAD = WorkerLostError("the process died")
@@ -54,6 +55,7 @@ class Shell:
     Attributes:
         said: all instructions so far, oldest first.
         new: those of the last event.
+        log: of all events.
     """
 
     def __init__(
@@ -63,14 +65,15 @@ class Shell:
         interval_ms: int = 1000,
         restarts: int | None = 10,
         storage: bool = True,
+        start: CompletedCheckpoint | None = None,
     ) -> None:
         restart = None if restarts is None else FixedDelay(restarts, 100)
         config = JobConfig(
             checkpoints=CheckpointConfig(interval_ms=interval_ms), failover=FailoverConfig(restart=restart)
         )
-        self.brain = JobBrain(
-            "job", config, planner or TwoTasks(), random.Random(0), Storage("job-1") if storage else None
-        )
+        folder = Storage("job-1", start) if storage else None
+        self.log = StimulusLog("job", config, planner or TwoTasks(), random.Random(0), folder)
+        self.brain = JobBrain("job", config, self.log.planner, self.log.chosen, folder)
         self.now = 0.0
         self.said: list[say.Instruction] = []
         self.new: Sequence[say.Instruction] = ()
@@ -79,7 +82,9 @@ class Shell:
     def hear(self, *events: ev.Event) -> Sequence[say.Instruction]:
         """Tell the brain; what it says to the last event."""
         for event in events:
-            self.new = self.brain.handle(event, ev.Moment(self.now, round(self.now * 1000)))
+            moment = ev.Moment(self.now, round(self.now * 1000))
+            self.new = self.brain.handle(event, moment)
+            self.log.add(event, moment, self.new)
             self.said += self.new
         return self.new
 

@@ -113,3 +113,23 @@ def test_what_no_channel_connects_restarts_by_itself(tmp_path: Path, seed: int) 
     }
     run_until(manager, lambda: manager.brain.ended)
     assert written(tmp_path) == list(range(200))
+
+
+def test_a_stimulus_log_that_cannot_be_written_is_told_once_and_harms_nothing(tmp_path: Path) -> None:
+    class Refusing(FolderJobStore):
+        def write_log(self, epoch: int, part: int, data: bytes) -> None:
+            raise CheckpointError("no space left for it")
+
+    env = ps.StreamEnvironment(runtime="local", clock=ManualClock(), checkpoints=checkpoints("10ms", str(tmp_path)))
+    env.from_source(DataGenSource({"i": Sequence()}, rows=ROWS, rate=1000)).uid("numbers").sink_to(
+        FileSink(tmp_path / "out", "json")
+    ).uid("out")
+    told: list[str] = []
+    store, clock = Refusing(str(tmp_path), "job", "job"), ManualClock()
+    folder = JobFolder(store, "job")
+    manager = LocalManager(env.program("job"), clock, random.Random(0), folder, warn=told.append, log_store=store)
+    run_until(manager, lambda: manager.brain.completed >= 2)
+    clock.advance(2.0)
+    run_until(manager, lambda: manager.brain.ended)
+    assert (manager.brain.status, written(tmp_path)) == (JobStatus.FINISHED, list(range(ROWS)))
+    assert told == ["the stimulus log of the job could not be written: no space left for it"]

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.state.backend import Key, Namespace, key_tuple
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture, merge_rows
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share
 from tests.engine.state.backends import (
@@ -30,6 +31,7 @@ from tests.engine.state.backends import (
 )
 from tests.engine.state.saved import snapshot_of
 
+ASKED = ("value", "text", "any", "list", "map", "sum", "brief", "brief_list", "brief_map", "of_at")
 WHERE = {"key": st.integers(0, 4), "space": st.sampled_from([0, 0, 1, 2])}
 
 
@@ -216,6 +218,23 @@ class Machine(RuleBasedStateMachine):
         assert [timer for timer in apart if timer not in due] == []
         assert sum(map(len, fired)) == len(due)
         self.timers -= due
+
+    @rule(keys=st.sets(st.integers(0, 4), min_size=1), name=st.sampled_from(ASKED))
+    def ask_for_keys(self, keys: set[int], name: str) -> None:
+        """What is told of some keys is what a savepoint would hold of them; and being asked changes nothing."""
+        chosen = [self.keys[index] for index in {key % len(self.keys) for key in keys}]
+        for subtask in self.subtasks:
+            found = subtask.backend.read_keys(name, self.batch(chosen))
+            assert found is not None
+            held = subtask.backend.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables[name]
+            assert self.rows_of(found, chosen) == self.rows_of(held, chosen)
+
+    def rows_of(self, table: TableCapture, keys: list[Key]) -> list[str]:
+        """The rows of these keys that belong to no window."""
+        wanted = {told_apart(key_tuple(key, self.schema.names)) for key in keys}
+        rows = merge_rows([table.rows()], table.identity, table.expiry).to_pylist()
+        apart = [(told_apart(tuple(row[name] for name in self.schema.names)), row) for row in rows]
+        return sorted(written(row) for key, row in apart if key in wanted and row["__start"] is None)
 
     @rule(subtasks=st.integers(1, 3))
     def rescale(self, subtasks: int) -> None:

@@ -75,10 +75,10 @@ def test_late_rows_are_dropped_and_late_versions_count_from_then_on() -> None:
     join = job()
     join.right((0, 1, 0))
     join.advance(20)
-    join.left((20, 1, 20), (19, 1, 19), (21, 1, 21))
+    join.left((19, 1, 19), (18, 1, 18), (20, 1, 20), (21, 1, 21))
     join.right((15, 1, 15))
     join.advance(MAX_TIMESTAMP)
-    assert join.take() == [(1, 21, "r15", 21)]
+    assert join.take() == [(1, 20, "r15", 20), (1, 21, "r15", 21)]
     assert join.late == 2
 
 
@@ -116,8 +116,8 @@ class _Model:
         if side == RIGHT:
             self.versions += rows
         else:
-            self.pending += [row for row in rows if row[0] > self.watermark]
-            self.late += sum(row[0] <= self.watermark for row in rows)
+            self.pending += [row for row in rows if row[0] >= self.watermark]
+            self.late += sum(row[0] < self.watermark for row in rows)
 
     def advance(self, watermark: int) -> list[tuple[Any, ...]]:
         self.watermark = watermark

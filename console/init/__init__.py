@@ -1,0 +1,1 @@
+"""`penstock init`: a project to begin with, whose own tests pass as they are."""

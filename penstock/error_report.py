@@ -1,0 +1,114 @@
+"""What a person sees of a job that has failed: one screen, with the user's lines, the place, the row and the remedy.
+
+The command line prints it, scripts get it in place of chained tracebacks, and so do notebooks.
+`PENSTOCK_TRACEBACK=full` shows everything instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from penstock.engine.errors import JobFailedError, PenstockError, SubtaskError, UserCodeError
+
+_PACKAGE: Final = str(Path(__file__).parent)
+_HEADER: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'^  File "([^"]+)"')
+_MOST_LINES: Final = 30
+_FULL: Final = "PENSTOCK_TRACEBACK"
+
+
+def wants_everything() -> bool:
+    """Whether the user has asked for all frames (`PENSTOCK_TRACEBACK=full`)."""
+    return os.environ.get(_FULL, "") == "full"
+
+
+def report(error: BaseException) -> str:
+    """The error for a person, in a screen.
+
+    Example:
+        >>> print(report(JobFailedError("job 'orders' failed: no room for 4 slots")).splitlines()[0])
+        job 'orders' failed: no room for 4 slots
+    """
+    cause = _cause(error)
+    lines = [_headline(error, cause)]
+    if isinstance(cause, UserCodeError | SubtaskError):
+        lines += ["", *_shortened(own_frames(cause.traceback))]
+        place = f"operator {cause.operator!r}" if isinstance(cause, UserCodeError) else f"task {cause.task!r}"
+        lines += ["", f"where: {place}, subtask {cause.subtask}"]
+    if isinstance(cause, UserCodeError):
+        lines.append(f"with:  {cause.given}")
+    if isinstance(cause, PenstockError) and cause.remedy:
+        lines.append(f"what to do: {cause.remedy}")
+    if isinstance(cause, UserCodeError | SubtaskError):
+        lines.append(f"({_FULL}=full shows all frames)")
+    return "\n".join(lines)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The one error that counts."""
+    return error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
+
+
+def _headline(error: BaseException, cause: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    if isinstance(cause, UserCodeError | SubtaskError):
+        return text.replace(str(cause), cause.error, 1).split(_HEADER)[0].rstrip()
+    return text
+
+
+def own_frames(text: str) -> list[str]:
+    """The lines of a traceback as text, without the frames of this package."""
+    kept: list[str] = []
+    is_ours = False
+    for line in text.rstrip().splitlines():
+        frame = _FRAME.match(line)
+        if frame is not None:
+            is_ours = frame[1].startswith(_PACKAGE)
+        elif not line.startswith(" "):
+            is_ours = False
+        if not is_ours and line != _HEADER:
+            kept.append(line)
+    return kept
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """The last frames: the first of a deep recursion say nothing."""
+    return lines if len(lines) <= _MOST_LINES else ["  ...", *lines[-_MOST_LINES:]]
+
+
+def show_errors_briefly() -> None:
+    """Have uncaught errors of jobs shown so in scripts and notebooks, unless someone else shows errors already."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _show
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None and not shell.custom_exceptions:
+        shell.set_custom_exc((PenstockError,), _show_in_notebook)
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not isinstance(error, PenstockError) or wants_everything():
+        sys.__excepthook__(kind, error, trace)
+        return
+    # Where in the user's own program; what lies below it is ours.
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith((_PACKAGE, "<"))]
+    at = f"\nat {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    print(f"{kind.__name__}: {report(error)}{at}", file=sys.stderr)  # noqa: T201 - the place of tracebacks
+
+
+def _show_in_notebook(
+    shell: Any,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+    tb_offset: int | None = None,
+) -> None:
+    if wants_everything():
+        shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+    else:
+        _show(kind, error, trace)

@@ -1,0 +1,99 @@
+"""Joins AS OF a time: versions by event time, and lookups of what a table holds, with conditions beside the key."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.engine.errors import PenstockError
+
+_RATES = [
+    ("EUR", 114, "2024-01-01 00:00:01"),
+    ("YEN", 1, "2024-01-01 00:00:01"),
+    ("EUR", 116, "2024-01-01 00:00:05"),
+]
+_PAYMENTS = [
+    (2, "EUR", "2024-01-01 00:00:04"),
+    (3, "EUR", "2024-01-01 00:00:05"),
+    (1, "YEN", "2024-01-01 00:00:00"),
+    (9, None, "2024-01-01 00:00:06"),
+]
+
+
+def _file(path: Path, columns: str, rows: list[tuple[Any, ...]]) -> str:
+    names = columns.replace("`", "").split()
+    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    return f"WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json')"
+
+
+@pytest.fixture(params=[1, 1024])
+def env(request: pytest.FixtureRequest, tmp_path: Path) -> StreamEnvironment:
+    made = StreamEnvironment(runtime="local", max_batch_rows=request.param)
+    rates = _file(tmp_path / "rates.json", "currency rate time", _RATES)
+    payments = _file(tmp_path / "payments.json", "amount currency time", _PAYMENTS)
+    made.sql(
+        "CREATE TABLE rates (currency STRING, rate INT, `time` STRING, at AS TO_TIMESTAMP(`time`), "
+        f"double_rate AS COALESCE(rate * 2, -1), WATERMARK FOR at AS at, PRIMARY KEY (currency) NOT ENFORCED) {rates}"
+    )
+    made.sql(
+        "CREATE TABLE history (currency STRING, rate INT, `time` STRING, at AS TO_TIMESTAMP(`time`), "
+        f"WATERMARK FOR at AS at) {rates}"
+    )
+    made.sql(
+        "CREATE TABLE payments (amount INT, currency STRING, `time` STRING, at AS TO_TIMESTAMP(`time`), "
+        f"now AS PROCTIME(), WATERMARK FOR at AS at - INTERVAL '10' SECOND) {payments}"
+    )
+    return made
+
+
+def _rows(env: StreamEnvironment, query: str) -> Counter[tuple[Any, ...]]:
+    result = env.sql(query)
+    assert result is not None
+    return Counter(tuple(row.values()) for row in result.collect())
+
+
+JOIN = "JOIN {t} FOR SYSTEM_TIME AS OF p.{time} AS r ON p.currency = r.currency"
+
+
+def test_a_row_meets_the_version_of_its_time(env: StreamEnvironment) -> None:
+    join = JOIN.format(t="rates", time="at")
+    assert _rows(env, f"SELECT p.amount, r.rate FROM payments p {join}") == Counter([(2, 114), (3, 116)])
+    left = _rows(env, f"SELECT p.amount, r.rate, r.currency FROM payments p LEFT {join} AND r.rate > 115")
+    assert left == Counter([(2, None, None), (3, 116, "EUR"), (1, None, None), (9, None, None)])
+
+
+def test_the_last_row_of_each_key_has_versions(env: StreamEnvironment) -> None:
+    env.sql(
+        "CREATE VIEW latest AS SELECT currency, rate, at FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY currency "
+        "ORDER BY at DESC) AS n FROM history) WHERE n = 1"
+    )
+    join = JOIN.format(t="latest", time="at")
+    assert _rows(env, f"SELECT p.amount, r.rate FROM payments p {join}") == Counter([(2, 114), (3, 116)])
+
+
+def test_a_lookup_finds_what_the_table_holds(env: StreamEnvironment) -> None:
+    join = JOIN.format(t="rates", time="now")
+    every = _rows(env, f"SELECT p.amount, r.rate, r.double_rate FROM payments p {join}")
+    assert every == Counter([(2, 114, 228), (2, 116, 232), (3, 114, 228), (3, 116, 232), (1, 1, 2)])
+    left = _rows(env, f"SELECT p.amount, r.rate, r.double_rate FROM payments p LEFT {join} AND r.rate + p.amount > 118")
+    assert left == Counter([(2, None, None), (3, 116, 232), (1, None, None), (9, None, None)])
+
+
+@pytest.mark.parametrize(
+    ("join", "said"),
+    [
+        (JOIN.format(t="history", time="at"), "has no primary key"),
+        ("JOIN rates FOR SYSTEM_TIME AS OF p.at AS r ON p.amount = r.rate", "currency has none"),
+        ("JOIN rates FOR SYSTEM_TIME AS OF p.now AS r ON p.amount > r.rate", "needs an equality"),
+        (JOIN.format(t="rates", time="`time`"), "takes a time attribute"),
+        (f"RIGHT {JOIN.format(t='rates', time='at')}", "RIGHT JOIN .* has no meaning"),
+    ],
+)
+def test_what_has_no_versions_is_refused(env: StreamEnvironment, join: str, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        _rows(env, f"SELECT p.amount FROM payments p {join}")

@@ -1,0 +1,53 @@
+"""ORDER BY and LIMIT of streams without end: by time as it goes on, and the first rows as they change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.engine.errors import PenstockError
+
+TIMES = "(VALUES (3, 1), (1, 2), (2, 3)) AS t (a, n)"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> StreamEnvironment:
+    made = StreamEnvironment(runtime="local", parallelism=3)
+    made.sql(
+        "CREATE TABLE endless (a INT, at TIMESTAMP(3), now AS PROCTIME(), WATERMARK FOR at AS at) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}', 'format' = 'json', 'source.monitor-interval' = '1s')"
+    )
+    return made
+
+
+def _modes(env: StreamEnvironment, query: str) -> str:
+    result = env.sql(f"EXPLAIN {query}")
+    assert result is not None
+    return next(iter(result.collect()))["plan"]
+
+
+def test_rows_in_the_order_of_time_come_once(env: StreamEnvironment) -> None:
+    assert "changelogMode=[I]" in _modes(env, "SELECT a FROM endless ORDER BY at, a")
+    assert "changelogMode=[I]" in _modes(env, "SELECT a FROM endless ORDER BY now LIMIT 3")
+
+
+def test_the_first_rows_of_another_order_change(env: StreamEnvironment) -> None:
+    assert "changelogMode=[I,UB,UA,D]" in _modes(env, "SELECT a FROM endless ORDER BY a LIMIT 3")
+
+
+def test_the_first_rows_of_what_changes(env: StreamEnvironment) -> None:
+    result = env.sql(f"SELECT a, SUM(n) AS s FROM {TIMES} GROUP BY a ORDER BY s DESC LIMIT 1 OFFSET 1")
+    assert result is not None
+    there: list[tuple[int, int]] = []
+    for row in result.collect():
+        (there.append if row["op"] in ("+I", "+U") else there.remove)((row["a"], row["s"]))
+    assert there == [(1, 2)]
+
+
+def test_all_rows_of_a_stream_without_end_have_no_order(env: StreamEnvironment) -> None:
+    with pytest.raises(PenstockError, match="ORDER BY of a stream without end"):
+        env.tables.lowered(env.sql("SELECT a FROM endless ORDER BY a").plan)  # type: ignore[union-attr]
+    with pytest.raises(PenstockError, match="add LIMIT"):
+        env.sql(f"SELECT a, SUM(n) AS s FROM {TIMES} GROUP BY a ORDER BY s")

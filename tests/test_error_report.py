@@ -1,0 +1,108 @@
+"""A failed job in one screen: the user's own lines, where it was, the row and what to do, and nothing of ours."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import redirect_stderr
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import error_report
+from penstock.engine.errors import ConfigurationError, JobFailedError, PenstockError, UserCodeError
+from penstock.error_report import own_frames, report, show_errors_briefly
+
+
+def number_of(row: Any) -> Any:
+    return {"n": int(row["text"])}
+
+
+def parse(row: Any) -> Any:
+    return number_of(row)
+
+
+def failure() -> JobFailedError:
+    env = ps.StreamEnvironment(runtime="local", parallelism=1)
+    env.from_collection([{"text": "1"}, {"text": "x"}]).map(parse, returns={"n": "int64"}).name("parse").print()
+    with pytest.raises(JobFailedError) as failed:
+        env.execute("orders")
+    return failed.value
+
+
+def test_a_failed_job_fits_a_screen_with_the_users_lines_alone() -> None:
+    text = report(failure())
+    first, *rest = text.splitlines()
+    assert first == "job 'orders' failed: ValueError: invalid literal for int() with base 10: 'x'"
+    assert len(rest) < 24
+    assert [line.split(", in ")[1] for line in rest if line.startswith("  File ")] == ["parse", "number_of"]
+    assert "where: operator 'parse', subtask 0" in rest
+    assert "with:  {'text': 'x'}" in rest
+    assert any(line.startswith("what to do: Mend the function for this row") for line in rest)
+    assert text.count("invalid literal") == 2
+
+
+def test_frames_of_ours_are_left_out_wherever_they_stand() -> None:
+    ours = error_report.__file__
+    text = (
+        'Traceback (most recent call last):\n  File "mine.py", line 1, in f\n    g()\n'
+        f'  File "{ours}", line 9, in h\n    raise\n  File "mine.py", line 2, in g\n    1 / 0\nZeroDivisionError: no\n'
+    )
+    lines = ['  File "mine.py", line 1, in f', "    g()", '  File "mine.py", line 2, in g', "    1 / 0"]
+    assert own_frames(text) == [*lines, "ZeroDivisionError: no"]
+
+
+def test_a_deep_recursion_shows_its_end() -> None:
+    frames = "".join(f'  File "mine.py", line {n}, in f\n    f()\n' for n in range(500))
+    deep = UserCodeError(
+        "op", 0, "{}", "RecursionError: too deep", f"Traceback (most recent call last):\n{frames}E: x\n"
+    )
+    lines = report(deep).splitlines()
+    assert len(lines) < 45
+    assert "  ..." in lines
+    assert "E: x" in lines
+
+
+def test_an_uncaught_error_of_a_script_is_shown_so_and_any_other_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.delenv("PENSTOCK_TRACEBACK", raising=False)
+    show_errors_briefly()
+    error = failure()
+    assert "Traceback" not in shown(error)
+    assert shown(error).startswith("JobFailedError: job 'orders' failed: ValueError")
+    assert "Traceback" in shown(_raised(ValueError("no")))
+    monkeypatch.setenv("PENSTOCK_TRACEBACK", "full")
+    assert shown(error).count("Traceback") > 3
+
+
+def test_who_shows_errors_otherwise_goes_on_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(*error: Any) -> None:
+        pass
+
+    monkeypatch.setattr(sys, "excepthook", own)
+    show_errors_briefly()
+    assert sys.excepthook is own
+
+
+def test_every_error_says_what_to_do() -> None:
+    assert [kind.__name__ for kind in _all(PenstockError) if not kind.remedy] == []
+    assert report(ConfigurationError("port must be a number")).splitlines()[0] == "port must be a number"
+
+
+def _all(kind: type[PenstockError]) -> list[type[PenstockError]]:
+    below = [one for one in kind.__subclasses__() if one.__module__ == "penstock.engine.errors"]
+    return [found for one in below for found in [one, *_all(one)]]
+
+
+def _raised(error: Exception) -> Exception:
+    with pytest.raises(type(error)) as raised:
+        raise error
+    return raised.value
+
+
+def shown(error: BaseException) -> str:
+    stream = io.StringIO()
+    with redirect_stderr(stream):
+        sys.excepthook(type(error), error, error.__traceback__)
+    return stream.getvalue()

@@ -1,0 +1,101 @@
+"""The client asks a real server, and gives what `penstock.attach` would; the command line uses it for `--url`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from penstock.client import Cluster
+from penstock.console.main import run_command
+from penstock.engine.errors import ClusterError, ConfigurationError, JobError, JobFailedError, StateNotReadyError
+from penstock.engine.job.status import JobStatus
+from penstock.web.cluster import Reading
+from penstock.web.security import Role
+from tests.web.conftest import TOKENS
+from tests.web.fakes import ORDERS, FakeCluster
+from tests.web.serving import Server
+
+
+@pytest.fixture
+def server(cluster: FakeCluster) -> Iterator[Server]:
+    running = Server(cluster)
+    yield running
+    running.stop()
+
+
+def test_jobs_are_found_and_steered(server: Server, cluster: FakeCluster) -> None:
+    found = Cluster(server.url)
+    assert found.jobs() == [ORDERS]
+    job = found.job("orders")
+    assert (job.id, job.info(), job.status()) == ("orders-1", ORDERS, JobStatus.RUNNING)
+    assert job.checkpoint() == "file:///c/chk-00000010"
+    assert job.savepoint("s3://b/s") == "file:///s/savepoint-10"
+    assert (job.stop(), job.drain(), job.rescale(4)) == ("file:///s/savepoint-11", "file:///s/savepoint-12", 0.5)
+    asked = ["checkpoint", "savepoint", "stop", "drain", "rescale"]
+    assert [one[0] for one in cluster.asked] == asked
+    assert [line.text for line in job.logs({})] == ["no such user"]
+    assert job.logs({(2, 1): 1}) == []
+    assert job.why_slow().kind
+    cluster.refuses = "no disk"
+    with pytest.raises(JobError, match="no disk"):
+        job.savepoint()
+
+
+def test_a_job_that_ends_is_waited_for(server: Server, cluster: FakeCluster) -> None:
+    job = Cluster(server.url).job("orders-1")
+    with pytest.raises(TimeoutError):
+        job.wait(0)
+    cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FAILED, error="boom"), [])]
+    with pytest.raises(JobFailedError, match="boom"):
+        job.wait()
+    assert job.cancel() is False
+
+
+def test_state_is_asked_for(server: Server, cluster: FakeCluster) -> None:
+    state = Cluster(server.url).job("orders").state("totals", "accumulators")
+    assert state.get("ann") == {"count(*)": 1}
+    assert state.get("nobody") is None
+    assert sorted(state.scan().column("user").to_pylist()) == ["ann", "bob"]
+    cluster.away = True
+    with pytest.raises(StateNotReadyError):
+        state.get("ann")
+
+
+def test_what_is_not_there_is_said(server: Server) -> None:
+    with pytest.raises(JobError, match=r"no job 'oders'.*did you mean 'orders'"):
+        Cluster(server.url).job("oders")
+    with pytest.raises(ConfigurationError, match="no address of a web console"):
+        Cluster("cluster:6379")
+    with pytest.raises(ClusterError, match="does not answer"):
+        Cluster("http://127.0.0.1:1").jobs()
+
+
+def test_a_token_is_brought_where_one_is_asked_for(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(cluster, Role.NOBODY)
+    try:
+        with pytest.raises(ClusterError, match="bring a token"):
+            Cluster(server.url).jobs()
+        with pytest.raises(ClusterError, match="needs the operator"):
+            Cluster(server.url, TOKENS.viewer).job("orders").savepoint()
+        monkeypatch.setenv("PENSTOCK_TOKEN", TOKENS.operator)
+        assert Cluster(server.url).job("orders").savepoint()
+    finally:
+        server.stop()
+
+
+def test_commands_ask_a_web_console(server: Server, cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> object:
+        assert run_command([*arguments, "--url", server.url, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert [one["id"] for one in said("list")] == ["orders-1"]  # type: ignore[attr-defined]
+    assert said("savepoint", "orders", "s3://b/s") == {"name": "orders", "savepoint": "file:///s/savepoint-10"}
+    assert said("rescale", "orders", "-p", "4")["seconds"] == 0.5  # type: ignore[index]
+    assert said("rescale", "orders", "count=2", "sink=3")["seconds"] == 0.5  # type: ignore[index]
+    assert cluster.asked[-1] == ("rescale", "orders-1", {"count": 2, "sink": 3})
+    assert said("logs", "orders")[0]["text"] == "no such user"  # type: ignore[index]
+    assert said("why", "orders")["kind"]  # type: ignore[index]
+    assert said("info", "orders")["name"] == "orders"  # type: ignore[index]
