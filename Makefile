@@ -21,7 +21,7 @@ COMPILE_PEER = env -u UV_FIND_LINKS $(CURDIR)/$(BIN)/uv pip compile --quiet --un
 PEER_LOCKS = build bytewax flink quixstreams spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chaos test test-all install-services services simulate parity check format docs bench bench-peers lock clean
+.PHONY: help demo demo-chaos test test-all install-services install-deploy-checks services simulate parity check format docs bench bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ test-all: $(STAMP) ## run those, too, that only repeat at length what others sho
 
 install-services: ## install the servers that tests use (Debian packages as root, Kafka's jars into the cache)
 	@scripts/install-services
+
+install-deploy-checks: $(STAMP) ## fetch helm and KubeRay's schemas, by Go, for the tests of deploy/
+	@scripts/install-deploy-checks $(BIN)/python
 
 services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json")
 	@scripts/install-services --check

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from penstock.web.prometheus import prometheus_text
+from penstock.web.serve import DEFAULT_PORT
 from tests.web.fakes import viewed
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "monitoring"
@@ -36,3 +37,11 @@ def test_every_expression_asks_for_what_there_is(expression: str) -> None:
         assert set(re.findall(r"(\w+)=", matchers)) <= labels[name]
     grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", expression) for label in found.split(",")}
     assert grouped <= {label for name, _ in asked for label in labels[name]}
+
+
+def test_prometheus_asks_the_console_and_reads_the_rules_beside_it() -> None:
+    document = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))
+    (scraped,) = document["scrape_configs"]
+    assert scraped["metrics_path"] == "/metrics"
+    assert scraped["static_configs"][0]["targets"][0].endswith(f":{DEFAULT_PORT}")
+    assert all((FOLDER / name).is_file() for name in document["rule_files"])

@@ -1,0 +1,69 @@
+"""Actors that live in this process: what an execution, a job's checkpoints and a client call instead of Ray's."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from penstock import DataGenSource, Sequence, StreamEnvironment
+from penstock.engine.config import JobConfig
+from penstock.engine.graph.physical import JobProgram, Parallelism, plan
+
+
+class FakeMethod:
+    """A method of an actor: `remote` gives an awaitable of what it answers."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self._answer = answer
+
+    def remote(self, *arguments: Any) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._answered(*arguments))
+
+    async def _answered(self, *arguments: Any) -> Any:
+        answer = self._answer(*arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class FakeActor:
+    """An actor with the methods that it is given; all others answer None.
+
+    Args:
+        answers: by name of the method, a function of its arguments, or a coroutine function.
+
+    Attributes:
+        calls: the methods that were called, in order, with their arguments.
+    """
+
+    def __init__(self, **answers: Callable[..., Any]) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> FakeMethod:
+        def answer(*arguments: Any) -> Any:
+            self.calls.append((name, *arguments))
+            return self._answers.get(name, lambda *_: None)(*arguments)
+
+        return FakeMethod(answer)
+
+
+def fails(error: BaseException) -> Callable[..., Any]:
+    """A method that fails."""
+
+    def fail(*arguments: Any) -> Any:
+        raise error
+
+    return fail
+
+
+async def never(*arguments: Any) -> None:
+    """A method that does not answer."""
+    await asyncio.Event().wait()
+
+
+def program_of(parallelism: int = 1, **settings: Any) -> JobProgram:
+    """One task with the numbers 0 to 9, whose rows go to the client."""
+    env = StreamEnvironment(runtime="local", parallelism=parallelism)
+    env.from_source(DataGenSource({"n": Sequence()}, rows=10)).collect()
+    return plan("numbers", env._program.graph.build(), Parallelism(parallelism, None, 1), JobConfig(**settings))

@@ -1,0 +1,226 @@
+"""The client of a job, with a manager and subtasks of this process: which rows are final, and how the job ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+
+from penstock.actors import client as module
+from penstock.actors.client import RayJob, check_serializable
+from penstock.actors.client_view import ClientChannel, ClientView, JobReport
+from penstock.actors.results import Fetched
+from penstock.engine.checkpoint_config import CheckpointConfig
+from penstock.engine.checkpointing.store import JobFolder
+from penstock.engine.elements import Batch
+from penstock.engine.errors import (
+    ConfigurationError,
+    JobCancelledError,
+    JobFailedError,
+    RecordError,
+    SerializationError,
+)
+from penstock.engine.job.handle import CollectedRows
+from penstock.engine.job.status import JobStatus
+from tests.actors.fakes import program_of
+
+RESULT, PLACE = 2, (1, 0)
+
+
+class Ref:
+    """A call whose answer is there once it is given."""
+
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        self.name, self.arguments = name, arguments
+        self.answers: list[Any] = []
+
+
+class Calls:
+    """An actor: each call to it waits in `calls` for its answer."""
+
+    def __init__(self) -> None:
+        self.calls: list[Ref] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def remote(*arguments: Any) -> Ref:
+            self.calls.append(Ref(name, arguments))
+            return self.calls[-1]
+
+        return SimpleNamespace(remote=remote)
+
+    def open(self, name: str) -> list[Ref]:
+        return [call for call in self.calls if call.name == name and not call.answers]
+
+    def answer(self, name: str, answer: Any) -> None:
+        """Answer the newest call."""
+        self.open(name)[-1].answers.append(answer)
+
+
+class Client:
+    """A job, seen by its client, with the calls to its manager and to the subtask of each attempt."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, checkpoints: bool = True, detached: bool = False) -> None:
+        self.manager, self.killed = Calls(), []  # type: ignore[var-annotated]
+        self.rows = CollectedRows(None)
+        fake = SimpleNamespace(wait=self._wait, get=self._get, kill=self.killed.append)
+        monkeypatch.setattr(module, "ray", fake)
+        monkeypatch.setattr(module, "ObjectRef", Ref)
+        monkeypatch.setattr(module, "create_manager", lambda *_: self.manager)
+        monkeypatch.setattr(module, "remove_slots", self.killed.append)
+        monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
+        program = program_of(**({"checkpoints": CheckpointConfig(interval_ms=1_000)} if checkpoints else {}))
+        folder = JobFolder(SimpleNamespace(), "numbers-1") if checkpoints else None  # type: ignore[arg-type]
+        self.job = RayJob(program, {} if detached else {RESULT: self.rows}, folder, detached)
+
+    @staticmethod
+    def _wait(refs: Sequence[Ref], timeout: float | None = None, **_: Any) -> tuple[list[Ref], list[Ref]]:
+        ready = [ref for ref in refs if ref.answers]
+        return ready, [ref for ref in refs if not ref.answers]
+
+    @staticmethod
+    def _get(ref: Ref, timeout: float | None = None) -> Any:
+        if not ref.answers:
+            raise RayError("no answer in time")
+        if isinstance(ref.answers[0], Exception):
+            raise ref.answers[0]
+        return ref.answers[0]
+
+    def follow(self, attempt: int, restored: int = 0, completed: int = 0) -> Calls:
+        """The manager tells of an attempt; its subtask."""
+        actor = Calls()
+        channel = ClientChannel(RESULT, PLACE, 0, actor, attempt, restored)
+        self.manager.answer("client_view", ClientView(attempt, restored, completed, [channel]))
+        self.job.pump(0)
+        return actor
+
+    def came(self, actor: Calls, *rows: tuple[int, int], more: bool = True, completed: int = 0) -> list[int]:
+        """The subtask gives rows, each behind a checkpoint; what is final then."""
+        tagged = [(behind, Batch(pa.record_batch({"n": [number]}))) for behind, number in rows]
+        actor.answer("fetch", Fetched(tagged, more, completed))
+        self.job.pump(0)
+        return self.final()
+
+    def ended(self, status: JobStatus, error: Any = None, completed: int = 0) -> list[int]:
+        """The manager tells that the job has ended; what is final then."""
+        self.manager.answer("wait_for_end", JobReport(status, error, [], completed))
+        for view in self.manager.open("client_view"):
+            view.answers.append(None)
+        self.job.pump(0)
+        return self.final()
+
+    def final(self) -> list[int]:
+        return [row["n"] for row in self.rows.take_rows()]
+
+
+def test_rows_are_final_with_the_checkpoint_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    actor = client.follow(1)
+    assert client.came(actor, (0, 10), (1, 11)) == []
+    assert client.came(actor, (1, 12), completed=1) == [10]
+    assert client.came(actor, (2, 13), completed=2) == [11, 12]
+    assert [call.arguments for call in actor.calls] == [(1, 0, received, 1.0) for received in (0, 2, 3, 4)]
+    assert client.came(actor, more=False) == []
+    assert client.ended(JobStatus.FINISHED) == [13]
+    client.job.wait()
+
+
+def test_without_checkpoints_rows_are_final_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch, checkpoints=False)
+    assert client.came(client.follow(1), (0, 10)) == [10]
+
+
+def test_rows_that_a_restored_attempt_gives_again_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    first = client.follow(1)
+    client.came(first, (0, 10), (1, 11))
+    second = client.follow(2, restored=1, completed=1)
+    assert client.final() == [10]
+    first.answer("fetch", Fetched([(1, Batch(pa.record_batch({"n": [99]})))], True, 0))
+    assert client.came(second, (1, 11), (1, 12)) == [], "what the old attempt still says is nothing"
+    assert client.came(second, completed=2) == [11, 12]
+
+
+def test_the_rows_of_a_failed_job_that_no_checkpoint_holds_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    actor = client.follow(1)
+    client.came(actor, (0, 10), (1, 11), more=False)
+    assert client.ended(JobStatus.FAILED, RecordError("it broke"), completed=1) == [10]
+    with pytest.raises(JobFailedError, match="it broke") as failed:
+        client.job.wait()
+    assert isinstance(failed.value.__cause__, RecordError)
+    assert client.manager.open("leave"), "the manager may go"
+
+
+def test_a_subtask_that_loses_rows_is_reported_and_one_that_died_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    client.follow(1).answer("fetch", ActorDiedError())
+    client.job.pump(0)
+    assert client.manager.open("rows_lost") == []
+    client.follow(2).answer("fetch", RayError("object lost"))
+    client.job.pump(0)
+    (lost,) = client.manager.open("rows_lost")
+    assert lost.arguments == (PLACE, 2, "RayError: object lost")
+
+
+def test_a_manager_that_is_being_restarted_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    client.manager.answer("wait_for_end", ActorUnavailableError("away", None))
+    client.manager.answer("client_view", ActorUnavailableError("away", None))
+    assert client.job.pump(0)
+    assert len(client.manager.open("wait_for_end")) == len(client.manager.open("client_view")) == 1
+
+
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [("it died", "submit the job again"), ("ModuleNotFoundError: no 'shop'", "install the module on every machine")],
+)
+def test_a_manager_that_is_lost_ends_the_job_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, why: str, remedy: str
+) -> None:
+    client = Client(monkeypatch)
+    client.manager.answer("wait_for_end", RayError(why))
+    client.manager.answer("client_view", None)
+    assert not client.job.pump(0)
+    with pytest.raises(JobFailedError, match=remedy):
+        client.job.wait()
+    assert client.killed == [client.manager, client.job.job_id], "its slots are given back"
+
+
+def test_a_cancelled_job_ends_as_its_manager_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    client.manager.answer("wait_for_end", JobReport(JobStatus.CANCELLED, None, []))
+    client.job.cancel()
+    assert client.manager.open("cancel")
+    assert client.killed == []
+    with pytest.raises(JobCancelledError):
+        client.job.wait()
+
+
+def test_a_manager_that_does_not_answer_a_cancel_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    client.job.cancel()
+    assert client.killed == [client.manager, client.job.job_id]
+    assert client.job.status() is JobStatus.CANCELLED
+
+
+def test_a_detached_job_has_no_rows_for_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Client(monkeypatch, detached=True).job.ended is False
+    program = program_of()
+    with pytest.raises(ConfigurationError, match=r"cannot be detached: it ends in collect\(\) or print\(\)"):
+        RayJob(program, {RESULT: CollectedRows(None)}, None, True)
+
+
+def test_what_cannot_be_sent_is_named_by_its_operator() -> None:
+    graph = program_of().physical()
+    (task,) = graph.tasks
+    assert task.source is not None
+    unsent = dataclasses.replace(task.source, name="with a lock", splits=[threading.Lock()])
+    with pytest.raises(SerializationError, match="operator 'with a lock' cannot be sent to the cluster"):
+        check_serializable(dataclasses.replace(graph, tasks=[dataclasses.replace(task, source=unsent)]))
+    check_serializable(graph)

@@ -1,0 +1,221 @@
+"""The processes of a job, as actors of this process: what is told of them, and which of them are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from penstock.actors import execution as module
+from penstock.actors.execution import Execution
+from penstock.actors.process_end import Process
+from penstock.actors.running_task import SubtaskEvent
+from penstock.engine.checkpoint_config import FailoverConfig
+from penstock.engine.errors import JobError, RecordError, WorkerLostError
+from penstock.engine.job import events as ev
+from penstock.engine.metrics import SubtaskMetrics
+from tests.actors.fakes import FakeActor, fails, never, program_of
+
+A, B = (1, 0), (1, 1)
+
+
+def alive() -> Process:
+    return Process("another node", os.getpid())
+
+
+def subtask(*reports: Any, **answers: Callable[..., Any]) -> FakeActor:
+    """A process that runs, and reports these of its attempt, one after the other."""
+
+    async def watch(attempt: int, seen: int) -> Sequence[Any]:
+        return reports[seen : seen + 1] or await never()
+
+    usual = {"deploy": lambda *_: alive(), "start": lambda *_: True, "watch": watch}
+    return FakeActor(**{**usual, **answers})
+
+
+@pytest.fixture(autouse=True)
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The actors that were killed."""
+    actors: list[Any] = []
+    monkeypatch.setattr(ray, "kill", actors.append)
+    return actors
+
+
+def run(
+    actors: Sequence[FakeActor], use: Callable[[Execution], Awaitable[Any]], heartbeat_timeout_ms: int = 5_000
+) -> tuple[Any, list[ev.Event]]:
+    """What `use` gives, and what was told of the subtasks."""
+    told: list[ev.Event] = []
+    failover = FailoverConfig(heartbeat_timeout_ms=heartbeat_timeout_ms)
+    program = program_of(len(actors), failover=failover)
+
+    async def main() -> Any:
+        execution = Execution("job", program.config, told.append)
+        execution.graph = program.physical()
+        execution.actors = dict(zip((A, B), actors, strict=False))
+        try:
+            return await asyncio.wait_for(use(execution), 30)
+        finally:
+            await execution.stop()
+
+    return asyncio.run(main()), told
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def deployed(*actors: FakeActor, ends: int = 0, heartbeat_timeout_ms: int = 5_000) -> tuple[Any, list[ev.Event]]:
+    """Whether all were open, and what was told until `ends` events had come."""
+    seen: list[ev.Event] = []
+
+    async def use(execution: Execution) -> bool:
+        execution._tell = seen.append
+        is_open = await execution.deploy([A, B][: len(actors)], 3, None)
+        await until(lambda: len(seen) >= ends)
+        return is_open
+
+    return run(actors, use, heartbeat_timeout_ms)[0], seen
+
+
+def test_first_rows_and_the_end_of_each_subtask_are_told() -> None:
+    one, other = subtask(SubtaskEvent.FIRST_ROWS, SubtaskEvent.FINISHED), subtask(SubtaskEvent.FINISHED)
+    is_open, told = deployed(one, other, ends=3)
+    assert is_open is True
+    assert [event for event in told if event.place == A] == [  # type: ignore[union-attr]
+        ev.RowsCame(A, 3),
+        ev.TaskFinished(A, 3),
+    ]
+    assert ev.TaskFinished(B, 3) in told
+
+
+def test_behind_an_error_nothing_is_told() -> None:
+    error = RecordError("it broke")
+    _, told = deployed(subtask(error, SubtaskEvent.FINISHED), ends=1)
+    assert told == [ev.TaskFailed(A, 3, error)]
+
+
+def test_a_subtask_that_could_not_be_opened_is_no_lost_process(killed: list[Any]) -> None:
+    error = RecordError("no such model")
+    is_open, told = deployed(subtask(), subtask(error, start=lambda *_: False), ends=1)
+    assert is_open is False
+    assert told == [ev.TaskFailed(B, 3, error)]
+
+
+@pytest.mark.parametrize("deploy", [fails(RayActorError()), never])
+def test_who_dies_or_hangs_while_it_is_deployed_is_forgotten(deploy: Callable[..., Any], killed: list[Any]) -> None:
+    lost = subtask(deploy=deploy)
+
+    async def use(execution: Execution) -> None:
+        with pytest.raises(WorkerLostError, match=r"the process of task '.*', subtask 1 died"):
+            await execution.deploy([A, B], 3, None)
+        assert list(execution.actors) == [A]
+        assert killed == [lost]
+
+    run([subtask(), lost], use, heartbeat_timeout_ms=100)
+
+
+def ended_process() -> Process:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return Process(Process.own().node, child.pid)
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_an_end_of_a_process_is_told_at_once_and_its_reason_when_it_is_known(explained: bool) -> None:
+    error = RecordError("it broke")
+    watched = asyncio.Event()
+
+    async def watch(attempt: int, seen: int) -> Sequence[Any]:
+        await watched.wait()
+        return [error] if explained else fails(RayActorError())()  # type: ignore[no-any-return]
+
+    process = ended_process()
+    told: list[ev.Event] = []
+
+    async def use(execution: Execution) -> None:
+        execution._tell = told.append
+        await execution.deploy([A], 3, None)
+        await until(lambda: told)
+        assert A not in execution.actors
+        (first,) = told
+        assert isinstance(first, ev.TaskFailed)
+        assert (first.place, first.attempt, first.is_explained) == (A, 3, False)
+        assert f"process {process.pid} was killed, or has crashed" in str(first.error)
+        watched.set()
+        await until(lambda: len(told) == 2)
+
+    run([subtask(deploy=lambda *_: process, watch=watch)], use)
+    reason = told[1]
+    assert isinstance(reason, ev.Explained)
+    assert (reason.error is error) if explained else ("died" in str(reason.error))
+
+
+def test_a_process_that_does_not_answer_is_replaced(killed: list[Any]) -> None:
+    stuck = subtask(ping=never)
+    _, told = deployed(stuck, ends=1, heartbeat_timeout_ms=100)
+    (failed,) = told
+    assert isinstance(failed, ev.TaskFailed)
+    assert "has not answered for 0.1 s and is replaced; raise heartbeat_timeout" in str(failed.error)
+    assert killed == [stuck]
+
+
+def test_a_process_that_does_not_end_its_attempt_in_time_is_killed(
+    monkeypatch: pytest.MonkeyPatch, killed: list[Any]
+) -> None:
+    monkeypatch.setattr(module, "_RESET_SECONDS", 0.05)
+    fine, stuck = subtask(), subtask(reset=never)
+
+    async def use(execution: Execution) -> None:
+        await execution.deploy([A, B], 3, None)
+        await execution.cancel([A, B])
+        assert execution.actors == {A: fine}
+        assert execution.attempts == {}
+        assert killed == [stuck]
+
+    _, told = run([fine, stuck], use)
+    assert told == [], "who is cancelled has not failed"
+
+
+def test_the_last_counters_are_kept_of_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_METRICS_SECONDS", 0.05)
+    first, second = SubtaskMetrics(*A), SubtaskMetrics(*A)
+    answers: list[Any] = [lambda: first, fails(RayError("lost")), never, lambda: second]
+    actor = subtask(metrics=lambda attempt: answers.pop(0)())
+
+    async def use(execution: Execution) -> list[Sequence[SubtaskMetrics]]:
+        await execution.deploy([A], 3, None)
+        return [await execution.metrics() for _ in range(4)]
+
+    assert run([actor], use)[0] == [[first], [first], [first], [second]]
+
+
+def test_the_end_keeps_the_last_counters_and_no_process(killed: list[Any]) -> None:
+    last = SubtaskMetrics(*A)
+    actors = [subtask(stop=lambda: last), subtask(stop=fails(RayActorError()))]
+    kept: list[Execution] = []
+
+    async def use(execution: Execution) -> None:
+        await execution.deploy([A, B], 3, None)
+        kept.append(execution)
+
+    run(actors, use)
+    assert kept[0].last_metrics == [last]
+    assert killed == actors
+    assert kept[0].actors == {}
+
+
+def test_a_subtask_without_a_process_has_no_stacks() -> None:
+    async def use(execution: Execution) -> None:
+        with pytest.raises(JobError, match="no process for subtask 1 of task 1 now"):
+            await execution.stacks(B, 0.1)
+
+    run([subtask()], use)

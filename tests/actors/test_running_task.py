@@ -1,0 +1,179 @@
+"""One attempt of a subtask on an event loop of this process: rows in, rows out, commands between steps, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import DataGenSource, Sequence, StreamEnvironment
+from penstock.actors.capture_writer import Declined
+from penstock.actors.channels import unpacked
+from penstock.actors.running_task import Deployment, Restore, RunningTask, SubtaskEvent
+from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.config import JobConfig
+from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
+from penstock.engine.errors import UserCodeError
+from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
+from penstock.engine.task.pace import FIRST_ROWS
+from penstock.savepoints.store import FolderJobStore
+
+RESULT = 0
+"""The exchange to the client."""
+
+
+class Peer:
+    """The actor behind the source, which takes every message at once."""
+
+    def __init__(self) -> None:
+        self.elements: list[Element] = []
+
+    @property
+    def push(self) -> Any:
+        return self
+
+    def remote(self, *arguments: Any) -> Any:
+        self.elements.extend(unpacked(arguments)[-1])
+        return self
+
+    def future(self) -> Future[float | None]:
+        taken: Future[float | None] = Future()
+        taken.set_result(None)
+        return taken
+
+
+def graph_of(function: Callable[[Any], Any] = lambda row: row, rows: int | None = 10) -> PhysicalGraph:
+    """Task 1 is the source; task 2, behind a shuffle, calls the function and gives its rows to the client."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.from_source(DataGenSource({"n": Sequence()}, rows=rows)).rebalance().map(function).collect()
+    config = JobConfig(buffer_timeout_ms=0)
+    return plan("numbers", env._program.graph.build(), Parallelism(1, None, 1), config).physical()
+
+
+def running(use: Callable[[RunningTask], Awaitable[Any]], deployment: Deployment, graph: PhysicalGraph) -> Any:
+    """What `use` gives; the attempt is closed behind it."""
+
+    async def main() -> Any:
+        task = RunningTask(graph, deployment, asyncio.get_running_loop())
+        assert await task.start()
+        try:
+            return await asyncio.wait_for(use(task), 30)
+        finally:
+            await asyncio.wait_for(task.close(), 30)
+
+    return asyncio.run(main())
+
+
+def mapping(use: Callable[[RunningTask], Awaitable[Any]], function: Callable[[Any], Any] = lambda row: row) -> Any:
+    """As `running`, for the task with the function."""
+    graph = graph_of(function)
+    return running(use, Deployment(graph.tasks[1].id, 0, 1, [[]]), graph)
+
+
+def numbers(*values: int) -> Batch:
+    return Batch(pa.record_batch({"n": list(values)}))
+
+
+def test_a_push_returns_with_the_credit_when_the_task_has_taken_the_message() -> None:
+    async def use(task: RunningTask) -> tuple[float | None, list[int]]:
+        wanted = await task.push(0, 0, (numbers(1, 2),))
+        fetched = await task.fetch(RESULT, 0, 5.0)
+        return wanted, [n for _, batch in fetched.rows for n in batch.data["n"].to_pylist()]
+
+    wanted, rows = mapping(use)
+    assert rows == [1, 2]
+    assert wanted is not None
+    assert wanted >= FIRST_ROWS, "the sender hears how much the task wants before it"
+
+
+def test_an_attempt_that_has_ended_takes_messages_and_drops_them() -> None:
+    async def use(task: RunningTask) -> Any:
+        await task.close()
+        assert await task.push(0, 0, (numbers(1),)) is None
+        return await task.checkpoint(Barrier(1))
+
+    declined = mapping(use)
+    assert isinstance(declined, Declined)
+    assert declined.message == "the subtask has ended"
+
+
+def test_messages_that_overtook_each_other_are_taken_in_order() -> None:
+    async def use(task: RunningTask) -> list[int]:
+        late = asyncio.ensure_future(task.push(0, 1, (numbers(2), EndOfInput())))
+        await asyncio.sleep(0)
+        await task.push(0, 0, (numbers(1),))
+        await late
+        rows: list[int] = []
+        received, more = 0, True
+        while more:
+            fetched = await task.fetch(RESULT, received, 5.0)
+            received, more = received + len(fetched.rows), fetched.more
+            rows += [n for _, batch in fetched.rows for n in batch.data["n"].to_pylist()]
+        assert SubtaskEvent.FINISHED in await task.watch(0)
+        return rows
+
+    assert mapping(use) == [1, 2]
+
+
+def test_an_error_of_the_function_is_the_last_report_and_lets_the_senders_go() -> None:
+    def fail(row: Any) -> Any:
+        raise ValueError(f"cannot take {row['n']}")
+
+    async def use(task: RunningTask) -> Any:
+        await task.push(0, 0, (numbers(7),))
+        (report,) = await task.watch(0)
+        assert await task.push(0, 1, (numbers(8),)) is None
+        assert not (await task.fetch(RESULT, 0, 5.0)).more
+        return report
+
+    error = mapping(use, fail)
+    assert isinstance(error, UserCodeError)
+    assert "cannot take 7" in str(error)
+
+
+def source_of(rows: int | None) -> tuple[Peer, Deployment, PhysicalGraph]:
+    peer, graph = Peer(), graph_of(rows=rows)
+    return peer, Deployment(graph.tasks[0].id, 0, 1, [[(peer, 0)]]), graph
+
+
+def test_a_drain_ends_a_source_without_end() -> None:
+    peer, deployment, graph = source_of(None)
+
+    async def use(task: RunningTask) -> Any:
+        task.drain()
+        seen = 0
+        while SubtaskEvent.FINISHED not in (reports := await task.watch(seen)):
+            seen += len(reports)
+
+    running(use, deployment, graph)
+    assert isinstance(peer.elements[-1], EndOfInput)
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_checkpoint_is_answered_when_its_files_are_there_or_it_was_given_up(tmp_path: Path, aborted: bool) -> None:
+    peer, deployment, graph = source_of(None)
+    store = FolderJobStore(f"file://{tmp_path}", "job", "job")
+    store.claim()
+
+    async def use(task: RunningTask) -> Any:
+        asked = asyncio.ensure_future(task.checkpoint(Barrier(1)))
+        if aborted:
+            await asyncio.sleep(0)
+            task.abort(1)
+        answer = await asked
+        assert await task.complete(1) is True
+        return answer
+
+    deployed = Deployment(deployment.task, 0, 1, deployment.targets, Restore(store))
+    answer = running(use, deployed, graph)
+    if aborted:
+        assert isinstance(answer, Declined)
+        assert answer.message == "the checkpoint was aborted"
+    else:
+        assert isinstance(answer, SubtaskHandle)
+        assert Barrier(1) in peer.elements
