@@ -71,7 +71,7 @@ format: $(STAMP) ## format the code and fix what ruff can fix
 
 docs: $(STAMP) ## draw the pictures and build the site of the documentation (build/site)
 	@$(BIN)/python docs/draw.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the documentation is in build/site; $(BIN)/python -m http.server -d build/site 8000 shows it, with search"
 
 bench: $(STAMP) ## run the benchmarks
