@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from penstock.engine.errors import SqlError
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder, call, converted
 from penstock.tables.bind.group_windows import GroupWindow
-from penstock.tables.expressions import Constant, Expression, InputColumn
+from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.parse.text import SqlText
-from penstock.tables.plan.nodes import Aggregate, AggregateCall, Column, PlanNode, Project, TimeAttribute, unique_names
+from penstock.tables.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    Column,
+    PlanNode,
+    Project,
+    TimeAttribute,
+    Union,
+    unique_names,
+)
 from penstock.tables.types import Kind
+
+_GROUPING: Final = ("GROUPING", "GROUPING_ID")
+_SET: Final = t.INT.with_nullable(False)
 
 
 class Grouping:
@@ -43,14 +56,23 @@ class Grouping:
         self._node = node
         self._window = window
         self._keys: list[Expression] = []
+        sets: list[frozenset[int]] = [frozenset()]
         for item in group_by:
             if window is not None and item is window.call:
-                self._keys.extend(window.bounds)
+                choices = [[self._added(bound) for bound in window.bounds]]
             elif isinstance(item, q.GroupingSets):
-                raise source.unsupported(item.at, "GROUPING SETS, ROLLUP and CUBE are not supported; use UNION ALL")
+                choices = [[self._added(inner.bind(part)) for part in chosen] for chosen in item.sets]
             else:
-                self._keys.append(inner.bind(item))
+                choices = [[self._added(inner.bind(item))]]
+            sets = [one | frozenset(choice) for one in sets for choice in choices]
+        self._sets = tuple(dict.fromkeys(sets))
+        """The places of the keys that are grouped by together; one set, but for GROUPING SETS."""
         self._calls: list[tuple[AggregateCall, tuple[Expression, ...], Expression | None]] = []
+
+    def _added(self, key: Expression) -> int:
+        if key not in self._keys:
+            self._keys.append(key)
+        return self._keys.index(key)
 
     def hook(self, node: n.Node) -> Expression | None:
         """The column of a key or an aggregate; None for what is made of others.
@@ -64,6 +86,8 @@ class Grouping:
                 return self._key(self._keys.index(window_bound))
         if isinstance(node, n.Call) and node.name in AGGREGATES and node.over is None:
             return self._aggregate(node)
+        if isinstance(node, n.Call) and node.name in _GROUPING:
+            return self._grouping(node)
         if isinstance(node, n.NumberLiteral | n.StringLiteral | n.NullLiteral | n.BooleanLiteral | n.Keyword):
             return None
         bound = self._bound(node)
@@ -83,7 +107,33 @@ class Grouping:
             return None
 
     def _key(self, place: int) -> InputColumn:
-        return InputColumn(self._keys[place].type, place)
+        kind = self._keys[place].type
+        always = all(place in chosen for chosen in self._sets)
+        return InputColumn(kind if always else kind.with_nullable(True), place)
+
+    @property
+    def _width(self) -> int:
+        """How many columns stand before the aggregates: the keys, and which set a row is of where there are several."""
+        return len(self._keys) + (len(self._sets) > 1)
+
+    def _grouping(self, node: n.Call) -> Expression:
+        """GROUPING(a, b): a bit for each key, 1 where the row is not grouped by it."""
+        places = []
+        for argument in node.arguments:
+            bound = self._bound(argument.value)
+            if bound not in self._keys:
+                raise self._source.invalid(argument.value.at, f"{node.name} takes what stands in GROUP BY")
+            places.append(self._keys.index(bound))
+        kind = t.BIGINT.with_nullable(False)
+        numbers = []
+        for chosen in self._sets:
+            bits = "".join("0" if place in chosen else "1" for place in places)
+            numbers.append(Constant(kind, int(bits or "0", 2)))
+        if len(self._sets) == 1:
+            return numbers[0]
+        of = InputColumn(_SET, len(self._keys))
+        tests = [call("=", of, Constant(_SET, number)) for number in range(len(numbers))]
+        return Conditional(kind, tuple(zip(tests[:-1], numbers[:-1], strict=True)), numbers[-1])
 
     def _aggregate(self, node: n.Call) -> InputColumn:
         call, arguments, condition = bound_aggregate(node, self._inner, self._source)
@@ -93,28 +143,56 @@ class Grouping:
         entry = (call, arguments, condition)
         if entry not in self._calls:
             self._calls.append(entry)
-        return InputColumn(call.type, len(self._keys) + self._calls.index(entry))
+        return InputColumn(call.type, self._width + self._calls.index(entry))
 
     def plan(self) -> Aggregate:
         """The aggregation over the rows, with the columns that the hook has promised."""
+        if len(self._sets) > 1:
+            return self._plan_of_sets()
         values = list(self._keys)
         calls = []
-        for call, arguments, condition in self._calls:
+        for call_, arguments, condition in self._calls:
             places = tuple(_placed(values, argument) for argument in arguments)
             filter_place = None if condition is None else _placed(values, condition)
-            calls.append(replace(call, arguments=places, filter=filter_place))
+            calls.append(replace(call_, arguments=places, filter=filter_place))
         names = unique_names([_name(value, self._node, place) for place, value in enumerate(values)])
         columns = tuple(
             Column(name, value.type, _time(value, self._node)) for name, value in zip(names, values, strict=True)
         )
         projected = Project(self._node, tuple(values), columns)
         keys = columns[: len(self._keys)]
-        results = [Column(f"EXPR${len(keys) + place}", call.type) for place, call in enumerate(calls)]
+        results = [Column(f"EXPR${len(keys) + place}", call_.type) for place, call_ in enumerate(calls)]
         taken = unique_names([column.name for column in (*keys, *results)])
         every = tuple(
             Column(name, column.type, column.time) for name, column in zip(taken, (*keys, *results), strict=True)
         )
         return Aggregate(projected, tuple(range(len(keys))), tuple(calls), every)
+
+    def _plan_of_sets(self) -> Aggregate:
+        """Each row once a set, with null in place of the keys that are not in it, and the number of the set."""
+        width = len(self._keys)
+        arguments: list[Expression] = []
+        calls = []
+        for call_, given, condition in self._calls:
+            places = tuple(self._width + _placed(arguments, argument) for argument in given)
+            filter_place = None if condition is None else self._width + _placed(arguments, condition)
+            calls.append(replace(call_, arguments=places, filter=filter_place))
+        kinds = [self._key(place).type for place in range(width)]
+        names = unique_names([*(_name(key, self._node, i) for i, key in enumerate(self._keys)), "grouping set"])
+        own = [Column(name, kind) for name, kind in zip(names, [*kinds, _SET], strict=True)]
+        extra = [Column(f"argument${place}", value.type) for place, value in enumerate(arguments)]
+        columns = (*own, *extra)
+        inputs = []
+        for number, chosen in enumerate(self._sets):
+            keys = (
+                converted(key, kind) if place in chosen else Constant(kind, None)
+                for place, (key, kind) in enumerate(zip(self._keys, kinds, strict=True))
+            )
+            inputs.append(Project(self._node, (*keys, Constant(_SET, number), *arguments), columns))
+        results = [Column(f"EXPR${self._width + place}", call_.type) for place, call_ in enumerate(calls)]
+        taken = unique_names([column.name for column in (*own, *results)])
+        every = tuple(Column(name, c.type) for name, c in zip(taken, (*own, *results), strict=True))
+        return Aggregate(Union(tuple(inputs), columns), tuple(range(self._width)), tuple(calls), every)
 
 
 def bound_aggregate(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
+from penstock.engine.operators.session_table import SessionTableSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from penstock.engine.windows.base import TimeKind
 from penstock.tables import types as t
@@ -46,15 +48,17 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
     from penstock.tables.lower.lowering import schema_of
 
     spec = node.window
-    if spec.kind is WindowKind.SESSION:
-        raise GraphError(
-            "SESSION is supported below a GROUP BY of its window_start, window_end and its PARTITION BY; a condition "
-            "between them takes columns of PARTITION BY alone: put others into the table that SESSION reads"
-        )
     if spec.time is TimeAttribute.PROCTIME:
         raise GraphError("windows of PROCTIME are supported below a GROUP BY of window_start and window_end")
     _check_zone(lowering, spec)
     schema = schema_of(node.columns)
+    if spec.kind is WindowKind.SESSION:
+        width = len(node.input.columns)
+        names = tuple(node.columns[place].name for place in node.partition)
+        sessions = SessionTableSpec(
+            schema_of(node.columns[:width]), names, spec.size_ms, schema_of(node.columns[width:])
+        )
+        return add_changelog(sessions, schema, lowering.stream(node.input), timed=True)
     return lowering.stream(node.input)._add(AssignedWindowsSpec(assigner(spec), schema), schema)
 
 

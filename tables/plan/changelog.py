@@ -13,6 +13,7 @@ from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
 _NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.MatchRecognize)
+_SESSION = p.WindowKind.SESSION
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
 
@@ -154,6 +155,8 @@ def engine_mode(mode: ChangelogMode) -> EngineMode:
 def state_bound(node: PlanNode) -> str | None:
     """What bounds the state of a node's operator; None where it has none."""
     match node:
+        case p.WindowTable():
+            return "the rows of sessions that the watermark has not passed" if node.window.kind is _SESSION else None
         case p.WindowAggregate():
             return (
                 "the windows that the watermark has not passed"

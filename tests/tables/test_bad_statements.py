@@ -128,7 +128,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlUnsupportedError, "ALTER TABLE orders RENAME TO o", 1, "drop it and create it anew"),
     (SqlUnsupportedError, "SELECT id FROM orders NATURAL JOIN items", 23, "name the columns with USING"),
     (SqlUnsupportedError, "SELECT id FROM orders TABLESAMPLE SYSTEM (10)", 23, "sampling is not supported"),
-    (SqlUnsupportedError, "SELECT id FROM orders GROUP BY ROLLUP (id)", 32, "use UNION ALL"),
+    (SqlValidationError, "SELECT GROUPING(item), id FROM orders GROUP BY ROLLUP (id)", 17, "GROUP BY"),
     (SqlUnsupportedError, "SELECT CAST(id AS RAW('a', 'b')) FROM orders", 19, "the type RAW is not supported"),
     (SqlUnsupportedError, "SELECT LEAD(id) OVER (ORDER BY at) FROM orders", 8, "use LAG"),
     (SqlUnsupportedError, "SELECT id FROM orders WHERE id = ANY (SELECT 1)", 34, "use IN, EXISTS"),

@@ -13,7 +13,6 @@ from tests.tables.programs import Outcome, expected_rows, key_of, materialized, 
 
 REFUSED = {
     "changelog-normalize-upsert-filter-watermark": "CURRENT_WATERMARK gives another value",
-    "window-aggregate-session-event-time-two-phase": "SESSION is supported below a GROUP BY",
 }
 """Programs that are refused so far, and what the refusal says."""
 

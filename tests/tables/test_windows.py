@@ -32,8 +32,13 @@ def counted(windows: str, where: str = "", zone: str = "UTC", times_in: str | No
 
 
 def test_a_condition_above_sessions_does_not_cut_them() -> None:
-    with pytest.raises(GraphError, match="put others into the table that SESSION reads"):
-        counted(SESSIONS, "WHERE x > 5")
+    assert counted(SESSIONS, "WHERE x > 5") == [2]
+
+
+def test_sessions_of_all_rows_are_grouped_by_others_too() -> None:
+    alone = "TABLE(SESSION(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
+    assert counted(alone) == [3]
+    assert counted(alone.replace("10", "7")) == [1, 1, 1]
 
 
 def test_a_condition_on_what_tells_sessions_apart_is_no_matter() -> None:

@@ -19,6 +19,7 @@ from penstock.tables.plan.nodes import (
     TimeAttribute,
     WindowAggregate,
     WindowKind,
+    WindowSpec,
     WindowTable,
 )
 
@@ -53,13 +54,13 @@ def window_aggregates(node: PlanNode) -> PlanNode:
         return node
     opened = _opened(node.input)
     if opened is None:
-        return node
+        return _of_complete_sessions(node)
     read = {place for call in node.calls for place in (*call.arguments, *_filter(call.filter))}
     keys = [key for key in node.keys if key not in opened.bounds]
     if not (read | set(keys)) <= opened.places.keys():
-        return node
+        return _of_complete_sessions(node)
     if opened.table.window.kind is WindowKind.SESSION and not _are_sessions_of(keys, opened):
-        return node
+        return _of_complete_sessions(node)
     places = opened.places
     calls = tuple(
         replace(
@@ -82,6 +83,23 @@ def _filter(place: int | None) -> tuple[int, ...]:
 def _are_sessions_of(keys: list[int], opened: _Opened) -> bool:
     """Whether sessions are told apart by the same columns as groups are."""
     return {opened.origins.get(key, -1) for key in keys} == set(opened.table.partition)
+
+
+def _of_complete_sessions(node: Aggregate) -> PlanNode:
+    """Groups by other keys than those of sessions, or of some of their rows.
+
+    These come when their session is complete, all at its last millisecond: a window of that millisecond holds them.
+    """
+    below = node.input
+    while isinstance(below, Project | Filter):
+        below = below.input
+    if not isinstance(below, WindowTable) or below.window.kind is not WindowKind.SESSION:
+        return node
+    if below.window.time is not TimeAttribute.ROWTIME:
+        return node
+    results = [*(f"key {place}" for place in range(len(node.keys))), *(f"call {i}" for i in range(len(node.calls)))]
+    at_end = WindowSpec(WindowKind.TUMBLE, 1)
+    return WindowAggregate(node.input, at_end, node.keys, node.calls, tuple(results), node.columns)
 
 
 def _opened(node: PlanNode) -> _Opened | None:

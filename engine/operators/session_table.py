@@ -1,0 +1,144 @@
+"""Gives rows the sessions that they are in: they wait until the watermark has passed their session.
+
+SQL's SESSION becomes it where rows are not aggregated by the keys of their sessions. Rows of one session lie no further
+apart than the gap; rows whose session the watermark had passed when they came are late, counted and dropped.
+
+Source: Flink's documentation, "Window TVF" (SESSION).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.changelog import APPEND_ONLY
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
+from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.operators.joins.join_buffers import TimeSegments
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
+
+Int64s = npt.NDArray[np.int64]
+
+_PENDING: Final = "pending"
+_TIME: Final = "__time"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTableSpec(OperatorSpec):
+    """Creates the operator.
+
+    Args:
+        input: the columns that come; rows carry timestamps.
+        partition: the columns by which sessions are told apart; none: all rows are in one subtask.
+        gap_ms: how far apart rows of one session are at most.
+        bounds: columns behind those that come, for the begin and the end of the session, and its last millisecond.
+    """
+
+    input: pa.Schema
+    partition: tuple[str, ...]
+    gap_ms: int
+    bounds: pa.Schema
+
+    def create(self) -> Operator:
+        return SessionTable(self)
+
+    def describe(self) -> str:
+        return f"sessions(by=[{', '.join(self.partition)}], gap {self.gap_ms} ms)"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return pa.schema([*plain_columns(self.input), *self.bounds])
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(keys=(self.partition,), order=RowOrder.WITHIN_INPUTS, accepts=(APPEND_ONLY,))
+
+
+class SessionTable(Operator):
+    """Keeps the rows of sessions that the watermark has not passed."""
+
+    def __init__(self, spec: SessionTableSpec) -> None:
+        self._spec = spec
+        self._input = plain_columns(spec.input)
+        self._keys = pa.schema([self._input.field(name) for name in spec.partition])
+        self._pending = TimeSegments()
+        self._watermark = MIN_TIMESTAMP
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        assert batch.timestamps is not None, "the binder asks for a time attribute"
+        if batch.num_rows:
+            self._pending.append(conformed(batch.data, self._input), batch.timestamps.to_numpy())
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        first = self._pending.first
+        if first is not None and first + self._spec.gap_ms - 1 <= watermark.timestamp:
+            self._close(watermark.timestamp, out)
+        self._watermark = watermark.timestamp
+        return watermark
+
+    def _close(self, watermark: int, out: Collector) -> None:
+        """Give the rows of the sessions that end, and keep the others."""
+        parts = self._pending.between(MIN_TIMESTAMP, MAX_TIMESTAMP)
+        rows = concat_record_batches([part.rows for part in parts])
+        times = np.concatenate([part.timestamps for part in parts])
+        starts, ends = self._sessions(rows, times)
+        is_late, is_due = ends - 1 <= self._watermark, ends - 1 <= watermark
+        self._context.metrics.late_rows += int(is_late.sum())
+        self._pending = TimeSegments()
+        if not is_due.all():
+            self._pending.append(rows.filter(pa.array(~is_due)), times[~is_due])
+        due = np.flatnonzero(is_due & ~is_late)
+        if len(due):
+            due = due[np.lexsort([times[due], ends[due]])]
+            values = (starts[due], ends[due], ends[due] - 1)
+            bounds = [pa.array(one).cast(field.type) for one, field in zip(values, self._spec.bounds, strict=True)]
+            taken = rows.take(pa.array(due))
+            data = pa.RecordBatch.from_arrays([*taken.columns, *bounds], schema=self._spec.schema)
+            out.collect(Batch(data, pa.array(ends[due] - 1)))
+
+    def _sessions(self, rows: pa.RecordBatch, times: Int64s) -> tuple[Int64s, Int64s]:
+        """The begin and the end of each row's session, as far as rows have come."""
+        numbers, _ = distinct_keys([rows.column(name) for name in self._keys.names], len(times))
+        order = np.lexsort([times, numbers])
+        sorted_times, sorted_numbers = times[order], numbers[order]
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = sorted_numbers[1:] != sorted_numbers[:-1]
+        is_new[1:] |= sorted_times[1:] - sorted_times[:-1] > self._spec.gap_ms
+        firsts = np.flatnonzero(is_new)
+        lasts = np.append(firsts[1:], len(order)) - 1
+        session = np.cumsum(is_new) - 1
+        starts, ends = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+        starts[order] = sorted_times[firsts][session]
+        ends[order] = (sorted_times[lasts] + self._spec.gap_ms)[session]
+        return starts, ends
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        rows, most = self._pending.captured(), self._context.config.max_parallelism
+        if rows is None:
+            return OperatorCapture({}, self._watermark)
+
+        def table() -> pa.Table:
+            parts, times = rows()
+            kept = pa.Table.from_batches(parts).append_column(_TIME, pa.array(times))
+            return with_key_groups(kept, self._keys, most)
+
+        return OperatorCapture({_PENDING: TableCapture(Redistribution.KEYED, table)}, self._watermark)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._watermark = snapshot.watermark
+        pending = snapshot.tables.get(_PENDING)
+        if pending is not None and pending.data.num_rows:
+            rows = pending.data.drop_columns([KEY_GROUP, _TIME]).combine_chunks().to_batches()[0]
+            self._pending.append(rows, pending.data.column(_TIME).to_numpy())
