@@ -43,6 +43,16 @@ def console_command(
         list[str] | None,
         typer.Option("--name", metavar="NAME", help="A further name by which browsers may call it; may be repeated."),
     ] = None,
+    offline: Annotated[
+        Path | None,
+        typer.Option(
+            "--offline",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Without a cluster: show the savepoints, checkpoints and ended jobs in a folder, until Ctrl-C.",
+        ),
+    ] = None,
     address: Address = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
@@ -50,6 +60,9 @@ def console_command(
     """Start the web console of the cluster, if it does not run, and say where it is."""
     output = output_of(context)
     _check_installed()
+    if offline is not None:
+        _serve_offline(offline, port, open_it, output)
+        return
     with output.progress("connecting"):
         connect_to_running(address)
     from penstock.web.serve import start_server, stop_server
@@ -67,6 +80,16 @@ def console_command(
     output.result(asdict(found), shown)
     if open_it:
         webbrowser.open(_with_token(found.url, Path(found.token_file)))
+
+
+def _serve_offline(folder: Path, port: int, open_it: bool, output: Output) -> None:
+    from penstock.web.offline import serve_offline
+
+    url = f"http://127.0.0.1:{port}/"
+    output.say(f"web console of {folder}: {url}; Ctrl-C ends it")
+    if open_it:
+        webbrowser.open(url)
+    serve_offline(folder, port)
 
 
 def why_command(

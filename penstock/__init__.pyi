@@ -27,6 +27,7 @@ from .engine.api.matched import PatternStream
 from .engine.api.sinks import StreamSink
 from .engine.api.streams import DataStream
 from .engine.api.windowed import WindowedStream
+from .engine.compiled.functions import compiled
 from .engine.connectors import LookupTable
 from .engine.errors import PatternError, PenstockError, StateError
 from .engine.expressions import (
@@ -191,6 +192,7 @@ __all__ = [
     "coalesce",
     "col",
     "collect_list",
+    "compiled",
     "concat_str",
     "count",
     "count_distinct",

@@ -21,6 +21,7 @@ from penstock.engine.api.partitioning import PartitioningVerbs
 from penstock.engine.api.program import Program
 from penstock.engine.api.settings import OperatorSettings
 from penstock.engine.api.sinks import Printer, StreamSink
+from penstock.engine.compiled.functions import CompiledFunction
 from penstock.engine.connectors import LookupTable, Sink
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
@@ -32,6 +33,7 @@ from penstock.engine.job.handle import CollectedRows, CollectResult
 from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapSpec
+from penstock.engine.operators.compiled import filter_spec, map_spec
 from penstock.engine.operators.expressions import ExpressionSpec
 from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.operators.iteration import Asynchronous, IterationMode
@@ -107,6 +109,8 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             raise GraphError("filter: give at least one predicate")
         if len(predicates) == 1 and not isinstance(predicates[0], Expr) and callable(predicates[0]):
             function = predicates[0]
+            if isinstance(function, CompiledFunction):
+                return self._add(filter_spec(function, self._schema), self._schema)
             return self._add(RowFilterSpec(function), self._schema)
         return self._add_steps(tuple(Filter(predicate) for predicate in predicates))
 
@@ -138,7 +142,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         """Turn each row (a dict) into another.
 
         Args:
-            function: takes and returns a dict.
+            function: takes and returns a dict; made by `penstock.compiled`, it runs over whole columns.
             returns: the columns of the result, as a `pa.Schema` or `{"name": "int64"}`. Without it, each column takes
                 the type of its first value and keeps it, and later verbs cannot check column names in advance.
 
@@ -150,6 +154,8 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             >>> stream.map(lambda row: {"word": row["word"].lower()}, returns={"word": "string"})  # doctest: +SKIP
         """
         schema = declared_schema(returns, "map")
+        if isinstance(function, CompiledFunction):
+            return self._add(map_spec(function, self._schema, schema), schema)
         return self._add(RowMapSpec(function, schema), schema)
 
     def flat_map(self, function: Callable[[Row], Iterable[Row]], returns: Returns = None) -> DataStream:

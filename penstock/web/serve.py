@@ -23,6 +23,7 @@ from penstock.web.observed import ENDED_KEPT
 _LOG = logging.getLogger(__name__)
 ACTOR_NAME: Final = "penstock-console"
 DEFAULT_PORT: Final = 8365
+ENDED_JOBS: Final = "ended-jobs.jsonl"
 _STARTED_SECONDS: Final = 60.0
 _MOST_CONNECTIONS: Final = 256
 
@@ -163,7 +164,7 @@ def application(options: ServerOptions, cluster: Any) -> Any:
 
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ended = EndedJobs(folder / "ended-jobs.jsonl")
+    ended = EndedJobs(folder / ENDED_JOBS)
     names = (*LOOPBACK, options.host, *options.names)
     access = Access(tokens_in(options.token_file), Role.OPERATOR if options.is_local else Role.NOBODY, names)
     return make_app(cluster, access, Observed(ended.read(), ended.write))
@@ -228,14 +229,23 @@ def start_server(options: ServerOptions) -> Address:
     return address
 
 
-def _free_port(options: ServerOptions) -> int:
-    """The port to listen at, checked here: what an actor's start raises is hard to read."""
+def listening_socket(options: ServerOptions) -> socket.socket:
+    """Listens where the options say.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
     try:
-        listening = _listen(options)
+        return _listen(options)
     except OSError as error:
         raise ConfigurationError(
             f"cannot listen at {options.host}:{options.port}: {error.strerror}; choose another with --port"
         ) from None
+
+
+def _free_port(options: ServerOptions) -> int:
+    """The port to listen at, checked here: what an actor's start raises is hard to read."""
+    listening = listening_socket(options)
     port = int(listening.getsockname()[1])
     listening.close()
     return port

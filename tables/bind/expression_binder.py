@@ -44,6 +44,15 @@ def call(name: str, *arguments: Expression) -> FunctionCall:
     return FunctionCall(SCALAR_FUNCTIONS[name].result([a.type for a in arguments]), name, arguments)
 
 
+def chain(operator: str, conditions: Sequence[Expression]) -> Expression:
+    """Conditions joined by AND or OR, in their order; of a thousand it is a tree ten deep, which all can walk."""
+    parts = list(conditions)
+    while len(parts) > 1:
+        pairs = [parts[begin : begin + 2] for begin in range(0, len(parts), 2)]
+        parts = [call(operator, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return parts[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ExpressionBinder:
     """Binds expressions over the columns of a scope.
@@ -205,9 +214,7 @@ class ExpressionBinder:
     def _in_list(self, node: n.InList) -> Expression:
         operand = self.bind(node.operand)
         tests = [call("=", *self._comparable(item.at, operand, self.bind(item))) for item in node.items]
-        found: Expression = tests[0]
-        for test in tests[1:]:
-            found = call("OR", found, test)
+        found = chain("OR", tests)
         return call("NOT", found) if node.negated else found
 
     def _like(self, node: n.Like) -> Expression:

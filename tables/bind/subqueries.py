@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.tables.bind.expression_binder import ExpressionBinder, call, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder, call, chain, converted
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.expressions import Expression, InputColumn, columns_in, on_columns
 from penstock.tables.functions.common_types import comparable_type
@@ -34,17 +34,23 @@ def bind_where(queries: QueryBinder, where: n.Node, node: PlanNode, scope: Scope
         else:
             subqueries.append(found)
     binder = ExpressionBinder(queries.source, scope)
-    for part in plain:
-        node = Filter(node, binder.condition(part, "WHERE"))
+    if plain:
+        node = Filter(node, chain("AND", [binder.condition(part, "WHERE") for part in plain]))
     for subquery, negated in subqueries:
         node = _joined(queries, subquery, negated, node, scope)
     return node
 
 
 def _conjuncts(node: n.Node) -> list[n.Node]:
-    if isinstance(node, n.Binary) and node.operator == "AND":
-        return [*_conjuncts(node.left), *_conjuncts(node.right)]
-    return [node]
+    found: list[n.Node] = []
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, n.Binary) and part.operator == "AND":
+            waiting += [part.right, part.left]
+        else:
+            found.append(part)
+    return found
 
 
 def _subquery(node: n.Node) -> tuple[n.Exists | n.InQuery, bool] | None:

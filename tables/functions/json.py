@@ -44,7 +44,7 @@ def _steps(path: str) -> tuple[str | int, ...]:
 def _at(text: str, path: str) -> Any:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _MISSING
     for step in _steps(path):
         if isinstance(step, int):
@@ -71,7 +71,7 @@ def _query(text: str, path: str) -> str | None:
 def _is_json(text: str, kind: str) -> bool:
     try:
         return _KINDS[kind](json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -82,7 +82,7 @@ def _quote(text: str) -> str:
 def _unquote(text: str) -> str:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return found if isinstance(found, str) else text
 

@@ -197,7 +197,10 @@ def _str_to_map(value: str, between: str = ",", within: str = "=") -> list[tuple
 
 
 def _parse_url(value: str, part: str, key: str | None = None) -> str | None:
-    url = urllib.parse.urlsplit(value)
+    try:
+        url = urllib.parse.urlsplit(value)
+    except ValueError:
+        return None
     match part:
         case "HOST":
             return url.hostname

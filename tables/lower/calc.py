@@ -5,7 +5,9 @@ The lowering makes its spec. Timestamps and row kinds stay beside their rows.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -18,6 +20,9 @@ from penstock.engine.rows import shown_row
 from penstock.tables.expressions import Expression
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
+
+_OF_A_ROW: Final = (ValueError, ArithmeticError, re.error, pa.ArrowException)
+"""What an expression raises that has no value for a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Calc(Operator):
         session = SessionValues(self._spec.zone, self._context.clock.now_ms(), self._watermark)
         try:
             result = self._computed(batch, session)
-        except (ValueError, ArithmeticError, pa.ArrowException) as error:
+        except _OF_A_ROW as error:
             raise self._placed(error, batch, session) from error
         if result.num_rows:
             out.collect(result)
@@ -96,7 +101,7 @@ class Calc(Operator):
         for row in range(batch.num_rows):
             try:
                 self._computed(batch.slice(row, 1), session)
-            except (ValueError, ArithmeticError, pa.ArrowException) as found:
+            except _OF_A_ROW as found:
                 shown = shown_row(batch.data, row)
                 return RecordError(f"{self._context.where}: {found} in row {shown}; use TRY_CAST or CASE for such rows")
         return RecordError(f"{self._context.where}: {error}")

@@ -21,23 +21,14 @@ from penstock.tables.expressions import (
     Expression,
     FunctionCall,
     InputColumn,
-    walk,
 )
-from penstock.tables.functions.casts import cast_values, may_fail
+from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.functions.signatures import CallValues, SessionValues
+from penstock.tables.plan.expression_traits import is_fallible
 from penstock.tables.types import Kind, arrow_type
 
 Mask = npt.NDArray[np.bool_]
-
-
-def is_fallible(expression: Expression) -> bool:
-    """Whether it may have no value for some rows."""
-    return any(
-        (isinstance(part, FunctionCall) and SCALAR_FUNCTIONS[part.name].fallible)
-        or (isinstance(part, Conversion) and not part.safe and may_fail(part.operand.type, part.type))
-        for part in walk(expression)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.tables.bind.expression_binder import call
+from penstock.tables.bind.expression_binder import chain
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn, columns_in, on_columns
 from penstock.tables.types import Kind
 
@@ -71,7 +71,4 @@ def _equal_sides(condition: Expression, width: int) -> tuple[Expression, Express
 
 def conjunction(conditions: Sequence[Expression]) -> Expression | None:
     """The condition that all hold; None for none."""
-    found: Expression | None = None
-    for condition in conditions:
-        found = condition if found is None else call("AND", found, condition)
-    return found
+    return chain("AND", conditions) if conditions else None

@@ -51,6 +51,7 @@ def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
         ("CASE WHEN x = 2 THEN 1 / 0 ELSE 9 END", 9),
         ("x = 2 AND 1 / 0 = 1", False),
         ("x IN (1, 2)", True),
+        (f"x IN ({', '.join(map(str, range(2000)))})", True),
         ("x NOT BETWEEN 2 AND 5", True),
         ("CAST(NULL AS INT) IS NULL", True),
         ("CAST(NULL AS BOOLEAN) AND FALSE", False),
@@ -134,6 +135,8 @@ def test_collections_are_cast_in_a_part_of_a_batch() -> None:
         ("CHAR_LENGTH('日本')", 2),
         ("JSON_VALUE('{\"a\": {\"b\": [1, 2]}}', '$.a.b[1]')", "2"),
         ("JSON_EXISTS('{\"a\": null}', '$.a')", True),
+        (f"JSON_VALUE('{'[' * 3000}{']' * 3000}', '$[0]')", None),
+        ("PARSE_URL('http://[::1', 'HOST')", None),
     ],
 )
 def test_texts(expression: str, wanted: object) -> None:
@@ -200,3 +203,8 @@ def test_values_that_are_not_needed_are_not_computed() -> None:
     table = env.sql(f"SELECT x FROM {rows} WHERE x <> 0 AND 10 / x = 5")
     assert table is not None
     assert list(table.collect()) == [{"x": 2}]
+
+
+def test_a_regular_expression_that_is_none_names_the_row() -> None:
+    with pytest.raises(JobFailedError, match=r"unterminated subpattern.* in row \{.*use TRY_CAST or CASE"):
+        value("STR_TO_MAP('a=1', '(')")

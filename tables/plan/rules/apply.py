@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from penstock.tables.plan.nodes import PlanNode, inputs_of, with_inputs
 from penstock.tables.plan.rules.interval_joins import interval_joins
+from penstock.tables.plan.rules.joined_conditions import joined_conditions
 from penstock.tables.plan.rules.limits import limits
 from penstock.tables.plan.rules.merged_projections import merged_projections
 from penstock.tables.plan.rules.top_n import top_n
@@ -17,6 +18,7 @@ Rule: TypeAlias = Callable[[PlanNode], PlanNode]
 """Gives the node that stands for another one, or that one itself."""
 
 RULES: Final[tuple[Rule, ...]] = (
+    joined_conditions,
     merged_projections,
     window_aggregates,
     interval_joins,

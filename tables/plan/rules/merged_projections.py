@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.tables.expressions import FunctionCall, InputColumn, over_values, walk
-from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.expressions import InputColumn, over_values
+from penstock.tables.plan.expression_traits import is_repeatable
 from penstock.tables.plan.nodes import PlanNode, Project
 
 
@@ -12,20 +12,12 @@ def merged_projections(node: PlanNode) -> PlanNode:
     if not isinstance(node, Project):
         return node
     inner = node.input
-    if isinstance(inner, Project) and _is_repeatable(inner):
+    if isinstance(inner, Project) and all(map(is_repeatable, inner.expressions)):
         expressions = tuple(over_values(expression, inner.expressions) for expression in node.expressions)
         return merged_projections(Project(inner.input, expressions, node.columns))
     if _changes_nothing(node):
         return node.input
     return node
-
-
-def _is_repeatable(node: Project) -> bool:
-    return all(
-        not isinstance(part, FunctionCall) or SCALAR_FUNCTIONS[part.name].deterministic
-        for expression in node.expressions
-        for part in walk(expression)
-    )
 
 
 def _changes_nothing(node: Project) -> bool:

@@ -1,0 +1,1 @@
+"""Python functions of a row, compiled: checked, translated and run over whole columns."""

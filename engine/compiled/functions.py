@@ -1,0 +1,62 @@
+"""`compiled`: marks a Python function of a row that is to run at the speed of compiled code.
+
+Users decorate functions of `map` and `filter` with it; the stream API makes specs of `operators/compiled.py` of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from penstock.engine.errors import GraphError
+
+_R = TypeVar("_R")
+
+
+class CompiledFunction(Generic[_R]):
+    """A function of a row; called by itself, it is plain Python.
+
+    Attributes:
+        function: the plain function.
+    """
+
+    def __init__(self, function: Callable[[dict[str, Any]], _R]) -> None:
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, row: dict[str, Any]) -> _R:
+        return self.function(row)
+
+    def __reduce__(self) -> Any:
+        return CompiledFunction, (self.function,)
+
+
+def compiled(function: Callable[[dict[str, Any]], _R]) -> CompiledFunction[_R]:
+    """Let `map` or `filter` run the function over columns, compiled by numba, with the results of plain Python.
+
+    What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
+    `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts of columns are compared
+    with texts that stand in the function; values of other columns are passed on. What is outside of this is refused
+    when the graph is built, with its line. Batches that compiled code cannot take (nulls in numbers, results beyond 64
+    bits, errors) run as plain Python, which gives the same rows, or the error with its row.
+
+    Args:
+        function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`;
+            defined with `def` in a file.
+
+    Raises:
+        GraphError: `function` is a class, or nothing that can be called.
+
+    Example:
+        >>> @compiled
+        ... def late(row):
+        ...     return row["delay"] > 15 and row["carrier"] != "HA"
+        >>> late({"delay": 20, "carrier": "AA"})
+        True
+
+    Source: compiled by numba, https://numba.readthedocs.io.
+    """
+    if isinstance(function, type) or not callable(function):
+        raise GraphError(f"compiled: takes a function of a row, for map or filter, not {function!r}")
+    return CompiledFunction(function)

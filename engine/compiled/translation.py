@@ -1,0 +1,372 @@
+"""Translates a Python function of a row into one of its columns that numba compiles without a guess.
+
+`program` calls it when the graph is built and once in each subtask. Every expression has one kind (`kinds`) on all ways
+through the function; what has not is refused with its line, so that nothing that compiles means something else than in
+Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, WORD, Kind, Number, Text, Word, kind_of, shown
+from penstock.engine.errors import GraphError, nearest
+
+_CHECKED: Final[Mapping[type[ast.operator], str]] = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "modulo",
+}
+_PLAIN: Final[Mapping[type[ast.operator], str]] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_BITS: Final[Mapping[type[ast.operator], str]] = {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
+_ORDER: Final[Mapping[type[ast.cmpop], str]] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A function of a row in terms of columns.
+
+    Attributes:
+        source: a function `row_function` of the values of `columns`, which gives a tuple of `results`; it calls
+            `penstock.engine.compiled.arithmetic`.
+        columns: the columns whose values it takes, in this order.
+        words: the texts that stand in it, by number.
+        results: kind of each result by name; of a condition, one without a name.
+    """
+
+    source: str
+    columns: tuple[str, ...]
+    words: tuple[str, ...]
+    results: Mapping[str, Kind]
+
+
+def translate(function: Callable[..., Any], schema: pa.Schema) -> Translation:
+    """The function in terms of the columns of `schema`.
+
+    Raises:
+        GraphError: it does what compiled functions cannot; names the line, the reason and the remedy.
+
+    Example:
+        >>> def double(row):
+        ...     return {"n": row["n"] * 2}
+        >>> translate(double, pa.schema([("n", pa.int64())])).columns
+        ('n',)
+    """
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, TypeError, SyntaxError) as error:
+        raise GraphError(
+            f"compiled: the source of {function!r} cannot be read ({error}); define it with `def` in a file, or do "
+            "without @compiled"
+        ) from None
+    name = getattr(function, "__name__", "function")
+    place = f"{inspect.getsourcefile(function)}, {name}"
+    if not isinstance(tree, ast.FunctionDef) or len(tree.args.args) != 1 or tree.args.vararg or tree.args.kwarg:
+        raise GraphError(f"compiled: {place}: it must be a function of one row, defined with `def`")
+    constants = inspect.getclosurevars(function)
+    outer = {**constants.globals, **constants.nonlocals}
+    return _Translator(schema, tree.args.args[0].arg, outer, place, first - 1).function(tree)
+
+
+@dataclass
+class _Translator:
+    """Walks through one function; `_kinds` are those of its variables, `_bound` those that have a value for sure."""
+
+    schema: pa.Schema
+    row: str
+    outer: Mapping[str, Any]
+    place: str
+    lines_before: int
+    columns: dict[str, str] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    bound: set[str] = field(default_factory=set)
+    results: dict[str, Kind] | None = None
+
+    def function(self, tree: ast.FunctionDef) -> Translation:
+        body, returns = self._block(_without_docstring(tree.body), 1)
+        if not returns or self.results is None:
+            raise self._refused(tree, "a way through the function ends without `return`", "return something on each")
+        given = ", ".join(self.columns.values())
+        source = "\n".join([f"def row_function({given}):", *body, ""])
+        return Translation(source, tuple(self.columns), tuple(self.words), self.results)
+
+    def _block(self, statements: Sequence[ast.stmt], depth: int) -> tuple[list[str], bool]:
+        """The lines of the statements, and whether they always return."""
+        lines: list[str] = []
+        returns = False
+        for statement in statements:
+            more, returns = self._statement(statement)
+            lines += ["    " * depth + line for line in more]
+            if returns:
+                break
+        return lines, returns
+
+    def _statement(self, node: ast.stmt) -> tuple[list[str], bool]:
+        match node:
+            case ast.Return(value=ast.expr() as value):
+                return [self._return(node, value)], True
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                return [self._assign(node, name, *self._expression(value))], False
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                return [self._assign(node, name, *self._expression(value))], False
+            case ast.AugAssign(target=ast.Name(id=name), op=operator, value=value):
+                computed = ast.copy_location(ast.BinOp(ast.copy_location(ast.Name(name), node), operator, value), node)
+                return [self._assign(node, name, *self._expression(computed))], False
+            case ast.If():
+                return self._if(node)
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=bounds), orelse=[]):
+                return self._for(node, name, bounds)
+            case ast.While(orelse=[]):
+                return self._loop([f"while {self._of(node.test, BOOL)}:"], node.body)
+            case ast.Pass() | ast.Break() | ast.Continue():
+                return [type(node).__name__.lower()], False
+        raise self._refused(
+            node, f"`{type(node).__name__}` is not compiled", "use assignments, if, for, while and return"
+        )
+
+    def _if(self, node: ast.If) -> tuple[list[str], bool]:
+        test = self._of(node.test, BOOL)
+        before = set(self.bound)
+        body, body_returns = self._block(node.body, 1)
+        behind_body, self.bound = self.bound, set(before)
+        other, other_returns = self._block(node.orelse, 1)
+        if body_returns:
+            behind_body = self.bound
+        elif not other_returns:
+            behind_body &= self.bound
+        self.bound = behind_body
+        lines = [f"if {test}:", *body, *(["else:", *other] if other else [])]
+        return lines, body_returns and other_returns
+
+    def _for(self, node: ast.For, name: str, bounds: Sequence[ast.expr]) -> tuple[list[str], bool]:
+        if len(bounds) > 2:
+            raise self._refused(node, "steps of `range` are not compiled", "multiply within the loop")
+        ends = ", ".join(self._of(bound, INT) for bound in bounds)
+        number = f"n_{name}"
+        return self._loop(
+            [f"for {number} in range({ends}):", f"    {self._assign(node, name, number, INT)}"], node.body
+        )
+
+    def _loop(self, head: list[str], body: Sequence[ast.stmt]) -> tuple[list[str], bool]:
+        before = set(self.bound)
+        lines, _ = self._block(body, 1)
+        self.bound = before
+        return [*head, *lines], False
+
+    def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> str:
+        known = self.kinds.setdefault(name, kind)
+        if known != kind:
+            raise self._refused(
+                node, f"{name!r} is {shown(known)} above and {shown(kind)} here", "give it another name"
+            )
+        if name == self.row:
+            raise self._refused(node, f"{name!r} is the row", "give the variable another name")
+        self.bound.add(name)
+        return f"v_{name} = {value}"
+
+    def _return(self, node: ast.Return, value: ast.expr) -> str:
+        if isinstance(value, ast.Dict):
+            names = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
+            results = {}
+            codes = []
+            for name, given in zip(names, value.values, strict=True):
+                if not isinstance(name, str) or name in results:
+                    raise self._refused(given, "the names of a result are texts, each once", 'write {"name": value}')
+                code, results[name] = self._expression(given)
+                codes.append(code)
+            line = f"return ({', '.join(codes)},)"
+        else:
+            code, kind = self._expression(value)
+            results = {"": kind}
+            line = f"return {code}"
+        if self.results is not None and self.results != results:
+            raise self._refused(
+                node, "it returns other names or kinds than further up", "return the same ones everywhere"
+            )
+        self.results = results
+        return line
+
+    def _of(self, node: ast.expr, wanted: Kind) -> str:
+        code, kind = self._expression(node)
+        if kind != wanted:
+            remedy = "compare it, such as `x != 0`" if wanted == BOOL else "convert it, such as `int(x)`"
+            raise self._refused(node, f"{shown(wanted)} is needed, and this is {shown(kind)}", remedy)
+        return code
+
+    def _number(self, node: ast.expr) -> tuple[str, Number]:
+        code, kind = self._expression(node)
+        if kind not in (INT, FLOAT) or not isinstance(kind, Number):
+            raise self._refused(node, f"a number is needed, and this is {shown(kind)}", "convert it, such as `int(x)`")
+        return code, kind
+
+    def _expression(self, node: ast.expr) -> tuple[str, Kind]:
+        match node:
+            case ast.Constant(value=value):
+                return self._constant(node, value)
+            case ast.Name(id=name):
+                return self._name(node, name)
+            case ast.Subscript(value=ast.Name(id=self.row), slice=ast.Constant(value=str() as column)):
+                return self._column(node, column)
+            case ast.BinOp(left=left, op=operator, right=right):
+                return self._arithmetic(node, self._expression(left), operator, self._expression(right))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return f"(not {self._of(operand, BOOL)})", BOOL
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                code, number = self._number(operand)
+                return (f"negate({code})" if number == INT else f"(-{code})"), number
+            case ast.BoolOp(op=operator, values=values):
+                word = " and " if isinstance(operator, ast.And) else " or "
+                return f"({word.join(self._of(value, BOOL) for value in values)})", BOOL
+            case ast.Compare(left=left, ops=operators, comparators=others):
+                return self._comparisons(left, operators, others), BOOL
+            case ast.IfExp(test=test, body=body, orelse=other):
+                condition, (code, kind), (other_code, other_kind) = (
+                    self._of(test, BOOL),
+                    self._expression(body),
+                    self._expression(other),
+                )
+                if kind != other_kind:
+                    raise self._refused(node, f"it is {shown(kind)} or {shown(other_kind)}", "let both be of one kind")
+                return f"({code} if {condition} else {other_code})", kind
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+                return self._call(node, name, arguments)
+        raise self._refused(
+            node, f"`{ast.unparse(node)}` is not compiled", "docs/guide.md lists what is; or drop @compiled"
+        )
+
+    def _constant(self, node: ast.expr, value: object) -> tuple[str, Kind]:
+        if isinstance(value, bool):
+            return repr(value), BOOL
+        if isinstance(value, int) and -(2**63) < value < 2**63:
+            return repr(value), INT
+        if isinstance(value, float) and value == value and abs(value) != float("inf"):
+            return repr(value), FLOAT
+        if isinstance(value, str):
+            if value not in self.words:
+                self.words.append(value)
+            return str(self.words.index(value)), WORD
+        raise self._refused(node, f"the constant {value!r} is not compiled", "use numbers of 64 bits, bool and text")
+
+    def _name(self, node: ast.expr, name: str) -> tuple[str, Kind]:
+        if name in self.kinds:
+            if name not in self.bound:
+                raise self._refused(node, f"{name!r} has no value on some way to here", "give it one in each branch")
+            return f"v_{name}", self.kinds[name]
+        if name in self.outer:
+            return self._constant(node, self.outer[name])
+        raise self._refused(
+            node, f"{name!r} is not known here", "compiled functions see the row, their variables and constants"
+        )
+
+    def _column(self, node: ast.expr, column: str) -> tuple[str, Kind]:
+        if column not in self.schema.names:
+            raise self._refused(
+                node, f"there is no column {column!r}{nearest(column, self.schema.names)}", "name one that is there"
+            )
+        code = self.columns.setdefault(column, f"c_{len(self.columns)}")
+        return code, kind_of(self.schema.field(column))
+
+    def _arithmetic(
+        self, node: ast.BinOp, left: tuple[str, Kind], operator: ast.operator, right: tuple[str, Kind]
+    ) -> tuple[str, Kind]:
+        (one, kind), (other, other_kind) = left, right
+        if kind == other_kind == BOOL and type(operator) in _BITS:
+            return f"({one} {_BITS[type(operator)]} {other})", BOOL
+        for side in (kind, other_kind):
+            if side not in (INT, FLOAT):
+                raise self._refused(node, f"{shown(side)} is no number", "convert it, such as `int(x)`")
+        if kind == other_kind == INT:
+            if type(operator) in _CHECKED:
+                return f"{_CHECKED[type(operator)]}({one}, {other})", INT
+            if type(operator) in _BITS:
+                return f"({one} {_BITS[type(operator)]} {other})", INT
+        if type(operator) in _PLAIN:
+            return f"({_as_float(one, kind)} {_PLAIN[type(operator)]} {_as_float(other, other_kind)})", FLOAT
+        raise self._refused(
+            node, f"`{ast.unparse(node)}` is not compiled for these kinds", "use + - * / and, of ints, // %"
+        )
+
+    def _comparisons(self, left: ast.expr, operators: Sequence[ast.cmpop], others: Sequence[ast.expr]) -> str:
+        parts = []
+        for operator, right in zip(operators, others, strict=True):
+            parts.append(self._comparison(left, operator, right))
+            left = right
+        return f"({' and '.join(parts)})"
+
+    def _comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> str:
+        if (
+            isinstance(operator, (ast.In, ast.NotIn))
+            and isinstance(right, (ast.Tuple, ast.List, ast.Set))
+            and right.elts
+        ):
+            found = " or ".join(self._comparison(left, ast.Eq(), element) for element in right.elts)
+            return f"({found})" if isinstance(operator, ast.In) else f"(not ({found}))"
+        (one, kind), (other, other_kind) = self._expression(left), self._expression(right)
+        equality = isinstance(operator, (ast.Eq, ast.NotEq))
+        if type(operator) in _ORDER:
+            sign = _ORDER[type(operator)]
+            if {kind, other_kind} <= {INT, FLOAT}:
+                if kind != other_kind:
+                    one, other = _as_float(one, kind), _as_float(other, other_kind)
+                return f"({one} {sign} {other})"
+            words = isinstance(kind, Word) or isinstance(other_kind, Word)
+            texts = all(isinstance(side, (Word, Text)) for side in (kind, other_kind))
+            if equality and ((kind == other_kind == BOOL) or (words and texts)):
+                return f"({one} {sign} {other})"
+        raise self._refused(
+            left,
+            f"{shown(kind)} and {shown(other_kind)} are not compared",
+            "numbers are compared with numbers, texts of columns with == and texts that stand in the function",
+        )
+
+    def _call(self, node: ast.Call, name: str, arguments: Sequence[ast.expr]) -> tuple[str, Kind]:
+        match name, len(arguments):
+            case "abs", 1:
+                code, kind = self._number(arguments[0])
+                return (f"absolute({code})" if kind == INT else f"abs({code})"), kind
+            case "float", 1:
+                return _as_float(*self._number(arguments[0])), FLOAT
+            case "int", 1:
+                code, value = self._expression(arguments[0])
+                if value == BOOL:
+                    return f"(1 if {code} else 0)", INT
+                code, number = self._number(arguments[0])
+                return (code if number == INT else f"to_int({code})"), INT
+            case (("min" | "max"), 2):
+                (one, kind), (other, other_kind) = self._number(arguments[0]), self._number(arguments[1])
+                if kind == other_kind:
+                    # Python gives the first of two that are equal or cannot be compared.
+                    sign = "<" if name == "min" else ">"
+                    return f"({other} if {other} {sign} {one} else {one})", kind
+        raise self._refused(node, f"`{ast.unparse(node)}` is not compiled", "abs, int, float, min and max of two are")
+
+    def _refused(self, node: ast.AST, reason: str, remedy: str) -> GraphError:
+        line = self.lines_before + getattr(node, "lineno", 1)
+        return GraphError(f"compiled: {self.place}, line {line}: {reason}; {remedy}")
+
+
+def _as_float(code: str, kind: Kind) -> str:
+    return f"to_float({code})" if kind == INT else code
+
+
+def _without_docstring(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    first = body[0]
+    return body[1:] if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else body

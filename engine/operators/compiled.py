@@ -1,0 +1,195 @@
+"""The operators of compiled functions: `map` and `filter` over columns, with the plain function for what does not fit.
+
+The stream API makes their specs. Rows, order and errors are those of `operators/rows.py`, whose operators they fall
+back to, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
+from penstock.engine.compiled.functions import CompiledFunction
+from penstock.engine.compiled.kinds import BOOL, can_become, shown
+from penstock.engine.compiled.program import Program
+from penstock.engine.compiled.translation import Translation, translate
+from penstock.engine.elements import Batch
+from penstock.engine.errors import GraphError
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.rows import RowFilterOperator, RowMapOperator
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.texts import function_name
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledMapSpec(OperatorSpec):
+    """Creates the operator that makes one row of each row by a compiled function.
+
+    Args:
+        function: returns a dict with all columns of `schema`.
+        schema: the declared columns of its result.
+
+    Example:
+        `CompiledMapSpec(compiled(double), pa.schema([("n", pa.int64())]))`
+    """
+
+    function: CompiledFunction[Mapping[str, Any]]
+    schema: pa.Schema
+
+    def create(self) -> Operator:
+        return CompiledMapOperator(self.function, self.schema)
+
+    def describe(self) -> str:
+        return f"map({function_name(self.function)}, compiled)"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFilterSpec(OperatorSpec):
+    """Creates the operator that keeps the rows for which a compiled function is true.
+
+    Example:
+        `CompiledFilterSpec(compiled(late))`
+    """
+
+    function: CompiledFunction[object]
+
+    def create(self) -> Operator:
+        return CompiledFilterOperator(self.function)
+
+    def describe(self) -> str:
+        return f"filter({function_name(self.function)}, compiled)"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(order=RowOrder.NONE, accepts=(WITH_BEFORE_IMAGES,), emits=None)
+
+
+def map_spec(
+    function: CompiledFunction[Mapping[str, Any]], given: pa.Schema | None, made: pa.Schema | None
+) -> CompiledMapSpec:
+    """The spec of a `map`, checked where the columns of its input are known.
+
+    Raises:
+        GraphError: `made` is not declared, or as `translate_map` says.
+    """
+    if made is None:
+        raise GraphError(f"compiled: map({function_name(function)}) needs `returns`: declare the columns of its result")
+    if given is not None:
+        translate_map(function, given, made)
+    return CompiledMapSpec(function, made)
+
+
+def filter_spec(function: CompiledFunction[object], given: pa.Schema | None) -> CompiledFilterSpec:
+    """The spec of a `filter`, checked where the columns of its input are known.
+
+    Raises:
+        GraphError: as `translate_filter` says.
+    """
+    if given is not None:
+        translate_filter(function, given)
+    return CompiledFilterSpec(function)
+
+
+def translate_map(function: CompiledFunction[Any], given: pa.Schema, made: pa.Schema) -> Translation:
+    """The function of a `map` from rows of the schema `given` to rows of the schema `made`.
+
+    Raises:
+        GraphError: it cannot be compiled, or does not give the columns of `made`.
+    """
+    translation = translate(function.function, given)
+    if set(translation.results) != set(made.names):
+        raise GraphError(
+            f"compiled: {function_name(function)} returns {', '.join(translation.results) or 'a value'}, and `returns` "
+            f"declares {', '.join(made.names)}; return a dict with these columns"
+        )
+    for name, kind in translation.results.items():
+        if not can_become(kind, made.field(name), given):
+            raise GraphError(
+                f"compiled: {function_name(function)}: {name!r} is {shown(kind)} and declared as "
+                f"{made.field(name).type}; convert it in the function, or declare another type"
+            )
+    return translation
+
+
+def translate_filter(function: CompiledFunction[Any], given: pa.Schema) -> Translation:
+    """The function of a `filter` on rows of the schema `given`.
+
+    Raises:
+        GraphError: it cannot be compiled, or returns no bool.
+    """
+    translation = translate(function.function, given)
+    if translation.results != {"": BOOL}:
+        raise GraphError(
+            f"compiled: {function_name(function)} must return a bool for filter; compare what it returns, such as "
+            "`x != 0`"
+        )
+    return translation
+
+
+class CompiledMapOperator(Operator):
+    """One row for each row."""
+
+    def __init__(self, function: CompiledFunction[Mapping[str, Any]], schema: pa.Schema) -> None:
+        self._function = function
+        self._schema = schema
+        self._plain = RowMapOperator(function.function, schema)
+        self._program: Program | None = None
+        self._given: pa.Schema | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        self._plain.open(context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if self._program is None or self._given != batch.data.schema:
+            self._given = batch.data.schema
+            self._program = Program(translate_map(self._function, self._given, self._schema), self._given)
+        data = self._made(self._program.run(batch.data))
+        if data is None:
+            self._plain.process_batch(batch, input_index, out)
+        else:
+            out.collect(batch.with_data(data))
+
+    def _made(self, found: Mapping[str, pa.Array] | None) -> pa.RecordBatch | None:
+        """The results as the declared columns; None if there are none, or one is too large for its column."""
+        if found is None:
+            return None
+        try:
+            arrays = [found[field.name].cast(field.type) for field in self._schema]
+        except pa.ArrowInvalid:
+            return None
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class CompiledFilterOperator(Operator):
+    """The rows for which the function is true."""
+
+    def __init__(self, function: CompiledFunction[object]) -> None:
+        self._function = function
+        self._plain = RowFilterOperator(function.function)
+        self._program: Program | None = None
+        self._given: pa.Schema | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        self._plain.open(context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if self._program is None or self._given != batch.data.schema:
+            self._given = batch.data.schema
+            self._program = Program(translate_filter(self._function, self._given), self._given)
+        found = self._program.run(batch.data)
+        if found is None:
+            self._plain.process_batch(batch, input_index, out)
+            return
+        kept = found[""]
+        if kept.false_count == 0:
+            out.collect(batch)
+        elif kept.true_count:
+            out.collect(batch.filter(kept))

@@ -1,0 +1,26 @@
+"""What is known of an expression without its values: whether it may fail, and whether it gives the same each time.
+
+Rules ask before they move an expression, and the evaluation before it computes one for rows that may not need it.
+"""
+
+from __future__ import annotations
+
+from penstock.tables.expressions import Conversion, Expression, FunctionCall, walk
+from penstock.tables.functions.casts import may_fail
+from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+
+
+def is_fallible(expression: Expression) -> bool:
+    """Whether it may have no value for some rows."""
+    return any(
+        (isinstance(part, FunctionCall) and SCALAR_FUNCTIONS[part.name].fallible)
+        or (isinstance(part, Conversion) and not part.safe and may_fail(part.operand.type, part.type))
+        for part in walk(expression)
+    )
+
+
+def is_repeatable(expression: Expression) -> bool:
+    """Whether it has the same value each time that it is computed, unlike RAND()."""
+    return all(
+        not isinstance(part, FunctionCall) or SCALAR_FUNCTIONS[part.name].deterministic for part in walk(expression)
+    )

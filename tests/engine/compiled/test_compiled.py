@@ -1,0 +1,215 @@
+"""Compiled functions give the rows of plain Python, and say before the job runs what they cannot do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock import StreamEnvironment
+from penstock.engine.errors import GraphError, JobFailedError
+from penstock.engine.operators.rows import RowFilterOperator, RowMapOperator
+
+SCHEMA = pa.schema([("i", pa.int64()), ("s", pa.int8()), ("x", pa.float64()), ("b", pa.bool_()), ("t", pa.string())])
+FEE = 3
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "i": st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9),
+            "s": st.integers(-128, 127),
+            "x": st.floats() | st.sampled_from([0.0, -0.0, 2.0**53]),
+            "b": st.booleans(),
+            "t": st.sampled_from(["view", "click", "", None]),
+        }
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def branches(row: dict[str, Any]) -> dict[str, Any]:
+    """Variables that branches give a value."""
+    rate = FEE
+    if row["t"] == "view":
+        label = "seen"
+        rate += 1
+    elif row["t"] in ("click", "tap") and not row["b"]:
+        label = "clicked"
+    else:
+        label = "other"
+    return {"t": row["t"], "label": label, "n": row["s"] * rate % 7, "x": row["x"] if row["b"] else -row["x"]}
+
+
+def wide_numbers(row: dict[str, Any]) -> dict[str, Any]:
+    return {"n": row["i"] + row["s"] - 1, "m": row["i"] * row["s"], "q": abs(row["i"]) // 3, "r": row["i"] % 5}
+
+
+def floats(row: dict[str, Any]) -> dict[str, Any]:
+    half: float = row["i"] / 2
+    return {"h": half, "m": min(row["x"], half), "z": max(float(row["s"]), row["x"]), "less": 0 < row["x"] <= row["i"]}
+
+
+def divides(row: dict[str, Any]) -> dict[str, Any]:
+    return {"n": 100 // row["s"], "x": 1.5 / row["s"]}
+
+
+def loops(row: dict[str, Any]) -> dict[str, Any]:
+    total = 0
+    for step in range(abs(row["s"])):
+        if step == 50:
+            break
+        total += step
+    while total > 100:
+        total = total // 2
+    return {"total": total, "whole": int(row["b"]), "cut": int(float(total) * 0.5)}
+
+
+MAPS: list[tuple[Callable[[dict[str, Any]], dict[str, Any]], dict[str, str]]] = [
+    (branches, {"t": "string", "label": "string", "n": "int64", "x": "float64"}),
+    (wide_numbers, {"n": "int64", "m": "int64", "q": "int64", "r": "int8"}),
+    (floats, {"h": "float64", "m": "float64", "z": "float64", "less": "bool"}),
+    (divides, {"n": "int64", "x": "float64"}),
+    (loops, {"total": "int64", "whole": "int64", "cut": "int64"}),
+]
+
+
+def outcome(stream_of: Callable[[ps.DataStream], ps.DataStream], rows: list[dict[str, Any]]) -> str:
+    """The rows that come out, or the message of the error."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    results = stream_of(env.from_collection(rows, SCHEMA)).collect()
+    try:
+        env.execute("compiled")
+    except JobFailedError as error:
+        return str(error).replace(", compiled)", ")")
+    return repr(list(results))
+
+
+@pytest.mark.parametrize(("function", "returns"), MAPS, ids=lambda value: getattr(value, "__name__", ""))
+def test_maps_give_what_plain_python_gives(function: Any, returns: dict[str, str]) -> None:
+    compiled = ps.compiled(function)
+
+    @settings(max_examples=40, deadline=None)
+    @given(ROWS)
+    def check(rows: list[dict[str, Any]]) -> None:
+        plain = outcome(lambda stream: stream.map(function, returns=returns), rows)
+        assert outcome(lambda stream: stream.map(compiled, returns=returns), rows) == plain
+
+    check()
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS)
+def test_filters_give_what_plain_python_gives(rows: list[dict[str, Any]]) -> None:
+    def kept(row: dict[str, Any]) -> bool:
+        return row["t"] != "view" or row["x"] > 0 or (row["b"] and row["i"] < row["s"])
+
+    plain = outcome(lambda stream: stream.filter(kept), rows)
+    assert outcome(lambda stream: stream.filter(ps.compiled(kept)), rows) == plain
+
+
+def test_the_plain_function_is_not_called_where_compiled_code_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    for operator in (RowMapOperator, RowFilterOperator):
+        monkeypatch.setattr(operator, "process_batch", lambda *_: pytest.fail("rows were made"))
+    rows = [{"i": i, "s": i % 100, "x": i / 7, "b": i % 2 == 0, "t": "view" if i % 3 else None} for i in range(500)]
+    compiled = ps.compiled(branches)
+    returned = MAPS[0][1]
+    found = outcome(lambda stream: stream.filter(ps.compiled(even)).map(compiled, returns=returned), rows)
+    assert found == repr([branches(row) for row in rows if even(row)])
+
+
+def even(row: dict[str, Any]) -> bool:
+    return row["b"]
+
+
+def returns_nothing(row: Any) -> Any:
+    n = 1 if row["b"] else 2
+    n += 1
+
+
+def changes_kind(row: Any) -> Any:
+    n = 1
+    n = row["x"]
+    return {"n": n}
+
+
+def perhaps_unbound(row: Any) -> Any:
+    if row["b"]:
+        n = 1
+    return {"n": n}
+
+
+def unknown_column(row: Any) -> Any:
+    return {"n": row["ii"]}
+
+
+def calls(row: Any) -> Any:
+    return {"n": math.floor(row["x"])}
+
+
+def adds_text(row: Any) -> Any:
+    return {"n": row["t"] + "s"}
+
+
+def truth(row: Any) -> Any:
+    return {"n": 1 if row["i"] else 2}
+
+
+def orders_texts(row: Any) -> Any:
+    return {"n": 1 if row["t"] < "view" else 2}
+
+
+def large(row: Any) -> Any:
+    return {"n": row["i"] + 2**64}
+
+
+def fraction(row: Any) -> Any:
+    return {"n": row["x"]}
+
+
+def other_name(row: Any) -> Any:
+    return {"m": row["i"]}
+
+
+REFUSED: dict[Callable[[Any], Any], str] = {
+    returns_nothing: "ends without `return`",
+    changes_kind: "'n' is an int above and a float here",
+    perhaps_unbound: "'n' has no value on some way",
+    unknown_column: "there is no column 'ii'",
+    calls: r"`math.floor\(row\['x'\]\)` is not compiled",
+    adds_text: "the value of column 't' is no number",
+    truth: "a bool is needed, and this is an int; compare it",
+    orders_texts: "the value of column 't' and a text are not compared",
+    large: "is not compiled",
+    fraction: "'n' is a float and declared as int64",
+    other_name: "returns m, and `returns` declares n",
+}
+
+
+@pytest.mark.parametrize(("function", "message"), REFUSED.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_what_is_not_compiled_is_refused_when_the_graph_is_built(function: Any, message: str) -> None:
+    stream = StreamEnvironment(runtime="local").from_collection([], SCHEMA)
+    with pytest.raises(GraphError, match=message):
+        stream.map(ps.compiled(function), returns={"n": "int64"})
+
+
+def test_a_refusal_names_file_function_and_line() -> None:
+    stream = StreamEnvironment(runtime="local").from_collection([], SCHEMA)
+    line = calls.__code__.co_firstlineno + 1
+    with pytest.raises(GraphError, match=rf"test_compiled\.py, calls, line {line}: "):
+        stream.map(ps.compiled(calls), returns={"n": "int64"})
+
+
+def test_a_map_without_declared_columns_and_a_filter_without_a_bool_are_refused() -> None:
+    stream = StreamEnvironment(runtime="local").from_collection([], SCHEMA)
+    with pytest.raises(GraphError, match="needs `returns`"):
+        stream.map(ps.compiled(branches))
+    with pytest.raises(GraphError, match="must return a bool"):
+        stream.filter(ps.compiled(branches))
+    with pytest.raises(GraphError, match="takes a function of a row"):
+        ps.compiled(ps.KeyedProcessFunction)  # type: ignore[arg-type]
