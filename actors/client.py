@@ -63,7 +63,7 @@ def check_serializable(graph: PhysicalGraph) -> None:
 
 
 def _goes_on(program: JobProgram, folder: JobFolder | None) -> bool:
-    """Whether the job goes on when its manager dies.
+    """Whether the job is resumed when its manager dies.
 
     One without checkpoints would begin anew, and write again what its sinks have written, which nobody has asked for
     who has not asked for restarts.
@@ -203,7 +203,7 @@ class RayJob(JobHandle):
         try:
             fetched: Fetched = ray.get(ref)
         except ActorDiedError:
-            # The job manager says how it goes on, or why it ends; after the end, all rows had been fetched.
+            # The job manager says how it is restored, or why it ends; after the end, all rows had been fetched.
             return
         except RayError as error:
             self._manager.rows_lost.remote(source.place, source.attempt, f"{type(error).__name__}: {error}")
@@ -363,7 +363,7 @@ class RayJob(JobHandle):
             try:
                 ended: JobReport = ray.get(ending, timeout=seconds)
             except ActorUnavailableError:
-                # It is being restarted, and the new one would go on.
+                # It is being restarted, and the new one would resume the job.
                 time.sleep(_AGAIN_SECONDS)
                 ending = self._manager.wait_for_end.remote()
             except RayError:

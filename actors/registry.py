@@ -286,7 +286,7 @@ class JobControl:
         return bool(self._command("cancel"))
 
     def suspend(self) -> bool:
-        """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` goes on from it."""
+        """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` resumes from it."""
         return bool(self._command("suspend"))
 
     def _command(self, method: Ending, directory: str | None = None) -> Any:

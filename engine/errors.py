@@ -290,15 +290,13 @@ class JobError(PenstockError):
 class JobFailedError(JobError):
     """The job ended by an error: `__cause__` is that error where the process had it, the message has its text."""
 
-    remedy = 'Mend what it says; `resume="latest"` (`--resume`) goes on from the newest checkpoint.'
+    remedy = 'Mend what it says; `resume="latest"` (`--resume`) restores the newest checkpoint.'
 
 
 class JobCancelledError(JobError):
     """The job was cancelled before it ended."""
 
-    remedy = (
-        'Submit it again; `resume="latest"` goes on from a checkpoint that was kept (`retain_on_cancel`, `suspend`).'
-    )
+    remedy = 'Submit it again; `resume="latest"` restores a checkpoint that was kept (`retain_on_cancel`, `suspend`).'
 
 
 class WorkerLostError(JobError):

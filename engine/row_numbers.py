@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 
-_DENSE: Final = 4
+DENSE: Final = 4
 """Integers are counted, and not hashed, where there are at most so many between the least and the largest, a row."""
 
 
@@ -64,15 +64,43 @@ def distinct_of(columns: Sequence[pa.Array]) -> tuple[_Int64s, list[pa.Array]]:
     return groups.ids, [column.take(pa.array(first)) for column in columns]
 
 
+def dense_integers(column: pa.Array, times: int) -> tuple[_Int64s, int] | None:
+    """The values of a column of integers by which a table can be addressed, in the place of hashing them.
+
+    Args:
+        column: of any type.
+        times: so many places a row the table may have.
+
+    Returns:
+        Each value less the smallest, and one that is above all of these; None where the column is of another type, has
+        nulls or no rows, or is too sparse.
+
+    Example:
+        >>> numbers, end = dense_integers(pa.array([7, 5, 7]), 4)
+        >>> numbers.tolist(), end
+        ([2, 0, 2], 3)
+    """
+    kind = column.type
+    if not len(column) or column.null_count or not pa.types.is_integer(kind) or pa.types.is_uint64(kind):
+        return None
+    dense = dense_numbers(column.to_numpy(), times)
+    return None if dense is None else dense[:2]
+
+
+def dense_numbers(numbers: npt.NDArray[np.integer[Any]], times: int) -> tuple[_Int64s, int, int] | None:
+    """As `dense_integers`, for at least one number; the smallest of them is given last."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low >= times * len(numbers):
+        return None
+    return numbers.astype(np.int64, copy=False) - low, high - low + 1, low
+
+
 def _codes(column: pa.Array) -> tuple[_Int64s, pa.Array]:
     """As `distinct_of`, for one column."""
-    kind = column.type
-    if len(column) and not column.null_count and pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
-        numbers = column.to_numpy()
-        low, high = int(numbers.min()), int(numbers.max())
-        if high - low < _DENSE * len(numbers):
-            codes, first = _counted(numbers.astype(np.int64, copy=False) - low, high - low + 1)
-            return codes, column.take(pa.array(first))
+    dense = dense_integers(column, DENSE)
+    if dense is not None:
+        codes, first = _counted(*dense)
+        return codes, column.take(pa.array(first))
     encoded = column.dictionary_encode("encode")
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
 

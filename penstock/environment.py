@@ -391,7 +391,7 @@ class StreamEnvironment:
             name: the job's name; None: the configured one, or "penstock job".
             parallelism: for operators that set none, where the environment sets none either.
             savepoint: path or URL of the savepoint or retained checkpoint to resume from; None: the configured one.
-            allow_non_restored_state: whether to go on although operators in it are not in the program any more; the
+            allow_non_restored_state: whether to start although operators in it are not in the program any more; the
                 handle's `dropped_operators` names them.
             mode: `"streaming"`; `"batch"`, on Spark in the same cluster, where all sources end: docs/batch-mode.md;
                 `"automatic"`, batch where they do. None: the configured one, or streaming.

@@ -172,7 +172,7 @@ class SimulatedJob:
         """Let another manager take the job over, from the checkpoint that was the last.
 
         Raises:
-            BenchmarkError: it goes on from another.
+            BenchmarkError: it was restored from another.
         """
         latest, claim = self._coordinator.latest, self._store.claim()
         if latest is None or not claim.retained or claim.retained[-1].subtasks != latest.subtasks:

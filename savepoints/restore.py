@@ -166,7 +166,7 @@ class _Share:
 
     Args:
         blobs: where the files are.
-        subtask, parallelism, max_parallelism: of the subtask that goes on.
+        subtask, parallelism, max_parallelism: of the subtask that is restored.
         directory: for temporary files; None: the system's.
     """
 

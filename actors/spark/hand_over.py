@@ -1,4 +1,4 @@
-"""A batch job that ends with a savepoint, from which a streaming job goes on: history first, then what comes live.
+"""A batch job that ends with a savepoint, which a streaming job is restored from: history first, then what comes live.
 
 Each subtask gets all its rows, then the watermark that its senders had come to, and then the barrier of a savepoint:
 windows and timers behind that watermark do not fire, and are in the savepoint with all other state. The subtasks write

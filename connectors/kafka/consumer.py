@@ -108,7 +108,7 @@ class PartitionConsumer:
         return None
 
     def have_read(self, partition: TopicPartition, offset: int) -> None:
-        """Note where a reader goes on, for the group."""
+        """Note where a reader would resume, for the group."""
         self._read[partition] = offset
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class KafkaOffsets:
         """Where a consumer group has got to.
 
         Of a group that `KafkaSource(commit_to=...)` tells, that is what was read, not what a checkpoint holds: a job
-        that begins there loses the rows that were under way. To go on where a job was, start from its savepoint.
+        that begins there loses the rows that were under way. To resume where a job was, start from its savepoint.
 
         Args:
             group: its id.

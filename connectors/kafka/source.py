@@ -55,7 +55,7 @@ class KafkaSource(Source):
         topic_pattern: a regular expression that the whole names of the topics match.
         partitions: numbers of partitions by topic.
         start: where to begin: `"earliest"`, `"latest"` or `KafkaOffsets`. Found once, where the job is planned; a job
-            that resumes from a checkpoint goes on at the checkpoint's offsets.
+            that resumes from a checkpoint reads from the checkpoint's offsets.
         until: where to end: `"latest"` (as it is where the job is planned) or `KafkaOffsets`; None to go on for ever.
         metadata: what to give as columns behind the format's: of `key` (binary), `headers` (list of key and value),
             `timestamp` (timestamp[ms, tz=UTC]), `topic`, `partition` (int32) and `offset` (int64). A mapping gives the

@@ -7,15 +7,14 @@ a row costs two steps in a table; where they do not, they are sorted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-_Int64s: TypeAlias = npt.NDArray[np.int64]
+from penstock.engine.row_numbers import DENSE, dense_numbers
 
-_DENSE: Final = 4
-"""A table may have this many places a number."""
+_Int64s: TypeAlias = npt.NDArray[np.int64]
 
 
 def map_distinct(numbers: _Int64s, function: Callable[[_Int64s], _Int64s]) -> _Int64s:
@@ -29,12 +28,12 @@ def map_distinct(numbers: _Int64s, function: Callable[[_Int64s], _Int64s]) -> _I
         >>> map_distinct(np.array([7, 5, 7]), lambda distinct: distinct * 10).tolist()
         [70, 50, 70]
     """
-    low, high = int(numbers.min()), int(numbers.max())
-    if high - low >= _DENSE * len(numbers):
+    dense = dense_numbers(numbers, DENSE)
+    if dense is None:
         distinct, places = np.unique(numbers, return_inverse=True)
         return function(distinct)[places]
-    relative = numbers - low
-    table = np.zeros(high - low + 1, np.int64)
+    relative, end, low = dense
+    table = np.zeros(end, np.int64)
     table[relative] = 1
     present = np.flatnonzero(table)
     table[present] = function(present + low)

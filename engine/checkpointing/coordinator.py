@@ -75,7 +75,7 @@ class CheckpointCoordinator:
         checkpoint is never triggered while a `SUSPEND` is under way.
         Where barriers may overtake rows, and so other barriers (mode unaligned, or an alignment time-out), one barrier
         is under way at a time: what is asked for meanwhile has its number, and is triggered by a later `tick`.
-        What could not be stored may be there all the same, and a manager that has taken the job over may go on from
+        What could not be stored may be there all the same, and a manager that has taken the job over may resume from
         it: it is removed once a later checkpoint is complete.
         While a job is drained, no checkpoint is taken before all sources have ended: restored, it would have some of
         them finished and lose what the others had yet to read. `drain` aborts what is under way, and until the attempt
@@ -105,7 +105,7 @@ class CheckpointCoordinator:
         for checkpoint in retained:
             self._files.open(checkpoint.checkpoint)
             self._files.add(checkpoint.checkpoint, checkpoint.files())
-        # What subtasks may go on from, or have completed since: they may refer to its files, retained or not.
+        # What subtasks may be restored from, or have completed since: they may refer to its files, retained or not.
         self._bases: tuple[int, ...] = ()
         self._rebase(self._newest())
         self._attempt: Attempt | None = None
@@ -131,7 +131,7 @@ class CheckpointCoordinator:
     def suspended(self) -> CompletedCheckpoint | None:
         """The savepoint that the job was stopped with, once it is complete.
 
-        Its sinks commit, so the job must not go on from `latest` after it: whatever fails then, the job has ended.
+        Its sinks commit, so the job must not be restored from `latest` after it: whatever fails, the job has ended.
         """
         return self._suspended
 
@@ -499,7 +499,7 @@ class CheckpointCoordinator:
         return self._deletion(files, manifests, number)
 
     def _settle_doubtful(self, completed: int) -> list[Instruction]:
-        """Remove what may have been stored before `completed`: whoever takes the job over now goes on from that."""
+        """Remove what may have been stored before `completed`: whoever takes the job over now restores that."""
         due = [one for one in self._doubtful if one.checkpoint.checkpoint < completed]
         self._doubtful = [one for one in self._doubtful if one.checkpoint.checkpoint > completed]
         answer: list[Instruction] = []

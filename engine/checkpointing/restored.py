@@ -41,7 +41,7 @@ def share_in_flight(
     Args:
         parts: the rows under way of each subtask, by `in_flight_key`. Receivers come before senders: what had arrived
             on a channel goes before what had not been sent (the ids of tasks ascend downstream).
-        subtask, parallelism: of the upstream subtask that goes on; old sender i's rows go to i modulo the parallelism.
+        subtask, parallelism: of the restored upstream subtask; old sender i's rows go to i modulo the parallelism.
 
     Returns:
         By the uid of the exchange, for `RestoredTask.in_flight`.

@@ -126,7 +126,7 @@ class JobStore(Protocol):
         """Remove the manifests of `checkpoints` first, then `files`. What is gone already is no error.
 
         No manifest that may have been written, as `complete` has raised something, unless a checkpoint with a higher
-        number has been completed since: a new manager may have gone on from it.
+        number has been completed since: a new manager may have restored it.
 
         Args:
             target: URL of the savepoint's folder that both are in; None: the job's.

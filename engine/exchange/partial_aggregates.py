@@ -24,7 +24,7 @@ from penstock.engine.cells.counted_keys import beside
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.exchange.partitioners import Hash, KeyColumns, Partitioner, Splitter, SplitterContext
-from penstock.engine.row_numbers import groups_of, one_array
+from penstock.engine.row_numbers import dense_integers, groups_of, one_array
 
 _Int64s = npt.NDArray[np.int64]
 
@@ -155,11 +155,9 @@ class PartialMerger:
 
 def _key_numbers(keys: list[pa.Array], rows: int) -> tuple[_Int64s, int]:
     """A number for each row that is that of its key, and one that is above them all."""
-    if len(keys) == 1 and pa.types.is_integer(keys[0].type) and not pa.types.is_uint64(keys[0].type):
-        values = keys[0].to_numpy()
-        low, high = int(values.min()), int(values.max())
-        if high - low < rows:
-            return values.astype(np.int64, copy=False) - low, high - low + 1
+    dense = dense_integers(keys[0], 1) if len(keys) == 1 else None
+    if dense is not None:
+        return dense
     groups = groups_of([pa.chunked_array([key]) for key in keys], rows)
     return groups.ids.astype(np.int64, copy=False), groups.count
 

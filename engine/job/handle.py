@@ -122,7 +122,7 @@ class JobHandle(ABC):
         """End the job now, and release all that it holds. Does nothing where the job has ended."""
 
     def suspend(self) -> None:
-        """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` goes on from it.
+        """As `cancel`, but the newest checkpoint stays: `submit(name, resume="latest")` resumes from it.
 
         A job that has taken none is cancelled.
         """
@@ -166,7 +166,7 @@ class JobHandle(ABC):
 
     @abstractmethod
     def rescale(self, parallelism: ParallelismRequest) -> float:
-        """Go on at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
+        """Continue at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
         On Ray they are 0 where the job runs so already: then nothing is done.
 

@@ -1,4 +1,4 @@
-"""Where a job is in its life, and which way it may go on from there.
+"""Where a job is in its life, and what may come next.
 
 The brain moves it; handles, the registry and the console show it.
 """

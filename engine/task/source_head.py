@@ -112,7 +112,7 @@ class SourceHead:
         """Resume where the subtask's splits were; those that the snapshot does not know are read from their start.
 
         Raises:
-            RestoreError: a split was begun, and its source cannot go on in the middle.
+            RestoreError: a split was begun, and its source cannot resume in the middle.
         """
         table = None if snapshot is None else snapshot.tables.get(SPLITS_TABLE)
         if table is None:

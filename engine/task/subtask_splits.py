@@ -30,7 +30,7 @@ class SubtaskSplits:
 
     Attributes:
         pending: to be opened, in this order.
-        positions: where to go on (JSON text) in splits that were begun and are not open, by id.
+        positions: where to resume (JSON text) in splits that were begun and are not open, by id.
         finished: the ids of those that are at their end.
     """
 

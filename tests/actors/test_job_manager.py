@@ -1,4 +1,4 @@
-"""Failures of the job manager, and second ones: the job goes on from storage, once."""
+"""Failures of the job manager, and second ones: the job is restored from storage, once."""
 
 from __future__ import annotations
 

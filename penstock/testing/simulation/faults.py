@@ -55,7 +55,7 @@ class FaultRates:
         clock_jump: at each step: civil time jumps, forth or back.
         rescale, savepoint: at each step.
         branch: at each step: a savepoint, from which a second job starts when the first has ended.
-        suspend: at each step: the job is stopped with a savepoint, and another job goes on from it.
+        suspend: at each step: the job is stopped with a savepoint, and another job resumes from it.
         drain: at each step, where the scenario knows what must be there then: the sources end.
         corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
     """

@@ -177,7 +177,7 @@ class Misfortunes:
                 manager.lose(place, WorkerLostError(f"not heard of for long: subtask {place}"))
 
     def _damage(self, job: Job, real: ManagerProcess, what: str) -> None:
-        """Change a byte of a file that the job would go on from, and make it do so."""
+        """Change a byte of a file that the job would be restored from, and make it restore."""
         checkpoints = real.manager.brain.checkpoints
         latest = None if checkpoints is None else checkpoints.latest
         if latest is None or job.corrupted is not None:

@@ -2,7 +2,7 @@
 
 `simulate` runs one seed. Managers that were taken for dead may go on beside their successor (zombies), letters of the
 dead still arrive, and time passes only when everybody waits. Jobs follow each other: one that was stopped with a
-savepoint is gone on with from it, and a savepoint on the way may become a job of its own.
+savepoint is resumed from it, and a savepoint on the way may become a job of its own.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Job:
         job_id: names its folder.
         case, program: what runs; the program as it was rescaled last.
         warehouse: where its rows go.
-        start: the savepoint that it goes on from.
+        start: the savepoint that it resumes from.
     """
 
     number: int
@@ -109,7 +109,7 @@ class Job:
     draining: ManagerProcess | None = None
     """Who was asked to drain it, and has neither refused nor been replaced: it may be at its end because of that."""
     ends_early: bool = False
-    """Whether it goes on from a savepoint behind which there is nothing to do."""
+    """Whether it resumes from a savepoint behind which there is nothing to do."""
     corrupted: str | None = None
     """The URL of the file that was damaged."""
 
@@ -170,7 +170,7 @@ class _World:
     # Steps
 
     def _run_job(self, waiting: list[Job]) -> Job | None:
-        """Run the job to its end, and judge it; the job that goes on from where it was stopped, if one does."""
+        """Run the job to its end, and judge it; the job that resumes from where it was stopped, if one does."""
         job, dice = self._job, self._dice
         end = dice.step + _MOST_STEPS
         while dice.step < end:
@@ -387,7 +387,7 @@ class _World:
         return any(one.kind is SnapshotKind.SUSPEND and one.job_id == job.job_id for one in found)
 
     def _judge_failure(self, error: BaseException | None) -> None:
-        """A job may fail only because what it goes on from is damaged, and must say what is."""
+        """A job may fail only because what it resumes from is damaged, and must say what is."""
         damaged = self._job.corrupted
         if damaged is None or damaged not in str(error):
             self._violations.append(f"the job failed: {type(error).__name__}: {error}")
