@@ -58,6 +58,7 @@ class TaskLog:
         self._count = 0
         # What is collected while a line is made may have something to say itself.
         self._lock = threading.RLock()
+        self._handler = _Handler(self)
 
     def install(self, level: int = logging.INFO) -> None:
         """Take what this process says from now on.
@@ -66,12 +67,25 @@ class TaskLog:
             level: the lowest of `logging` that is taken.
         """
         root = logging.getLogger()
-        root.addHandler(_Handler(self, level))
+        self._handler.setLevel(level)
+        root.addHandler(self._handler)
         if root.level in (logging.NOTSET, logging.WARNING):
             # Nobody has chosen one: that is Python's default, which drops what functions say of their work.
             root.setLevel(level)
         sys.stdout = _Tee(self, sys.stdout, "STDOUT")
         sys.stderr = _Tee(self, sys.stderr, "STDERR")
+
+    def set_levels(self, levels: Sequence[tuple[str, str]]) -> None:
+        """Take what loggers say from these levels on.
+
+        Args:
+            levels: by name of a logger; "" for all others.
+        """
+        for logger, level in levels:
+            logging.getLogger(logger or None).setLevel(level)
+        if levels:
+            # What a logger lets pass is wanted.
+            self._handler.setLevel(logging.NOTSET)
 
     def place(self, task: int, subtask: int, attempt: int) -> None:
         """What is said from now on is said by this subtask."""
@@ -107,8 +121,8 @@ def _speaker() -> str:
 
 
 class _Handler(logging.Handler):
-    def __init__(self, log: TaskLog, level: int) -> None:
-        super().__init__(level)
+    def __init__(self, log: TaskLog) -> None:
+        super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:

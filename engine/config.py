@@ -34,6 +34,7 @@ class JobConfig:
         slot_timeout_ms: how long the job waits for its slots before that is a failure.
         auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never.
         metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
+        log_levels: by name of a logger ("" for all others), the lowest level (as `logging` has it) that functions log.
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
             `"rocksdb"` (local disk, for state larger than memory).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
@@ -55,6 +56,7 @@ class JobConfig:
     slot_timeout_ms: int = 60_000
     auto_watermark_interval_ms: int = 200
     metrics_log_interval_ms: int = 0
+    log_levels: tuple[tuple[str, str], ...] = ()
     state_backend: str = "heap"
     state_directory: str | None = None
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)

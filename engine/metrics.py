@@ -55,11 +55,13 @@ class GateStatistics:
         channels: how many there are.
         messages: how many wait to be taken.
         aligning: channels that wait for the barriers of others.
+        splits: of a source, how many of its splits are not at their end: files left, or partitions.
     """
 
     channels: int = 0
     messages: int = 0
     aligning: int = 0
+    splits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

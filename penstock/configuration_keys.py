@@ -37,6 +37,7 @@ VARIABLES: Final = "PENSTOCK_"
 """How the variables of the environment begin that give keys."""
 _OWN: Final = "penstock."
 _TEXT: Final = "text"
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,17 @@ def _listed(value: object) -> tuple[str, ...]:
     return tuple(part for part in (str(part).strip() for part in parts) if part)
 
 
+def _levels(value: object) -> tuple[tuple[str, str], ...]:
+    """`INFO;fraud=DEBUG`: the level of all loggers, and of single ones."""
+    levels = []
+    for part in _listed(value):
+        logger, _, level = part.rpartition("=")
+        if level.strip().upper() not in _LEVELS:
+            raise ValueError(f"must be levels such as INFO;fraud=DEBUG, of {', '.join(_LEVELS)}; not {part!r}")
+        levels.append((logger.strip(), level.strip().upper()))
+    return tuple(levels)
+
+
 def _periods(value: object) -> tuple[Period, ...]:
     try:
         return tuple(map(parse_period, _listed(value)))
@@ -117,6 +129,9 @@ Milliseconds = Annotated[int, BeforeValidator(_duration), Kind("duration")]
 Count = Annotated[int, BeforeValidator(_whole), Kind("whole number")]
 Number = Annotated[float, BeforeValidator(_number), Kind("number")]
 Url = Annotated[str, BeforeValidator(_url), Kind("path or URL")]
+Levels = Annotated[
+    tuple[tuple[str, str], ...], BeforeValidator(_levels), Kind("`LEVEL` and `LOGGER=LEVEL` with ; between")
+]
 Mode = Annotated[Literal["exactly-once", "at-least-once"], BeforeValidator(spelled)]
 Retention = Annotated[
     Literal["delete-on-cancellation", "retain-on-cancellation", "no-externalized-checkpoints"],
@@ -358,6 +373,11 @@ class Settings(BaseModel):
         "penstock.metrics.log-interval",
         DEFAULTS.metrics_log_interval_ms,
         "How often the job manager logs a line of rates; 0: never.",
+    )
+    log_levels: Levels = _key(
+        "penstock.log.levels",
+        (),
+        "The lowest levels that functions log: `INFO;fraud=DEBUG` names one for all, and one logger.",
     )
     slot_cpus: Number = _key("penstock.slot-cpus", DEFAULTS.slot_cpus, "CPUs that each slot reserves.", 0.001, 1024)
     max_batch_rows: Count = _key(

@@ -111,6 +111,15 @@ class PartitionConsumer:
         """Note where a reader would resume, for the group."""
         self._read[partition] = offset
 
+    def pending(self) -> float:
+        """How many records wait in all partitions, by what the brokers said with the last fetch; any thread may ask."""
+        waiting = 0
+        for partition, assigned in list(self._assigned.items()):
+            end = self._consumer.highwater(partition)
+            if end is not None:
+                waiting += max(0, end - self._read.get(partition, assigned.next_fetch))
+        return waiting
+
     def close(self) -> None:
         """Stop fetching, and tell the group for the last time."""
         try:

@@ -169,6 +169,7 @@ class KafkaSource(Source):
             raise ConnectionError(f"{where}: {error}") from None
         partition = TopicPartition(split.topic, split.partition)
         consumer.add(partition, offset)
+        context.metrics.gauge("pending_records", consumer.pending)
         return KafkaReader(partition, offset, split.stop, self._layout, consumer, self._consumers, context.clock)
 
 

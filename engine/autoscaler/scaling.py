@@ -59,8 +59,6 @@ def advise(figures: TaskFigures, job: JobFigures, rescale_seconds: float, config
     if not too_busy <= figures.true_rate <= too_idle:
         needed = figures.capacity(config.utilization_target, rescale_seconds, catch_up_seconds)
         wanted = _parallelism(task.parallelism, needed / figures.true_rate, figures, config)
-    if in_backlog:
-        wanted = max(wanted, task.parallelism)
     # A hot key cannot be divided.
     is_stuck = figures.is_skewed and wanted > task.parallelism
     if is_stuck:

@@ -285,8 +285,8 @@ class SourceHead:
         return max(1, min(self._pace.rows, int(self._max_bytes / max(self._row_bytes, 1))))
 
     def statistics(self) -> GateStatistics:
-        """Nothing waits here: what a source has is with its readers."""
-        return GateStatistics()
+        """What is left to read; rows do not wait here, but with the readers."""
+        return GateStatistics(splits=len(self._open) + len(self._splits.pending))
 
     def close(self) -> None:
         """Close the readers that are open; the first error is raised when all have been closed."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.metric_types import MetricKind, read_together
-from penstock.web.observed import JobView, SubtaskView, TaskView
+from penstock.web.observed import PENDING, JobView, SubtaskView, TaskView
 
 Values = Mapping[str, float]
 _AGGREGATES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
@@ -51,6 +51,8 @@ def of_subtask(one: SubtaskView) -> dict[str, float]:
         "outputQueueLength": one.metrics.output.under_way,
         "debloatedBufferSize": one.metrics.output.bytes,
     }
+    if one.metrics.gate.splits:
+        values["numSplitsLeft"] = one.metrics.gate.splits
     if one.input_watermark is not None:
         values["currentInputWatermark"] = one.input_watermark
     if one.watermark is not None:
@@ -70,7 +72,7 @@ def of_subtask(one: SubtaskView) -> dict[str, float]:
                 values.update({f"{prefix}{reading.name}_p{share * 100:g}": value for share, value in reading.quantiles})
             else:
                 values[f"{prefix}{reading.name}"] = reading.value
-                if reading.name in ("pendingRecords", "pending_records"):
+                if reading.name in PENDING:
                     values["pendingRecords"] = values.get("pendingRecords", 0) + reading.value
     return values
 

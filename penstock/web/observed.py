@@ -14,6 +14,7 @@ from typing import Final
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.job.info import JobInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
+from penstock.engine.metric_types import read_together
 from penstock.engine.metrics import SubtaskMetrics
 
 WINDOW_SECONDS: Final = 60.0
@@ -21,6 +22,8 @@ WINDOW_SECONDS: Final = 60.0
 CHART_POINTS: Final = 300
 """Of each task: ten minutes at a reading every two seconds."""
 ENDED_KEPT: Final = 100
+PENDING: Final = ("pendingRecords", "pending_records")
+"""What sources call the gauge of the records that they have not read yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,18 @@ class TaskView:
         return max((float(getattr(one.rates, name)) for one in self.subtasks), default=0.0)
 
     @property
+    def pending_records(self) -> float | None:
+        """Records that its source has not read yet, as far as it counts them; None where it counts none."""
+        groups = [counter.group for one in self.subtasks for _, counter in one.metrics.operators]
+        found = [reading.value for reading in read_together(groups) if reading.name in PENDING]
+        return sum(found) if found else None
+
+    @property
+    def splits_left(self) -> int:
+        """Of a source: its splits that are not at their end."""
+        return sum(one.metrics.gate.splits for one in self.subtasks)
+
+    @property
     def skew(self) -> float:
         """How uneven the subtasks' rates of rows are: the highest over the mean, minus one; 0 is even."""
         rates = [one.rates.rows_in or one.rates.rows_out for one in self.subtasks]
@@ -167,6 +182,12 @@ class JobView:
     def task(self, task: int) -> TaskView | None:
         """One of the tasks."""
         return next((one for one in self.tasks if one.info.id == task), None)
+
+    def watermark_lag_ms(self, task: TaskView) -> int | None:
+        """How far the event time of a task was behind the clock when it was read; None before the first watermark and
+        at the end of input."""
+        watermark = task.watermark
+        return None if watermark is None or watermark == MAX_TIMESTAMP else self.seen_ms - watermark
 
 
 @dataclass(slots=True, eq=False)

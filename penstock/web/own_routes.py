@@ -155,7 +155,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
                 "seen_ms": view.seen_ms,
                 "began_ms": view.began_ms,
                 "why": finite(asdict(why_slow(view))),
-                "tasks": [_task(task) for task in view.tasks],
+                "tasks": [_task(task, view) for task in view.tasks],
                 "exceptions": flink.exceptions(view, 50)["exceptionHistory"]["entries"],
                 "operations": [asdict(one) for one in operations.of_job(view.info.id)],
             }
@@ -185,7 +185,8 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         )
 
     async def task(request: Request) -> Response:
-        found = task_in(request, job_in(request, collector))
+        view = job_in(request, collector)
+        found = task_in(request, view)
         groups: dict[tuple[int, str], list[Any]] = {}
         for one in found.subtasks:
             for number, (name, counter) in enumerate(one.metrics.operators):
@@ -195,7 +196,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
             for (_, name), group in groups.items()
             for reading in read_together(group)
         ]
-        return JSONResponse({**_task(found), "metrics": metrics, "subtasks": _subtasks(found)})
+        return JSONResponse({**_task(found, view), "metrics": metrics, "subtasks": _subtasks(found)})
 
     async def operation(request: Request) -> Response:
         view = job_in(request, collector)
@@ -215,7 +216,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
     ]
 
 
-def _task(task: TaskView) -> dict[str, Any]:
+def _task(task: TaskView, view: JobView) -> dict[str, Any]:
     return {
         "id": task.info.id,
         "name": task.info.name,
@@ -235,6 +236,9 @@ def _task(task: TaskView) -> dict[str, Any]:
         "skew": task.skew,
         "late_rows": sum(counter.late_rows for one in task.subtasks for _, counter in one.metrics.operators),
         "watermark": _watermark(task.watermark),
+        "watermark_lag_ms": view.watermark_lag_ms(task),
+        "pending_records": task.pending_records,
+        "splits_left": task.splits_left,
         "alignment_ms": max((one.metrics.alignment_ms for one in task.subtasks), default=0.0),
         "sync_ms": max((one.metrics.sync_ms for one in task.subtasks), default=0.0),
     }

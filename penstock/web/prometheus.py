@@ -63,6 +63,11 @@ def prometheus_text(views: Sequence[JobView], by_subtask: bool = False) -> str:
                     named = {"job": view.info.name, "task": f"{task.info.id}: {task.info.name}", **labels}
                     _task(families, subtasks, named)
                     _operators(families, subtasks, named)
+                lag = view.watermark_lag_ms(task)
+                if lag is not None:
+                    meaning = "How far its event time is behind the clock."
+                    named = {"job": view.info.name, "task": f"{task.info.id}: {task.info.name}"}
+                    families.add("penstock_task_watermark_lag_seconds", "gauge", meaning, lag / 1000, **named)
     return "\n".join([*families.lines(), ""])
 
 
@@ -109,6 +114,8 @@ def _task(families: _Families, subtasks: Sequence[SubtaskView], labels: dict[str
     families.add("penstock_task_input_queue_messages", "gauge", "Come and not taken.", waiting, **labels)
     buffered = sum(one.metrics.output.bytes for one in subtasks)
     families.add("penstock_task_output_buffer_bytes", "gauge", "Wait to be sent.", buffered, **labels)
+    if splits := sum(one.metrics.gate.splits for one in subtasks):
+        families.add("penstock_task_splits_left", "gauge", "Of a source: not at their end.", splits, **labels)
     alignment = max(one.metrics.alignment_ms for one in subtasks) / 1000
     meaning = "Of the last checkpoint: the longest wait for barriers."
     families.add("penstock_task_checkpoint_alignment_seconds", "gauge", meaning, alignment, **labels)

@@ -179,8 +179,12 @@ def _listen(options: ServerOptions) -> socket.socket:
     return listening
 
 
-def find_server() -> Address | None:
-    """The server of the cluster that this process is connected to; None: there is none."""
+def find_server(seconds: float = _STARTED_SECONDS) -> Address | None:
+    """The server of the cluster that this process is connected to; None: there is none that answers in time.
+
+    Args:
+        seconds: how long to wait for one that is there.
+    """
     import ray
     from ray.exceptions import RayError
 
@@ -188,7 +192,7 @@ def find_server() -> Address | None:
 
     try:
         actor = ray.get_actor(ACTOR_NAME, NAMESPACE)
-        address: Address = ray.get(actor.address.remote(), timeout=_STARTED_SECONDS)
+        address: Address = ray.get(actor.address.remote(), timeout=seconds)
     except (ValueError, RayError):
         return None
     return address

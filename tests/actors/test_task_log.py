@@ -102,3 +102,17 @@ def test_what_is_said_while_a_line_is_kept_is_kept_too() -> None:
     with installed() as log:
         log.add("INFO", "", Talks("line"))
         assert [text for _, _, text in said(log)] == ["collected", "line"]
+
+
+def test_levels_are_set_for_all_loggers_and_for_single_ones() -> None:
+    levels = [(logging.getLogger(name), logging.getLogger(name).level) for name in (None, "tests.fraud", "tests.other")]
+    try:
+        with installed() as log:
+            log.set_levels((("", "ERROR"), ("tests.fraud", "DEBUG")))
+            LOGGER.debug("looked")
+            logging.getLogger("tests.other").warning("unheard")
+            logging.getLogger("tests.other").error("heard")
+        assert [text for _, _, text in said(log)] == ["looked", "heard"]
+    finally:
+        for logger, level in levels:
+            logger.setLevel(level)

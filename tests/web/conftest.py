@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
+from penstock import ValueStateDescriptor, savepoints
 from penstock.web.app import make_app
 from penstock.web.observed import Observed
 from penstock.web.security import Access, Role, Tokens
@@ -36,3 +39,13 @@ def serve(cluster: FakeCluster) -> Iterator[Serve]:
     yield serving
     for client in clients:
         client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def checkpointed(cluster: FakeCluster, tmp_path: Path) -> None:
+    """The newest checkpoint has a counter by key."""
+    visits = pa.table({"user": ["ann", "bob", "cat"], "value": pa.array([1, 2, 3], pa.int64())})
+    made = savepoints.bootstrap(tmp_path / "s").keyed_state(
+        "totals", keys=["user"], state=ValueStateDescriptor("visits", "int64"), data=visits
+    )
+    cluster.checkpoint_url = made.write().path

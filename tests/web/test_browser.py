@@ -91,6 +91,17 @@ def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, clus
     page.get_by_text("10.0.0.1 (head)").wait_for()
 
 
+@pytest.mark.usefixtures("checkpointed")
+def test_state_is_listed_and_asked_for(page: Any, server: Server) -> None:
+    page.goto(f"{server.url}#/jobs/orders-1/state")
+    page.get_by_role("button", name="Look visits").click()
+    page.get_by_label("As of").select_option("checkpoint")
+    page.get_by_role("cell", name="cat").wait_for()
+    page.get_by_label("Key").fill("bob")
+    page.get_by_role("button", name="Ask").click()
+    page.locator("pre").get_by_text("2", exact=True).wait_for()
+
+
 @pytest.mark.parametrize(
     ("button", "confirm", "field", "asked", "told"),
     [
@@ -109,7 +120,7 @@ def test_a_button_asks_does_and_tells(
     page.get_by_role("group", name="Actions").get_by_role("button", name=button, exact=True).click()
     dialog = page.get_by_role("dialog")
     if field:
-        dialog.locator("input").fill(field)
+        dialog.locator("input").first.fill(field)
     assert not cluster.asked, "it has not been confirmed"
     dialog.get_by_role("button", name=confirm, exact=True).click()
     page.locator(".toast").get_by_text(told).wait_for()

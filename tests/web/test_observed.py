@@ -8,7 +8,9 @@ import pytest
 
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
+from penstock.engine.metrics import GateStatistics
 from penstock.web.observed import CHART_POINTS, ENDED_KEPT, Observed, status_of
+from penstock.web.prometheus import prometheus_text
 from tests.web.fakes import ORDERS, orders_metrics, viewed
 
 
@@ -46,6 +48,23 @@ def test_a_skewed_task_says_by_how_much() -> None:
     assert even is not None
     assert skewed is not None
     assert (even.skew, skewed.skew) == (pytest.approx(0), pytest.approx(0.96))
+
+
+def test_what_is_left_to_read_and_how_far_time_is_behind() -> None:
+    read = orders_metrics(10)
+    for subtask, pending in ((read[0], 5), (read[1], 0)):
+        subtask.operators[0][1].group.gauge("pending_records", lambda pending=pending: pending)
+    read[0].gate = GateStatistics(splits=3)
+    view = Observed().see(ORDERS, read, 1.0, seen := 1_602_500)
+    source, count = view.tasks
+    assert (source.pending_records, source.splits_left) == (5, 3)
+    assert view.watermark_lag_ms(source) == seen - 1_500_000
+    plain = viewed().task(2)
+    assert plain is not None
+    assert (plain.pending_records, plain.splits_left, count.splits_left) == (None, 0, 0)
+    text = prometheus_text([view])
+    assert 'penstock_task_splits_left{job="orders",task="1: events"} 3' in text
+    assert 'penstock_task_watermark_lag_seconds{job="orders",task="1: events"} 102.5' in text
 
 
 def test_what_is_kept_is_bounded() -> None:

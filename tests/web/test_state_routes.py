@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
-import penstock as ps
-from penstock import savepoints
 from penstock.web.security import Role
 from penstock.web.state_routes import ARROW
 from tests.web.conftest import TOKENS, Serve
 from tests.web.fakes import FakeCluster
 
 STATE = "/v1/jobs/orders-1/state/totals/accumulators"
-
-
-@pytest.fixture
-def checkpointed(cluster: FakeCluster, tmp_path: Path) -> None:
-    """A savepoint of a counter by key."""
-    visits = pa.table({"user": ["ann", "bob", "cat"], "value": pa.array([1, 2, 3], pa.int64())})
-    made = savepoints.bootstrap(tmp_path / "s").keyed_state(
-        "totals", keys=["user"], state=ps.ValueStateDescriptor("visits", "int64"), data=visits
-    )
-    cluster.checkpoint_url = made.write().path
 
 
 def test_a_key_is_answered_by_the_job(serve: Serve, cluster: FakeCluster) -> None:

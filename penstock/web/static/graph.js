@@ -45,7 +45,7 @@ export function Graph({ tasks, selected, onSelect }) {
           <text class="small" x=${WIDTH - 10} y="38" text-anchor="end">× ${task.parallelism}</text>
           <text class="small" x="10" y="38">${task.inputs.length ? "in" : "reads"} ${number(task.rows_in_per_second)}/s</text>
           <text class="small" x="10" y="54">out ${number(task.rows_out_per_second)}/s${task.skew > 0.5 ? `  skew +${share(task.skew)}` : ""}</text>
-          <text class="small" x="10" y="70">${task.watermark == null ? "" : `watermark ${watermark(task.watermark)}`}</text>
+          <text class="small" x="10" y="70">${[task.pending_records == null ? "" : `${number(task.pending_records)} behind`, task.watermark == null ? "" : `watermark ${watermark(task.watermark)}`].filter(Boolean).join(", ")}</text>
           <rect x="10" y="80" width=${inner} height="9" rx="2" fill="var(--idle)" />
           <rect x="10" y="80" width=${inner * task.busy} height="9" rx="2" fill="var(--busy)" />
           <rect x=${10 + inner * task.busy} y="80" width=${inner * Math.min(task.blocked, 1 - task.busy)} height="9" rx="2" fill="var(--blocked)" />

@@ -3,16 +3,17 @@ import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.j
 import { get, send } from "/pages/api.js";
 import { Charts } from "/pages/charts.js";
 import { Graph } from "/pages/graph.js";
+import { Stored } from "/pages/state.js";
 import { Ask, Bar, bytes, Facts, Legend, LongTable, number, share, span, State, time, watermark } from "/pages/parts.js";
 
-const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
+const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["state", "State"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
 const path = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}${rest}`;
 const ended = (status) => ["finished", "failed", "cancelled"].includes(status);
 
 const ACTIONS = (job) => [
   { kind: "checkpoint", name: "Checkpoint", text: "A checkpoint is taken now; the job goes on.", confirm: "Take a checkpoint", call: () => send("POST", path(job, "/checkpoints"), {}) },
   { kind: "savepoint", name: "Savepoint", text: "A savepoint is taken now; the job goes on.", confirm: "Take a savepoint", fields: [FOLDER], call: (given) => send("POST", path(job, "/savepoints"), folder(given, "target-directory")) },
-  { kind: "rescale", name: "Rescale", text: "The job stands still for some seconds and goes on, from a checkpoint taken now, at another parallelism.", confirm: "Rescale", fields: [{ name: "parallelism", label: "Parallelism", type: "number", min: 1, required: true }], call: (given) => send("PATCH", `${path(job, "/rescaling")}?parallelism=${encodeURIComponent(given.parallelism)}`) },
+  { kind: "rescale", name: "Rescale", text: "The job stands still for some seconds and goes on, from a checkpoint taken now, at another parallelism.", confirm: "Rescale", fields: [{ name: "parallelism", label: "Parallelism", type: "number", min: 1, required: true }, { name: "operator", label: "Operator, by name or uid; empty: all", type: "text" }], call: (given) => send("PATCH", `${path(job, "/rescaling")}?parallelism=${encodeURIComponent(given.parallelism)}${given.operator ? `&operator=${encodeURIComponent(given.operator)}` : ""}`) },
   { kind: "stop", name: "Stop", text: "A savepoint is taken, and the job ends behind it; it can be started again from there.", confirm: "Stop the job", danger: true, fields: [FOLDER], call: (given) => send("POST", path(job, "/stop"), folder(given, "targetDirectory")) },
   { kind: "drain", name: "Drain", text: "The sources end as if their input had: windows fire, and the job ends with a savepoint. To go on from it would give results of windows twice.", confirm: "Drain the job", danger: true, fields: [FOLDER], call: (given) => send("POST", path(job, "/stop"), { ...folder(given, "targetDirectory"), drain: true }) },
   { kind: "cancel", name: "Cancel", text: "The job ends now, without a savepoint.", confirm: "Cancel the job", danger: true, call: () => send("PATCH", `${path(job)}?mode=cancel`) },
@@ -52,6 +53,7 @@ export function Job({ id, tab, rest, tick, role, say }) {
     <nav class="tabs" aria-label="Views of the job">${TABS.map(([name, title]) => html`<a key=${name} href=${`#/jobs/${encodeURIComponent(info.id)}/${name}`} aria-current=${(tab || "") === name ? "page" : undefined}>${title}</a>`)}</nav>
     ${tab === "metrics" ? html`<${Charts} job=${info.id} tasks=${view.tasks} tick=${tick} />`
       : tab === "checkpoints" ? html`<${Checkpoints} info=${info} tasks=${view.tasks} />`
+      : tab === "state" ? html`<${Stored} job=${info.id} role=${role} newest=${info.checkpoints?.latest} />`
       : tab === "exceptions" ? html`<${Exceptions} entries=${view.exceptions} />`
       : tab === "timeline" ? html`<${Timeline} view=${view} />`
       : tab === "logs" ? html`<${Logs} job=${info.id} tasks=${view.tasks} tick=${tick} />`
@@ -76,11 +78,13 @@ function Overview({ view, selected, tick, role }) {
   const select = (task) => { location.hash = `#/jobs/${encodeURIComponent(view.info.id)}//${task === selected ? "" : task}`; };
   return html`<section class="card"><${Graph} tasks=${view.tasks} selected=${selected} onSelect=${select} /><${Legend} /></section>
     ${selected && html`<${Task} job=${view.info.id} task=${selected} tick=${tick} role=${role} />`}
-    <section class="card scroll"><table><caption>Tasks</caption><thead><tr><th scope="col">Task</th><th scope="col" class="n">Subtasks</th><th scope="col" class="n">In/s</th><th scope="col" class="n">Out/s</th><th scope="col" class="n">In</th><th scope="col" class="n">Out</th><th scope="col" class="n">Late</th><th scope="col">Time</th><th scope="col" class="n">Skew</th><th scope="col">Watermark (UTC)</th></tr></thead>
+    <section class="card scroll"><table><caption>Tasks</caption><thead><tr><th scope="col">Task</th><th scope="col" class="n">Subtasks</th><th scope="col" class="n">In/s</th><th scope="col" class="n">Out/s</th><th scope="col" class="n">In</th><th scope="col" class="n">Out</th><th scope="col" class="n">Late</th><th scope="col">Time</th><th scope="col" class="n">Skew</th><th scope="col">Watermark (UTC)</th><th scope="col" class="n">Behind the clock</th><th scope="col">Left to read</th></tr></thead>
       <tbody>${view.tasks.map((task) => html`<tr key=${task.id} class=${task.id === selected ? "sel" : ""}><td><a href=${`#/jobs/${encodeURIComponent(view.info.id)}//${task.id}`}>${task.name}</a></td><td class="n">${task.parallelism}</td>
         <td class="n">${number(task.rows_in_per_second)}</td><td class="n">${number(task.rows_out_per_second)}</td><td class="n">${number(task.rows_in)}</td><td class="n">${number(task.rows_out)}</td><td class="n">${task.late_rows ? number(task.late_rows) : ""}</td>
-        <td><${Bar} busy=${task.busy} blocked=${task.blocked} /></td><td class="n">${task.parallelism > 1 ? `+${share(task.skew)}` : ""}</td><td>${task.watermark == null ? "" : watermark(task.watermark)}</td></tr>`)}</tbody></table></section>`;
+        <td><${Bar} busy=${task.busy} blocked=${task.blocked} /></td><td class="n">${task.parallelism > 1 ? `+${share(task.skew)}` : ""}</td><td>${task.watermark == null ? "" : watermark(task.watermark)}</td><td class="n">${task.watermark_lag_ms == null ? "" : span(task.watermark_lag_ms)}</td><td>${left(task)}</td></tr>`)}</tbody></table></section>`;
 }
+
+const left = (task) => (task.pending_records != null ? `${number(task.pending_records)} records` : task.splits_left ? `${task.splits_left} splits` : "");
 
 function Task({ job, task, tick, role }) {
   const [found, setFound] = useState(null), [problem, setProblem] = useState(null), [looking, setLooking] = useState(null);

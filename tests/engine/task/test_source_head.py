@@ -53,6 +53,15 @@ def test_splits_are_read_one_after_another_and_only_one_is_open() -> None:
     assert reading.source.events == ["open a", "close a", "open b", "close b"]
 
 
+def test_splits_that_are_left_are_counted() -> None:
+    reading = Reading({"a": [rows(1)], "b": [rows(2)], "c": []})
+    assert reading.head.statistics().splits == 3
+    reading.head.next()
+    assert reading.head.statistics().splits == 3
+    reading.take()
+    assert reading.head.statistics().splits == 0
+
+
 def test_partitions_of_a_log_are_read_in_turn() -> None:
     reading = Reading({"a": [rows(1), rows(2), rows(3)], "b": [rows(4)], "c": [rows(5), rows(6)]}, interleaved=True)
     assert numbers_in(reading.take()) == [1, 4, 5, 2, 6, 3]
