@@ -69,8 +69,10 @@ format: $(STAMP) ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## draw the pictures of docs/concepts
+docs: $(STAMP) ## draw the pictures and build the site of the documentation (build/site)
 	@$(BIN)/python docs/draw.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the documentation is in build/site; $(BIN)/python -m http.server -d build/site 8000 shows it, with search"
 
 bench: $(STAMP) ## run the benchmarks
 	@$(BIN)/python perf/run.py $(or $(ARGS),grep keyed window)

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from penstock.demo_tables import DataGenTable, PrintTable
 from penstock.engine.changelog import ANY_MODE
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.connectors import ConnectorContext, LookupTable, Sink, SinkWriter
@@ -172,5 +173,11 @@ class SampleTable:
         return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
 
 
-CONNECTORS: Final[tuple[TableConnector, ...]] = (FileTable(), BlackHoleTable(), SampleTable())
+CONNECTORS: Final[tuple[TableConnector, ...]] = (
+    FileTable(),
+    BlackHoleTable(),
+    SampleTable(),
+    DataGenTable(),
+    PrintTable(),
+)
 """All of them."""

@@ -166,7 +166,7 @@ class KeyedStream:
             >>> pattern = Pattern.begin("small").where(col("amount") < 1)  # doctest: +SKIP
             >>> pattern = pattern.next("large").where(col("amount") > 500).within("1m")  # doctest: +SKIP
             >>> payments.key_by("card").match(pattern).select(  # doctest: +SKIP
-            ...     lambda match: {"card": match["large"][0]["card"]}
+            ...     lambda match: {"card": next(iter(match["large"]))["card"]}
             ... )
         """
         return matched(self._stream, self._keys, pattern, time, limits_of(max_partial_matches, overflow, ttl))

@@ -66,6 +66,11 @@ class Mailbox:
     def __len__(self) -> int:
         return len(self._posted)
 
+    @property
+    def is_expecting(self) -> bool:
+        """Whether a letter is on its way that cannot be taken yet."""
+        return False
+
     def post(self, kind: LetterKind, letter: Letter) -> None:
         """Add a letter."""
         self._posted.append(Posted(kind, letter))

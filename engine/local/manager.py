@@ -145,8 +145,10 @@ class LocalManager:
 
     def _wait(self, until: float) -> None:
         deadlines = [one for one in (self.execution.deadline, self.brain.deadline) if one is not None]
-        assert deadlines, "no subtask has anything to do, and none waits for time: a deadlock of the engine"
-        self._clock.wait_until(min(until, *deadlines))
+        assert deadlines or self.mail.is_expecting, (
+            "no subtask has anything to do, and none waits for time: a deadlock of the engine"
+        )
+        self._clock.wait_until(min([until, *deadlines]))
 
     def _step_subtask(self, position: int) -> None:
         execution = self.execution

@@ -171,16 +171,16 @@ def drops(queue: Int64s, count: int, time: int, number: int) -> int:
 def skips(program: Program, steps: Int64s, events: Int64s, match: Int64s) -> tuple[int, int, bool]:
     """The event before which partial matches go, and whether any do; as `Matcher._skip_bound`."""
     kind, variable = program.bounds[2], program.bounds[3]
-    if kind == 1:
+    if kind == TO_NEXT:
         return match[0, TIME], match[0, NUMBER] + 1, True
     step = match[0, STEP]
-    if kind == 2:
+    if kind == PAST_LAST:
         return events[steps[step, 2], 0], events[steps[step, 2], 1] + 1, True
     found = -1
     while step >= 0:
         if steps[step, 1] == variable:
             found = steps[step, 2]
-            if kind == 4:
+            if kind == TO_LAST:
                 break
         step = steps[step, 0]
     if found < 0:
@@ -322,14 +322,14 @@ def emits(
         is_held = held[0, TIME] > going[0, TIME] or (
             held[0, TIME] == going[0, TIME] and held[0, NUMBER] > going[0, NUMBER]
         )
-        if skip != 0 and going_count > 0 and is_held:
+        if skip != NO_SKIP and going_count > 0 and is_held:
             break
         copies(match, 0, held, 0)
         held_count -= 1
         if held_count > 0:
             copies(item, 0, held, held_count)
             sinks(held, held_count, 0, item)
-        if skip != 0:
+        if skip != NO_SKIP:
             bound, number, any_goes = skips(program, steps, events, match)
             if any_goes:
                 going_count = drops(going, going_count, bound, number)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from penstock.web.cluster import Cluster, Node
@@ -31,6 +32,8 @@ class Collector:
     def __init__(self, cluster: Cluster, observed: Observed, every: float = EVERY_SECONDS) -> None:
         self._cluster = cluster
         self._every = every
+        # Of its own: those that wait for flame graphs and logs must not keep the readings waiting.
+        self._thread = ThreadPoolExecutor(1, "readings")
         self._listeners: set[asyncio.Event] = set()
         self._readings = 0
         self.observed = observed
@@ -46,9 +49,10 @@ class Collector:
     async def read(self) -> None:
         """Read once."""
         try:
-            readings = await asyncio.to_thread(self._cluster.read)
+            loop = asyncio.get_running_loop()
+            readings = await loop.run_in_executor(self._thread, self._cluster.read)
             if self._readings % _NODES_EVERY == 0:
-                self.nodes = await asyncio.to_thread(self._cluster.nodes)
+                self.nodes = await loop.run_in_executor(self._thread, self._cluster.nodes)
             now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
             for reading in readings:
                 self.observed.see(reading.info, reading.metrics, now, now_ms)

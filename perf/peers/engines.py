@@ -257,6 +257,7 @@ _ALL: Final = (
             "latency",
             "checkpoint",
             "recovery",
+            "patterns",
         },
         batch=[*_BATCH_JVM, *_pairs(_BATCH)],
     ),

@@ -153,9 +153,8 @@ class Constraints(Operator):
         if constraint.nulls == "DROP":
             raise _DropError
         raise RecordError(
-            f"{self._where}: Column '{path}' is NOT NULL, however, a null value is being written into it. You can set "
-            "job configuration 'table.exec.sink.not-null-enforcer'='DROP' to suppress this exception and drop such "
-            "records silently."
+            f"{self._where}: column '{path}' is NOT NULL, and a row has no value there; filter such rows in the query, "
+            "or SET 'table.exec.sink.not-null-enforcer' = 'DROP' to leave them out"
         )
 
     def _sized(self, value: Any, kind: SqlType, path: str, constraint: Constraint) -> Any:
@@ -166,9 +165,9 @@ class Constraints(Operator):
             return value
         if constraint.lengths == "ERROR":
             raise RecordError(
-                f"{self._where}: Column '{path}' is {kind.with_nullable(True)}, however, a string of length "
-                f"{len(value)} is being written into it. You can set job configuration "
-                "'table.exec.sink.type-length-enforcer' to control this behaviour."
+                f"{self._where}: column '{path}' is {kind.with_nullable(True)}, and a row has a value of length "
+                f"{len(value)} there; cast it in the query, or SET 'table.exec.sink.type-length-enforcer' = 'TRIM_PAD' "
+                "to have such values cut and padded"
             )
         if len(value) > size:
             return value[:size]

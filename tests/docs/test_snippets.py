@@ -20,6 +20,10 @@ CONCEPTS = ["time", "windows", "state", "queryable-state", "checkpoints", "savep
     [
         "README.md",
         "docs/guide.md",
+        "docs/index.md",
+        "docs/tutorial.md",
+        "docs/cookbook.md",
+        "docs/from-bytewax-and-spark.md",
         "docs/sources-and-sinks.md",
         "docs/patterns.md",
         "docs/console.md",

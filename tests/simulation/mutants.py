@@ -76,6 +76,7 @@ LOST = replace(CALM, budget=300, lose=0.15)
 MANAGERS = replace(CALM, budget=20, kill_manager=0.01, zombie=1.0, delay=0.8, kill_subtask=0.003)
 ENDS = replace(CALM, budget=400, storage=0.15)
 DRAINED = ("sequences", "exchanges")
+LATE_DRAINS = replace(CALM, budget=60, hold=0.2, kill_subtask=0.008, drain=0.01)
 DRAINS = replace(CALM, drain=0.01, storage=0.1, kill_manager=0.004, kill_subtask=0.01)
 STOPS = FaultRates(budget=12, suspend=0.005, rescale=0.005)
 
@@ -333,6 +334,13 @@ MUTANTS = (
     Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=55),
     Mutant("a restart waits for what runs", _restart_beside_what_runs),
     Mutant("a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS),
+    Mutant(
+        "no checkpoint is taken while a job is drained",
+        lambda patch: patch.setattr(CheckpointCoordinator, "drain", lambda self, now: []),
+        DRAINED,
+        LATE_DRAINS,
+        1000,
+    ),
     Mutant("a job ends when all have committed", _end_before_all_have_committed),
     Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST),
     Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 from penstock.web.cluster import Reading
@@ -47,3 +48,18 @@ def test_who_listens_hears_of_each_reading_and_is_forgotten_when_it_goes() -> No
 
     assert asyncio.run(listening()) == [False, True]
     assert collector.listeners == 0
+
+
+def test_threads_that_wait_for_something_else_do_not_keep_readings_waiting() -> None:
+    collector, release = Collector(FakeCluster(), Observed()), threading.Event()
+
+    async def reading() -> None:
+        profiles = [asyncio.ensure_future(asyncio.to_thread(release.wait)) for _ in range(64)]
+        try:
+            await asyncio.wait_for(collector.read(), 10)
+        finally:
+            release.set()
+            await asyncio.gather(*profiles)
+
+    asyncio.run(reading())
+    assert collector.problem is None

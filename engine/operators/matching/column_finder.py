@@ -132,7 +132,7 @@ class ColumnFinder:
         none = np.empty(0, np.int64)
         runs = np.empty((0, 3), np.int64) if rows is None else rows.runs
         count = 0 if rows is None else len(rows.places)
-        idle = np.setdiff1d(timed, runs[:, 0])
+        idle = timed[~np.isin(timed, runs[:, 0])]
         if len(idle):
             runs = np.concatenate([runs, np.stack([idle, *[np.full(len(idle), count)] * 2], axis=1)])
         work = Work(

@@ -40,20 +40,22 @@ class TimeOuts:
         self._counts[:end] += np.bincount(timers[:, 0], minlength=end)
 
     def take(self, time: int) -> Int64s:
-        """The slots with time-outs up to `time`, each once."""
+        """The slots with time-outs up to `time`, each once, in order of their first ones; of one time, as they came."""
         due, kept = [], []
         for part in self._parts:
             end = int(np.searchsorted(part[:, 1], time, side="right"))
             if end:
-                due.append(part[:end, 0])
+                due.append(part[:end])
             if end < len(part):
                 kept.append(part[end:])
         if not due:
             return np.empty(0, np.int64)
         self._parts = kept
-        slots, counts = np.unique(np.concatenate(due), return_counts=True)
+        together = np.concatenate(due)
+        ordered = together[np.argsort(together[:, 1], kind="stable"), 0]
+        slots, first, counts = np.unique(ordered, return_index=True, return_counts=True)
         self._counts[slots] -= counts
-        return slots
+        return slots[np.argsort(first)]
 
     def has(self, slots: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Whether each slot has a time-out to come."""

@@ -49,6 +49,8 @@ class FaultRates:
         disk_full: at each step: nothing can be written for a while.
         commit: at each commit of a sink: the process dies before or behind it.
         repeat, delay: of each letter.
+        hold: of each letter of storage, and of each that a subtask sends: it comes so late that the job may have been
+            restarted.
         lose: of each call to a subtask about a checkpoint.
         regions: of a run: that what no channel connects restarts by itself.
         stuck: at each step: one subtask gets no turn for a while; half of them are killed in the end.
@@ -70,6 +72,7 @@ class FaultRates:
     commit: float = 0.08
     repeat: float = 0.05
     delay: float = 0.3
+    hold: float = 0.0
     lose: float = 0.01
     regions: float = 0.5
     stuck: float = 0.0005

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.engine.local.mail import Letter, LetterKind, Mailbox
+from penstock.engine.local.mail import Letter, LetterKind, Mailbox, Posted
 from penstock.testing.simulation.faults import Dice
 
 _CALLS: Final = (
@@ -19,9 +19,19 @@ _CALLS: Final = (
 _LOST: Final = (LetterKind.TRIGGER, LetterKind.COMMIT, LetterKind.ABORT)
 """Calls that may never come, though both processes live. What a subtask has to tell is asked for until it comes."""
 
+_HELD: Final = (
+    LetterKind.STORE,
+    LetterKind.WRITE,
+    LetterKind.END_INPUT,
+    LetterKind.ANSWER,
+    LetterKind.TELL,
+)
+"""What may take long: storage, and what goes between processes."""
+_HELD_STEPS: Final = (50, 1000)
+
 
 class SimulatedMailbox(Mailbox):
-    """Letters in any order, some twice.
+    """Letters in any order, some twice, some very late.
 
     Args:
         dice: decides which.
@@ -34,9 +44,15 @@ class SimulatedMailbox(Mailbox):
         super().__init__()
         self._dice = dice
         self.last: LetterKind | None = None
+        self._held: list[tuple[int, Posted]] = []
 
     def post(self, kind: LetterKind, letter: Letter) -> None:
         if kind in _LOST and self._dice.strikes(self._dice.rates.lose, f"{kind.value} is lost"):
+            return
+        rates = self._dice.rates
+        if rates.hold and kind in _HELD and self._dice.strikes(rates.hold, f"{kind.value} is held up"):
+            until = self._dice.step + self._dice.chosen.randint(*_HELD_STEPS)
+            self._held.append((until, Posted(kind, letter)))
             return
         super().post(kind, letter)
         if kind in _CALLS and self._dice.strikes(self._dice.rates.repeat, f"{kind.value} comes twice"):
@@ -48,6 +64,20 @@ class SimulatedMailbox(Mailbox):
             return
         self.last = self._posted[number].kind
         super().take(number)
+
+    @property
+    def is_expecting(self) -> bool:
+        return bool(self._held)
+
+    def release_due(self) -> None:
+        """What was held up long enough can be taken."""
+        self._posted += [posted for until, posted in self._held if until <= self._dice.step]
+        self._held = [(until, posted) for until, posted in self._held if until > self._dice.step]
+
+    def release_all(self) -> None:
+        """What was held up can be taken."""
+        self._posted += [posted for _, posted in self._held]
+        self._held = []
 
     def take_next(self) -> None:
         """Take the oldest letter, at once."""

@@ -264,6 +264,7 @@ class _World:
         self._record(one)
         self._acting = one
         one.mail.last = None
+        one.mail.release_due()
         try:
             one.manager.step(_PATIENCE)
         except Crash:
@@ -399,6 +400,7 @@ class _World:
         """Once a job has finished and everything has arrived, nothing is left of it but the claims."""
         if self._job.zombies:
             return
+        real.mail.release_all()
         while real.mail:
             try:
                 real.mail.take_next()

@@ -20,6 +20,7 @@ NOT_NEXT = A.not_next("n")
 GROUP = Pattern.begin(A.next("b"))
 OPTIONAL = A.optional()
 GREEDY = LOOP.greedy()
+_OF_NOTHING = Pattern.begin("g").optional()
 
 
 def _with_default(row: Any, *, other: int) -> bool:
@@ -27,6 +28,13 @@ def _with_default(row: Any, *, other: int) -> bool:
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    # Loops that may take no event
+    "a loop of nothing behind a NOT stage": (
+        lambda: compile_pattern(
+            NOT.followed_by("o").optional().followed_by(Pattern.begin("g").optional()).one_or_more()
+        ),
+        "could go round without an event",
+    ),
     # Names
     "no name": (lambda: Pattern.begin(""), "name of a stage"),
     "a number as a name": (lambda: Pattern.begin(3), "name of a stage"),  # type: ignore[arg-type]

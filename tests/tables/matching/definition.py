@@ -80,5 +80,6 @@ class Meaning:
         if part.most is not None and count >= part.most:
             return
         for way in self._ways(part.part, rows, start, taken):
-            if len(way) > len(taken) or count < part.least:
+            # A round without rows would go on for ever in a loop without bound, so it is none there.
+            if len(way) > len(taken) or count < part.least or part.most is not None:
                 yield from self._repeated(part, count + 1, rows, start, way)

@@ -55,6 +55,7 @@ final class Programs {
             case "latency" -> programs.latency();
             case "checkpoint" -> programs.output(Checkpoints.aggregates(run),
                 row -> Digest.addLargest(row.f0, row.f1, row.f2.longValue()));
+            case "patterns" -> programs.output(Patterns.matches(run), Digest::add);
             case "ysb" -> programs.output(AdViews.of(run), Digest::add);
             default -> throw new IllegalArgumentException("no DataStream program is called " + name);
         }

@@ -1,0 +1,215 @@
+"""Tables to try statements with: `datagen` makes rows, `print` shows them; with the options of Flink's connectors.
+
+`table_connectors.py` lists them beside the others. What `datagen` makes is the same at each run but for times, which
+begin when the job is planned.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.connectors.datagen import DataGenSource, EventTime, Field, Generator, RandomFloat, RandomInt, Sequence
+from penstock.connectors.random_words import Rows, Words, mix, stream
+from penstock.engine.changelog import ANY_MODE
+from penstock.engine.changelog import ChangelogMode as EngineMode
+from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.elements import Batch
+from penstock.tables import types as t
+from penstock.tables.catalog.catalog import CatalogTable
+from penstock.tables.catalog.connectors import ScannedTable
+from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Column, Columns
+from penstock.tables.types import Kind, arrow_type
+
+_RANGES: Final = {
+    Kind.TINYINT: (-(2**7), 2**7 - 1),
+    Kind.SMALLINT: (-(2**15), 2**15 - 1),
+    Kind.INT: (-(2**31), 2**31 - 1),
+    Kind.BIGINT: (-(2**62), 2**62),
+}
+_WORD_BYTES: Final = 8
+_OP: Final = ("+I", "-U", "+U", "-D")
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed(Field):
+    """The values of another field as a column of a table."""
+
+    field: Field
+    kind: pa.DataType
+
+    def generator(self, seed: str) -> Generator:
+        made, kind = self.field.generator(seed), self.kind
+        return lambda rows, words: made(rows, words).cast(kind, safe=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _RandomText(Field):
+    """string: hexadecimal digits."""
+
+    length: int
+
+    def generator(self, seed: str) -> Generator:
+        width = -(-self.length // (2 * _WORD_BYTES))
+        starts, length = [stream(f"{seed}/{place}") for place in range(width)], self.length
+
+        def generate(rows: Rows, words: Words) -> pa.Array:
+            drawn = np.stack([mix(words, start) for start in starts], axis=1).tobytes().hex()
+            step = 2 * _WORD_BYTES * width
+            return pa.array([drawn[at : at + length] for at in range(0, len(drawn), step)], pa.string())
+
+        return generate
+
+
+@dataclass(frozen=True, slots=True)
+class DataGenTable:
+    """`datagen`: rows of sequences and of random values."""
+
+    name: str = "datagen"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {
+            "rows-per-second": "how many rows come in a second; 10000 without it",
+            "number-of-rows": "how many rows there are; without it, and without a sequence, they do not end",
+            "fields.*": "fields.COLUMN.kind (sequence, random), .start, .end, .min, .max; .length of texts",
+        }
+
+    def source_mode(self, table: CatalogTable) -> ChangelogMode:
+        return INSERT_ONLY
+
+    def sink_mode(self, table: CatalogTable) -> None:
+        return None
+
+    def bounded(self, table: CatalogTable) -> bool:
+        return self._rows(table) is not None
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        rate = self._number(table, "rows-per-second", 10_000)
+        fields = {column.name: _Typed(self._field(table, column, rate), arrow_type(column.type)) for column in columns}
+        return ScannedTable(DataGenSource(fields, self._rows(table), float(rate)))
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        raise NotImplementedError("sink_mode says that it cannot be written to")
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
+        return None
+
+    def _rows(self, table: CatalogTable) -> int | None:
+        """How many rows there are: as many as the shortest sequence has, or as an option says."""
+        counts = []
+        for option in table.options:
+            if option.startswith("fields.") and option.endswith(".end"):
+                begin = self._number(table, f"{option.removesuffix('.end')}.start", 0)
+                counts.append(self._number(table, option, 0) - begin + 1)
+        if "number-of-rows" in table.options:
+            counts.append(self._number(table, "number-of-rows", 0))
+        return max(min(counts), 0) if counts else None
+
+    def _field(self, table: CatalogTable, column: Column, rate: int) -> Field:
+        prefix, kind = f"fields.{column.name}", column.type.kind
+        if table.options.get(f"{prefix}.kind") == "sequence":
+            if kind not in t.NUMERIC or f"{prefix}.end" not in table.options:
+                raise self._invalid(
+                    table, prefix, f"a sequence needs '{prefix}.start' and '.end', and a column of numbers"
+                )
+            return Sequence(self._number(table, f"{prefix}.start", 0))
+        if kind in _RANGES:
+            low, high = _RANGES[kind]
+            least, most = self._number(table, f"{prefix}.min", low), self._number(table, f"{prefix}.max", high)
+            if least > most:
+                raise self._invalid(table, f"{prefix}.min", f"'{prefix}.min' is more than '{prefix}.max'")
+            return RandomInt(least, most + 1)
+        if kind in t.APPROXIMATE or kind is Kind.DECIMAL:
+            return RandomFloat(self._number(table, f"{prefix}.min", 0), self._number(table, f"{prefix}.max", 1))
+        if kind is Kind.BOOLEAN:
+            return RandomInt(0, 2)
+        if kind in t.CHARACTERS:
+            return _RandomText(max(self._number(table, f"{prefix}.length", 100), 1))
+        if kind in t.TIMESTAMPS:
+            return EventTime(start_ms=int(time.time() * 1000), rows_per_second=rate)
+        raise self._invalid(table, column.name, f"datagen makes no values of type {column.type}; compute the column")
+
+    def _number(self, table: CatalogTable, option: str, otherwise: int) -> int:
+        text = table.options.get(option)
+        if text is None:
+            return otherwise
+        try:
+            return int(text)
+        except ValueError:
+            raise self._invalid(table, option, f"the option {option!r} takes a whole number, not {text!r}") from None
+
+    @staticmethod
+    def _invalid(table: CatalogTable, place: str, problem: str) -> Exception:
+        return table.source.invalid(max(table.source.text.find(place), 0), problem)
+
+
+class _PrintedRows(SinkWriter):
+    def __init__(self, prefix: str, stream_name: str) -> None:
+        self._prefix, self._stream_name = prefix, stream_name
+
+    def write(self, batch: Batch) -> None:
+        """Print each row on a line, behind its kind."""
+        kinds = [0] * batch.num_rows if batch.kinds is None else batch.kinds.to_pylist()
+        lines = [
+            f"{self._prefix}{_OP[kind]}[{', '.join('null' if value is None else str(value) for value in row.values())}]"
+            for kind, row in zip(kinds, batch.data.to_pylist(), strict=True)
+        ]
+        print("\n".join(lines), file=getattr(sys, self._stream_name), flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Printed(Sink):
+    prefix: str
+    stream_name: str
+
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        return _PrintedRows(self.prefix, self.stream_name)
+
+    def describe(self) -> str:
+        return "print"
+
+    @property
+    def changelog_modes(self) -> AbstractSet[EngineMode]:
+        return ANY_MODE
+
+
+@dataclass(frozen=True, slots=True)
+class PrintTable:
+    """`print`: writes each change to the standard output of the process that its subtask is in."""
+
+    name: str = "print"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {
+            "print-identifier": "stands before each row, with > behind it",
+            "standard-error": "'true' prints to the standard error",
+        }
+
+    def source_mode(self, table: CatalogTable) -> None:
+        return None
+
+    def sink_mode(self, table: CatalogTable) -> ChangelogMode:
+        return RETRACT
+
+    def bounded(self, table: CatalogTable) -> bool:
+        return True
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        raise NotImplementedError("source_mode says that it cannot be read")
+
+    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+        identifier = table.options.get("print-identifier")
+        is_error = table.options.get("standard-error", "false").lower() == "true"
+        return _Printed("" if identifier is None else f"{identifier}> ", "stderr" if is_error else "stdout")
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
+        return None

@@ -1,0 +1,47 @@
+"""The site of the documentation builds with strict links, and needs nothing from elsewhere to be read and searched."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.engine import errors
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_error_class_is_in_the_reference(site: Path) -> None:
+    page = (site / "reference" / "errors.html").read_text()
+    classes = [
+        name for name, one in vars(errors).items() if isinstance(one, type) and one.__module__ == errors.__name__
+    ]
+    assert [name for name in classes if f'id="{name}"' not in page] == []
+    assert errors.UserCodeError.remedy.partition(";")[0] in page
+
+
+def test_the_reference_is_made_of_the_docstrings(site: Path) -> None:
+    page = (site / "reference" / "api.html").read_text()
+    for name in ("StreamEnvironment.execute", "DataStream.map_batches", "KeyedStream.window", "Harness.push"):
+        assert f"{name}" in page, name
+
+
+def test_pages_load_nothing_from_elsewhere_and_are_searched_offline(site: Path) -> None:
+    loaded = re.compile(r'(?:<script[^>]+src|<link[^>]+rel="stylesheet"[^>]+href|<img[^>]+src)="(https?:[^"]+)"')
+    assert {found for page in site.rglob("*.html") for found in loaded.findall(page.read_text())} == set()
+    assert "watermark" in (site / "search" / "search_index.json").read_text()
