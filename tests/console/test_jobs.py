@@ -135,6 +135,7 @@ def test_a_detached_job_outlives_the_command_and_can_be_cancelled(jobs: Penstock
     assert "no job 'alon'; no job is running on this cluster" in mistyped.err
 
 
+@pytest.mark.long("test_the_life_of_a_detached_job")
 def test_a_job_is_started_when_its_state_is_there_and_not_before(jobs: Penstock, folder: Path) -> None:
     storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
     run = ["run", "-d", "-p", "1", "--json", storage, f"-Dexecution.checkpointing.savepoint-dir={folder}/savepoints"]
@@ -156,6 +157,7 @@ def test_a_job_is_started_when_its_state_is_there_and_not_before(jobs: Penstock,
     assert (shown.count(damaged.name), shown.count("error:"), shown.count("failure")) == (1, 1, 0)
 
 
+@pytest.mark.long("tests/engine/job/test_brain.py")
 def test_a_start_that_is_tried_again_says_so_and_why(jobs: Penstock, folder: Path) -> None:
     storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
     again = ["-Drestart-strategy.type=fixed-delay", "-Drestart-strategy.fixed-delay.attempts=1000"]
@@ -188,6 +190,7 @@ def test_a_stopped_job_says_where_its_savepoint_is(jobs: Penstock, folder: Path)
     assert "attempt 1\n" in shown
 
 
+@pytest.mark.long("tests/engine/job/test_brain.py")
 def test_a_rescale_that_waits_for_room_says_so_and_one_to_what_is_there_changes_nothing(
     jobs: Penstock, folder: Path
 ) -> None:

@@ -19,9 +19,10 @@ from tests.engine.helpers import RunningOperator, timed
 from tests.engine.state.saved import snapshot_of
 
 Runtime = Literal["local", "ray"]
+LONG = pytest.mark.long("Ray gives what the local runtime does: test_commits.py, tests/actors/test_jobs.py")
 
 
-@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.fixture(params=["local", pytest.param("ray", marks=[pytest.mark.ray, LONG])])
 def runtime(request: pytest.FixtureRequest) -> Any:
     """Each example runs on both."""
     if request.param == "ray":

@@ -33,6 +33,7 @@ def test_any_program_gives_what_plain_python_gives(
     assert program.run(env) == program.expected()
 
 
+@pytest.mark.long("test_any_program_gives_what_plain_python_gives; Ray runs tests/actors")
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 @settings(
