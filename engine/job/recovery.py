@@ -37,6 +37,8 @@ class Recovery:
         self._policy = policy
         self._rescaling = rescaling
         self._has_run = False
+        self._refusal: tuple[int, CheckpointError] | None = None
+        """The answer to a drain, given once it is sure that its savepoint does not count."""
 
     @property
     def deadline(self) -> float | None:
@@ -157,11 +159,21 @@ class Recovery:
         drain, life.drain = life.drain, None
         if drain is not None:
             refused = CheckpointError(f"the job failed while it was drained, and resumes from before that: {error}")
-            life.requests.answer(drain.request, refused)
+            self._refusal = (drain.request, refused)
         if life.checkpoints is None:
             return True
         life.checkpoints.end_attempt(life.now)
-        return not life.ends_as_suspended(error)
+        if life.ends_as_suspended(error):
+            return False
+        if life.checkpoints.settled:
+            self._refuse_drain()
+        return True
+
+    def _refuse_drain(self) -> None:
+        """A drain has not happened, and cannot have: no savepoint of it is being written any more."""
+        if self._refusal is not None:
+            self._life.requests.answer(*self._refusal)
+            self._refusal = None
 
     # Restarts
 
@@ -189,6 +201,7 @@ class Recovery:
         # A savepoint that was being written when the attempt ended may have stopped the job since.
         if life.ends_as_suspended(life.error):
             return
+        self._refuse_drain()
         if restart.layout is not None:
             life.layout = restart.layout
             life.attempts.clear()

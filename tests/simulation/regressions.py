@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.testing.simulation import FaultRates
+from tests.simulation.mutants import LATE_DRAINS, USUAL
+
 
 @dataclass(frozen=True, slots=True)
 class Regression:
@@ -17,11 +20,13 @@ class Regression:
         scenario: name of the scenario.
         seed: of the run.
         found: what was wrong.
+        rates: the faults.
     """
 
     scenario: str
     seed: int
     found: str
+    rates: FaultRates = USUAL
 
 
 REGRESSIONS = (
@@ -34,6 +39,7 @@ REGRESSIONS = (
         "sequences", 32461, "a second job began from a savepoint behind a drained one, and was judged as if whole"
     ),
     Regression("exchanges", 90347, "a drain took the last checkpoint, which it gave up, for its own, and failed"),
+    Regression("sequences", 1004, "a drain was refused whose savepoint was being written, and counted", LATE_DRAINS),
 )
 
 

@@ -31,7 +31,7 @@ def test_five_hundred_seeds_show_no_violation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("regression", REGRESSIONS, ids=lambda regression: f"{regression.scenario}-{regression.seed}")
 def test_what_went_wrong_once(regression: Regression, tmp_path: Path) -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == regression.scenario)
-    outcome = simulate(scenario, regression.seed, log_folder=tmp_path)
+    outcome = simulate(scenario, regression.seed, regression.rates, log_folder=tmp_path)
     assert not outcome.violations, f"{regression.found}\n{outcome}"
 
 

@@ -418,6 +418,31 @@ def test_a_drain_that_cannot_end_with_its_savepoint_has_not_happened(how: str) -
     assert shell.last(say.Inject).barrier.kind is SnapshotKind.CHECKPOINT, "it takes checkpoints as before"
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_drain_whose_savepoint_is_being_written_when_the_job_fails_is_answered_when_it_is_known_to_count(
+    counts: bool,
+) -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.DrainJob())
+    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.finish()
+    number = shell.acknowledge().checkpoint.checkpoint
+    shell.fail()
+    assert not shell.answers(request)
+    if counts:
+        shell.hear(ev.Stored(number, f"memory://{number}"))
+        shell.cancelled().wait(0.2)
+        shell.take_down()
+        assert shell.brain.status is JobStatus.FAILED
+    else:
+        shell.hear(ev.StoreFailed(number, CheckpointError("no space left")))
+        shell.restart()
+    (answer,) = shell.answers(request)
+    assert isinstance(answer, CheckpointError)
+    assert ("start it again from that savepoint" in str(answer)) == counts
+    assert ("resumes from before that" in str(answer)) != counts
+
+
 @pytest.mark.parametrize("command", [ev.TakeCheckpoint(), ev.TakeSavepoint(), ev.StopJob(), ev.DrainJob()])
 def test_nothing_is_taken_while_the_job_comes_to_its_end(command: ev.Command) -> None:
     shell = Shell().run()
