@@ -54,3 +54,14 @@ def test_windows_in_another_zone_are_refused_where_they_would_be_those_of_utc() 
     with pytest.raises(GraphError, match="windows over TIMESTAMP_LTZ lie in the zone Asia/Shanghai"):
         counted(DAYS, zone="Asia/Shanghai", times_in="UTC")
     assert counted(DAYS, zone="Asia/Shanghai") == [3]
+
+
+def test_rows_of_a_window_are_counted_though_no_column_of_them_is_read() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    rows = pa.table({"at": pa.array([0, 8 * MINUTE, 16 * MINUTE], pa.timestamp("ms"))})
+    stream = env.from_collection(rows).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    tumbling = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
+    table = env.sql(f"SELECT COUNT(*) AS n FROM {tumbling} GROUP BY window_start, window_end")
+    assert table is not None
+    assert [row["n"] for row in table.collect()] == [2, 1]

@@ -147,6 +147,8 @@ def _opened_projection(node: Project) -> _Opened | None:
                 origins[place] = below.origins[column]
     if not bounds:
         return None
+    if not kept:  # rows without columns could not be counted
+        return _Opened(below.node, places, origins, bounds, below.table)
     expressions = tuple(on_columns(node.expressions[place], below.places.__getitem__) for place in kept)
     columns = tuple(node.columns[place] for place in kept)
     return _Opened(Project(below.node, expressions, columns), places, origins, bounds, below.table)
