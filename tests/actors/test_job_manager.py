@@ -108,15 +108,15 @@ def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: 
     kill(info.manager_pid)
     job.cancel()
     assert job.status() is JobStatus.CANCELLED
-    # Only what keeps a manager that comes late from beginning the job again is left.
-    assert {path.name for path in tmp_path.glob("*/*")} == {"claims"}
+    # Left is what keeps a manager that comes late from beginning the job again, and the stimulus log.
+    assert {path.name for path in tmp_path.glob("*/*")} == {"claims", "log"}
 
 
 def test_a_cancelled_job_has_removed_its_checkpoints_when_cancel_returns(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path, 1), "cancelled", rows=100_000)
     until_checkpoint(job)
     job.cancel()
-    assert {path.name for path in tmp_path.glob("*/*")} == {"claims"}
+    assert {path.name for path in tmp_path.glob("*/*")} == {"claims", "log"}
     assert list(tmp_path.glob("*/claims/*.ended"))
 
 
