@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -34,7 +34,9 @@ from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task, pace_of
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
-from penstock.savepoints.live_rows import LiveRows, ScanFilter, rendered_rows, stored_name
+
+if TYPE_CHECKING:
+    from penstock.savepoints.live_rows import LiveRows, ScanFilter
 
 _REMEMBERED: Final = 100
 """Nobody asks for an answer any more where its checkpoint is older than the newest by this much."""
@@ -400,6 +402,9 @@ class RunningTask:
             StateNotReadyError: the subtask has ended, or as many as may be wait already.
             StateError: there is no such operator or state, or a filter does not fit.
         """
+        # What reads and edits savepoints comes with it: few subtasks are ever asked.
+        from penstock.savepoints.live_rows import rendered_rows, stored_name
+
         most = _MOST_SCANS if keys is None else _MOST_LOOKUPS
         if self._closed.done() or self._reading[keys is None] >= most:
             why = "has ended" if self._closed.done() else f"has {most} requests of this kind to answer"

@@ -11,7 +11,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,9 @@ from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.savepoints.live_rows import LiveRows, ScanFilter
+
+if TYPE_CHECKING:
+    from penstock.savepoints.live_rows import LiveRows, ScanFilter
 
 _KEPT_MS: Final = 60_000
 """How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
