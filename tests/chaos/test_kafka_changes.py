@@ -23,6 +23,7 @@ ROWS, RATE = 6000, 1000
 UPGRADED = 1_000_000
 
 
+@pytest.mark.long("tests/actors/test_savepoints.py rescales; the test below rescales by a savepoint")
 def test_a_rescaled_job_goes_on_where_it_was(kafka: Kafka, tmp_path: Path) -> None:
     topics, job = started(kafka, tmp_path)
     with feeding(kafka.bootstrap_servers, topics.incoming, ROWS, RATE) as finish:

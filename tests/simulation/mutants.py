@@ -315,7 +315,7 @@ MUTANTS = (
     Mutant(
         "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 80
     ),
-    Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken),
+    Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken, first_seed=22),
     Mutant("a source's position is not after its barrier", _shift_positions(1)),
     Mutant("a source's position is not before its barrier", _shift_positions(-1)),
     Mutant("what is prepared is in the checkpoint", _leave_committables_out),
@@ -325,15 +325,17 @@ MUTANTS = (
         "what was not uploaded is uploaded with the next checkpoint",
         _forget_failed_uploads,
         rates=STORAGE,
-        first_seed=118,
+        first_seed=122,
     ),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
-    Mutant("who had finished has finished", _forget_who_had_finished),
+    Mutant("who had finished has finished", _forget_who_had_finished, first_seed=24),
     Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
-    Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, rates=STOPS),
+    Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, EXACT, STOPS, 38),
     Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=55),
-    Mutant("a restart waits for what runs", _restart_beside_what_runs),
-    Mutant("a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS),
+    Mutant("a restart waits for what runs", _restart_beside_what_runs, first_seed=11),
+    Mutant(
+        "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 25
+    ),
     Mutant(
         "no checkpoint is taken while a job is drained",
         lambda patch: patch.setattr(CheckpointCoordinator, "drain", lambda self, now: []),

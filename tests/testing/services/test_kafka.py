@@ -102,6 +102,7 @@ def test_a_cluster_has_a_broker() -> None:
         Kafka(brokers=0)
 
 
+@pytest.mark.long("tests/connectors/kafka/test_failover.py loses one of three")
 def test_three_brokers_survive_the_loss_of_one() -> None:
     with Kafka(brokers=3) as kafka:
         kafka.create_topic("test-failover", partitions=3)
