@@ -112,7 +112,11 @@ class JobManager:
             self._telling = asyncio.ensure_future(log_metrics(program.name, seconds, self.status, self.metrics))
 
     async def _begin(self) -> None:
-        await asyncio.to_thread(self._execution.remove_old)
+        try:
+            await asyncio.to_thread(self._execution.remove_old)
+        except Exception as error:
+            # Slots that are left take room, and a job that waits for room says so; one that never begins says nothing.
+            _LOG.warning("job %r: what an earlier manager had reserved was not freed: %s", self._program.name, error)
         self._hear(ev.Began())
 
     # Events and instructions

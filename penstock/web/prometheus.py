@@ -125,10 +125,10 @@ def _task(families: _Families, subtasks: Sequence[SubtaskView], labels: dict[str
 
 
 def _operators(families: _Families, subtasks: Sequence[SubtaskView], labels: dict[str, str]) -> None:
-    if not subtasks:
-        return
-    for number, (name, _) in enumerate(subtasks[0].metrics.operators):
-        counters = [one.metrics.operators[number][1] for one in subtasks]
+    # A subtask that is being started knows of no operators yet.
+    known = [operators for one in subtasks if (operators := one.metrics.operators)]
+    for number, (name, _) in enumerate(known[0] if known else ()):
+        counters = [operators[number][1] for operators in known]
         named = {**labels, "operator": f"{number}: {name}"}
         rows = sum(one.rows_in for one in counters)
         families.add("penstock_operator_rows_in_total", "counter", "Rows taken.", rows, **named)

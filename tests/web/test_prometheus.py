@@ -56,3 +56,9 @@ def test_jobs_that_have_ended_are_only_counted() -> None:
 def test_checkpoints_are_counted_by_outcome(outcome: tuple[str, int]) -> None:
     name, count = outcome
     assert f'penstock_job_checkpoints_total{{job="orders",outcome="{name}"}} {count}' in prometheus_text([viewed()])
+
+
+def test_a_subtask_that_is_being_started_is_left_out_of_the_sums_of_operators() -> None:
+    read = orders_metrics(10)
+    text = prometheus_text([Observed().see(ORDERS, [*read[:2], replace(read[2], operators=())], 1.0, 1)])
+    assert 'penstock_operator_rows_in_total{job="orders",task="2: count -> sink",operator="0: count"} 500' in text
