@@ -6,15 +6,19 @@ The command line prints it, scripts get it in place of chained tracebacks, and s
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from penstock.engine.errors import JobFailedError, PenstockError, SubtaskError, UserCodeError
+
+_Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
 _PACKAGE: Final = str(Path(__file__).parent)
 _HEADER: Final = "Traceback (most recent call last):"
@@ -84,16 +88,18 @@ def _shortened(lines: list[str]) -> list[str]:
 
 def show_errors_briefly() -> None:
     """Have uncaught errors of jobs shown so in scripts and notebooks, unless someone else shows errors already."""
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _show
+    before = sys.excepthook
+    # Ray's own, which comes with its import, tells the cluster that the driver has failed, and shows all frames.
+    if before is sys.__excepthook__ or str(before.__module__).startswith("ray."):
+        sys.excepthook = functools.partial(_show, before)
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and not shell.custom_exceptions:
         shell.set_custom_exc((PenstockError,), _show_in_notebook)
 
 
-def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _show(before: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if not isinstance(error, PenstockError) or wants_everything():
-        sys.__excepthook__(kind, error, trace)
+        before(kind, error, trace)
         return
     # Where in the user's own program; what lies below it is ours.
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith((_PACKAGE, "<"))]

@@ -85,6 +85,18 @@ def test_who_shows_errors_otherwise_goes_on_to(monkeypatch: pytest.MonkeyPatch) 
     assert sys.excepthook is own
 
 
+def test_rays_way_of_showing_errors_is_kept_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: seen.append(error[1]))
+    monkeypatch.setattr(sys.excepthook, "__module__", "ray._private.worker")
+    monkeypatch.delenv("PENSTOCK_TRACEBACK", raising=False)
+    show_errors_briefly()
+    other = _raised(ValueError("no"))
+    assert shown(failure()).startswith("JobFailedError: job 'orders' failed: ValueError")
+    assert shown(other) == ""
+    assert seen == [other]
+
+
 def test_every_error_says_what_to_do() -> None:
     assert [kind.__name__ for kind in _all(PenstockError) if not kind.remedy] == []
     assert report(ConfigurationError("port must be a number")).splitlines()[0] == "port must be a number"

@@ -272,7 +272,7 @@ class Translator:
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(node, name, arguments)
         raise self._refused(
-            node, f"`{ast.unparse(node)}` is not compiled", "docs/guide.md lists what is; or drop @compiled"
+            node, f"`{ast.unparse(node)}` is not compiled", "help(penstock.compiled) lists what is; or drop @compiled"
         )
 
     def _constant(self, node: ast.expr, value: object) -> tuple[str, Kind]:
