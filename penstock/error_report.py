@@ -117,4 +117,4 @@ def _show_in_notebook(
     if wants_everything():
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
     else:
-        _show(kind, error, trace)
+        _show(sys.__excepthook__, kind, error, trace)
