@@ -36,9 +36,7 @@ def init_command(
     """Make a project: a flow, tests with simulated crashes, settings, Dockerfile, CI."""
     folder = Path(name)
     written = write_project(folder)
-    shown = (
-        f"project {folder.name} is in {folder}; next:\n  cd {folder}\n  pytest -q\n  penstock run --local flow.py:flow"
-    )
+    shown = f"project {folder.name} is in {folder}; next:\n  cd {folder}\n  pip install '.[test]'\n  python -m pytest -q\n  penstock run --local flow.py:flow"
     output_of(context).result({"folder": str(folder), "files": written}, shown)
 
 
