@@ -36,7 +36,8 @@ def init_command(
     """Make a project: a flow, tests with simulated crashes, settings, Dockerfile, CI."""
     folder = Path(name)
     written = write_project(folder)
-    shown = f"project {folder.name} is in {folder}; next:\n  cd {folder}\n  pip install '.[test]'\n  python -m pytest -q\n  penstock run --local flow.py:flow"
+    steps = (f"cd {folder}", "pip install '.[test]'", "python -m pytest -q", "penstock run --local flow.py:flow")
+    shown = "\n  ".join((f"project {folder.name} is in {folder}; next:", *steps))
     output_of(context).result({"folder": str(folder), "files": written}, shown)
 
 
