@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -155,7 +155,7 @@ class KeyedTranslator(Translator):
                 return [f"s_{name}[key] = {self._of(value, kind)}", f"w_{name}[key] = True"], False
         return super()._statement(node)
 
-    def _loop(self, head: list[str], body: list[ast.stmt]) -> tuple[list[str], bool]:  # type: ignore[override]
+    def _loop(self, head: list[str], body: Sequence[ast.stmt]) -> tuple[list[str], bool]:
         self.loops += 1
         try:
             return super()._loop(head, body)

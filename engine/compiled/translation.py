@@ -145,8 +145,8 @@ class Translator:
                 return [self._assign(node, name, *self._expression(computed))], False
             case ast.If():
                 return self._if(node)
-            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=bounds), orelse=[]):
-                return self._for(node, name, bounds)
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range")) as call, orelse=[]):
+                return self._for(node, name, call)
             case ast.While(orelse=[]):
                 return self._loop([f"while {self._of(node.test, BOOL)}:"], node.body)
             case ast.Pass() | ast.Break() | ast.Continue():
@@ -169,20 +169,28 @@ class Translator:
         lines = [f"if {test}:", *body, *(["else:", *other] if other else [])]
         return lines, body_returns and other_returns
 
-    def _for(self, node: ast.For, name: str, bounds: Sequence[ast.expr]) -> tuple[list[str], bool]:
-        if len(bounds) > 2:
-            raise self._refused(node, "steps of `range` are not compiled", "multiply within the loop")
-        ends = ", ".join(self._of(bound, INT) for bound in bounds)
-        number = f"n_{name}"
-        return self._loop(
-            [f"for {number} in range({ends}):", f"    {self._assign(node, name, number, INT)}"], node.body
-        )
+    def _for(self, node: ast.For, name: str, call: ast.Call) -> tuple[list[str], bool]:
+        if not 1 <= len(call.args) <= 2 or call.keywords:
+            raise self._refused(node, "`range` takes one or two ints here", "multiply within the loop for steps")
+        self._check_own(node, "range")
+        ends = ", ".join(self._of(bound, INT) for bound in call.args)
+        number, before = f"n_{name}", set(self.bound)
+        first = self._assign(node, name, number, INT)
+        lines = self._loop([f"for {number} in range({ends}):", f"    {first}"], node.body)
+        # A loop of no rounds gives its variable no value.
+        self.bound = before
+        return lines
 
     def _loop(self, head: list[str], body: Sequence[ast.stmt]) -> tuple[list[str], bool]:
         before = set(self.bound)
         lines, _ = self._block(body, 1)
         self.bound = before
         return [*head, *lines], False
+
+    def _check_own(self, node: ast.AST, name: str) -> None:
+        """A name of Python's own may mean something else in the function."""
+        if name in self.outer or name in self.kinds or name == self.row:
+            raise self._refused(node, f"{name!r} is not Python's own here", "give what hides it another name")
 
     def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> str:
         known = self.kinds.setdefault(name, kind)
@@ -361,6 +369,7 @@ class Translator:
         )
 
     def _call(self, node: ast.Call, name: str, arguments: Sequence[ast.expr]) -> tuple[str, Kind]:
+        self._check_own(node, name)
         match name, len(arguments):
             case "abs", 1:
                 code, kind = self._number(arguments[0])

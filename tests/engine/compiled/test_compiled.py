@@ -164,6 +164,38 @@ def orders_texts(row: Any) -> Any:
     return {"n": 1 if row["t"] < "view" else 2}
 
 
+def counts_on(row: Any) -> Any:
+    total = 0
+    for n in range(row["i"]):
+        total += n
+    return {"n": n}
+
+
+def own_abs(value: int) -> int:
+    return value
+
+
+def shadows(abs: Callable[[int], int]) -> Callable[[Any], Any]:  # noqa: A002 - that is the case
+    def function(row: Any) -> Any:
+        return {"n": abs(row["i"])}
+
+    return function
+
+
+def steps(row: Any) -> Any:
+    n = 0
+    for _ in range(0, 10, 2):
+        n += 1
+    return {"n": n}
+
+
+def no_bounds(row: Any) -> Any:
+    n = 0
+    for _ in range():  # type: ignore[call-overload]
+        n += 1
+    return {"n": n}
+
+
 def large(row: Any) -> Any:
     return {"n": row["i"] + 2**64}
 
@@ -185,6 +217,10 @@ REFUSED: dict[Callable[[Any], Any], str] = {
     adds_text: "the value of column 't' is no number",
     truth: "a bool is needed, and this is an int; compare it",
     orders_texts: "the value of column 't' and a text are not compared",
+    counts_on: "'n' has no value on some way",
+    shadows(own_abs): "'abs' is not Python's own here",
+    steps: "`range` takes one or two ints",
+    no_bounds: "`range` takes one or two ints",
     large: "is not compiled",
     fraction: "'n' is a float and declared as int64",
     other_name: "returns m, and `returns` declares n",
