@@ -6,7 +6,7 @@ and nothing has changed then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.compiled.keyed_translation import KeyedTranslation
-from penstock.engine.compiled.kinds import Kind, Opaque, is_passed_on, kind_of
-from penstock.engine.compiled.program import computed_column, input_arrays, load_loop, output_arrays
+from penstock.engine.compiled.kinds import Kind, is_passed_on, kind_of
+from penstock.engine.compiled.program import column_parameters, computed_column, input_arrays, load_loop, output_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class Processed:
     """What a batch came to.
 
     Attributes:
-        results: the rows.
+        results: the columns of the rows by name.
         origin: for each of them, the row that it comes from, ascending.
         states: the values of each state, by key of the batch.
         written: whether each was updated, likewise.
     """
 
-    results: pa.RecordBatch
+    results: Mapping[str, pa.Array]
     origin: npt.NDArray[np.int64]
     states: Sequence[npt.NDArray[Any]]
     written: Sequence[npt.NDArray[np.bool_]]
@@ -67,19 +67,17 @@ class KeyedProgram:
         except (ArithmeticError, ValueError):
             return None
         origin = origin[:count]
-        arrays = [
-            batch.column(kind.column).take(pa.array(origin))
+        results = {
+            name: batch.column(kind.column).take(pa.array(origin))
             if is_passed_on(kind)
             else computed_column(kind, out[name][:count], self._words)
             for name, kind in self._translation.results.items()
-        ]
-        results = pa.RecordBatch.from_arrays(arrays, names=list(self._translation.results))
+        }
         return Processed(results, origin, states, written)
 
 
 def _source(translation: KeyedTranslation, kinds: Sequence[Kind]) -> str:
-    used = [f"c_{number}" for number, kind in enumerate(kinds) if not isinstance(kind, Opaque)]
-    values = [f"c_{number}[i]" if not isinstance(kind, Opaque) else "0" for number, kind in enumerate(kinds)]
+    used, values = column_parameters(kinds)
     states = [f"{letter}_{name}" for letter in "sw" for name in translation.states]
     outputs = [f"out_{place}" for place, kind in enumerate(translation.results.values()) if not is_passed_on(kind)]
     return "\n".join(

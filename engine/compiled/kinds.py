@@ -6,10 +6,13 @@ Python and in compiled code, so that both give the same result or the compiled o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
+
+from penstock.engine.errors import GraphError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,40 @@ def is_passed_on(kind: Kind) -> TypeGuard[Text | Opaque]:
     return isinstance(kind, (Text, Opaque))
 
 
-def can_become(kind: Kind, field: pa.Field, schema: pa.Schema) -> bool:
-    """Whether a result of the kind may be the column `field`; `schema` has the columns of the input."""
+def check_declared(name: str, results: Mapping[str, Kind], given: pa.Schema, made: pa.Schema) -> None:
+    """Make sure that a function gives what is declared.
+
+    Args:
+        name: of the function.
+        results: kind of each column that it gives.
+        given, made: the columns of its input, and those that are declared.
+
+    Raises:
+        GraphError: it gives other columns, or one of another kind.
+    """
+    if set(results) != set(made.names):
+        gives = ", ".join(results) if results.keys() != {""} else "a value"
+        raise GraphError(
+            f"compiled: {name} gives {gives}, and `returns` declares {', '.join(made.names)}; give dicts with these "
+            "columns"
+        )
+    for column, kind in results.items():
+        declared = made.field(column).type
+        if not _can_become(kind, declared, given):
+            raise GraphError(
+                f"compiled: {name}: {column!r} is {shown(kind)} and declared as {declared}; convert it in the "
+                "function, or declare another type"
+            )
+
+
+def _can_become(kind: Kind, declared: pa.DataType, given: pa.Schema) -> bool:
     if isinstance(kind, (Text, Opaque)):
-        return bool(schema.field(kind.column).type == field.type)
+        return bool(given.field(kind.column).type == declared)
     if isinstance(kind, Word):
-        return bool(pa.types.is_string(field.type) or pa.types.is_large_string(field.type))
+        return bool(pa.types.is_string(declared) or pa.types.is_large_string(declared))
     if kind == INT:
-        return bool(pa.types.is_integer(field.type))
-    return bool(pa.types.is_float64(field.type)) if kind == FLOAT else bool(pa.types.is_boolean(field.type))
+        return bool(pa.types.is_integer(declared))
+    return bool(pa.types.is_float64(declared)) if kind == FLOAT else bool(pa.types.is_boolean(declared))
 
 
 def shown(kind: Kind) -> str:

@@ -25,8 +25,6 @@ from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, Opaque, Text,
 from penstock.engine.compiled.translation import Translation
 
 _TYPES: Final[Mapping[Kind, type[np.generic]]] = {INT: np.int64, FLOAT: np.float64, BOOL: np.bool_}
-_VERSION: Final = 1
-"""Of `arithmetic`: what was compiled with another one is not used."""
 _HEAD: Final = """\
 import numba
 from penstock.engine.compiled.arithmetic import (
@@ -99,6 +97,23 @@ def computed_column(kind: Kind, values: npt.NDArray[Any], words: pa.Array) -> pa
     return pa.array(values) if kind in _TYPES else words.take(pa.array(values))
 
 
+def as_declared(columns: Mapping[str, pa.Array] | None, schema: pa.Schema) -> pa.RecordBatch | None:
+    """Results as the declared columns; None if there are none, or one is too large for its column."""
+    if columns is None:
+        return None
+    try:
+        arrays = [columns[field.name].cast(field.type) for field in schema]
+    except pa.ArrowInvalid:
+        return None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def column_parameters(kinds: Sequence[Kind]) -> tuple[list[str], list[str]]:
+    """The arrays of columns that a generated loop takes, and what it gives the function for row `i` of all columns."""
+    arrays = [f"c_{number}" for number, kind in enumerate(kinds) if not isinstance(kind, Opaque)]
+    return arrays, ["0" if isinstance(kind, Opaque) else f"c_{number}[i]" for number, kind in enumerate(kinds)]
+
+
 def load_loop(source: str) -> Callable[..., Any]:
     """The function `loop` of a generated module."""
     loop: Callable[..., Any] = _module(_HEAD + source).loop
@@ -106,11 +121,8 @@ def load_loop(source: str) -> Callable[..., Any]:
 
 
 def _source(translation: Translation, kinds: Sequence[Kind]) -> str:
-    used = [f"c_{number}" for number, kind in enumerate(kinds) if not isinstance(kind, Opaque)]
-    given = [f"c_{number}[i]" if not isinstance(kind, Opaque) else "0" for number, kind in enumerate(kinds)]
-    computed = [
-        place for place, kind in enumerate(translation.results.values()) if not isinstance(kind, (Text, Opaque))
-    ]
+    used, given = column_parameters(kinds)
+    computed = [place for place, kind in enumerate(translation.results.values()) if not is_passed_on(kind)]
     out = [f"out_{place}" for place in computed]
     single = list(translation.results) == [""]
     stores = [f"        out_{place}[i] = {'result' if single else f'result[{place}]'}" for place in computed]
@@ -129,31 +141,42 @@ def _source(translation: Translation, kinds: Sequence[Kind]) -> str:
 
 
 def _module(source: str) -> ModuleType:
-    """The source as a module in a file, without which numba keeps nothing on disk."""
-    name = f"penstock_compiled_{hashlib.sha256(f'{_VERSION} {source}'.encode()).hexdigest()[:32]}"
+    """The source as a module: in a file, without which numba keeps nothing on disk, where there is a place for it."""
+    # What was compiled with another arithmetic is not used.
+    arithmetic = Path(__file__).with_name("arithmetic.py").read_text(encoding="utf-8")
+    name = f"penstock_compiled_{hashlib.sha256(f'{arithmetic}{source}'.encode()).hexdigest()[:32]}"
     if name in sys.modules:
         return sys.modules[name]
-    path = _cache_folder() / f"{name}.py"
-    if not path.exists() or path.read_text(encoding="utf-8") != source:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(source)
-        os.replace(file.name, path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        module = _from_file(_cache_folder() / f"{name}.py", source)
+    except OSError:
+        module = ModuleType(name)
+        exec(source.replace("(cache=True", "(cache=False"), module.__dict__)  # noqa: S102 - it is translated above
     sys.modules[name] = module
     return module
 
 
+def _from_file(path: Path, source: str) -> ModuleType:
+    if not path.exists() or path.read_text(encoding="utf-8") != source:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            file.write(source)
+        os.replace(file.name, path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _cache_folder() -> Path:
-    """Where this user's compiled functions are kept; a folder of this process alone where nothing can be kept."""
+    """Where this user's compiled functions are kept.
+
+    Raises:
+        OSError: nothing can be kept, or what is there is somebody else's.
+    """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "compiled"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="penstock-compiled-"))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} cannot be written to")
+    return folder

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.compiled.functions import CompiledFunction
-from penstock.engine.compiled.kinds import BOOL, can_become, shown
-from penstock.engine.compiled.program import Program
+from penstock.engine.compiled.kinds import BOOL, check_declared
+from penstock.engine.compiled.program import Program, as_declared
 from penstock.engine.compiled.translation import Translation, translate
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError
@@ -105,17 +105,7 @@ def translate_map(function: CompiledFunction[Any], given: pa.Schema, made: pa.Sc
         GraphError: it cannot be compiled, or does not give the columns of `made`.
     """
     translation = translate(function.function, given)
-    if set(translation.results) != set(made.names):
-        raise GraphError(
-            f"compiled: {function_name(function)} returns {', '.join(translation.results) or 'a value'}, and `returns` "
-            f"declares {', '.join(made.names)}; return a dict with these columns"
-        )
-    for name, kind in translation.results.items():
-        if not can_become(kind, made.field(name), given):
-            raise GraphError(
-                f"compiled: {function_name(function)}: {name!r} is {shown(kind)} and declared as "
-                f"{made.field(name).type}; convert it in the function, or declare another type"
-            )
+    check_declared(function_name(function), translation.results, given, made)
     return translation
 
 
@@ -151,21 +141,11 @@ class CompiledMapOperator(Operator):
         if self._program is None or self._given != batch.data.schema:
             self._given = batch.data.schema
             self._program = Program(translate_map(self._function, self._given, self._schema), self._given)
-        data = self._made(self._program.run(batch.data))
+        data = as_declared(self._program.run(batch.data), self._schema)
         if data is None:
             self._plain.process_batch(batch, input_index, out)
         else:
             out.collect(batch.with_data(data))
-
-    def _made(self, found: Mapping[str, pa.Array] | None) -> pa.RecordBatch | None:
-        """The results as the declared columns; None if there are none, or one is too large for its column."""
-        if found is None:
-            return None
-        try:
-            arrays = [found[field.name].cast(field.type) for field in self._schema]
-        except pa.ArrowInvalid:
-            return None
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class CompiledFilterOperator(Operator):

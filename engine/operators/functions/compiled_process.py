@@ -12,19 +12,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.compiled.keyed_program import KeyedProgram, Processed
+from penstock.engine.compiled.keyed_program import KeyedProgram
 from penstock.engine.compiled.keyed_translation import KeyedTranslation, translate_keyed
-from penstock.engine.compiled.kinds import can_become, shown
+from penstock.engine.compiled.kinds import check_declared
+from penstock.engine.compiled.program import as_declared
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedBatch, KeyedProcessFunction
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator, keyed_batch
+from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator, columnar_backend, keyed_batch
 from penstock.engine.operators.functions.row_results import unknown_timestamp
-from penstock.engine.operators.keyed import backend_context
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.backend import KeyedStateBackend
-from penstock.engine.state.backends import create_backend, create_columnar_backend
 from penstock.engine.texts import function_name
 
 
@@ -84,18 +83,7 @@ def _translated(
     made: pa.Schema,
 ) -> KeyedTranslation:
     translation = translate_keyed(function, given, keys)
-    name = function_name(function)
-    if set(translation.results) != set(made.names):
-        raise GraphError(
-            f"compiled: {name} yields {', '.join(translation.results)}, and `returns` declares "
-            f"{', '.join(made.names)}; yield dicts with these columns"
-        )
-    for column, kind in translation.results.items():
-        if not can_become(kind, made.field(column), given):
-            raise GraphError(
-                f"compiled: {name}: {column!r} is {shown(kind)} and declared as {made.field(column).type}; convert "
-                "it in the function, or declare another type"
-            )
+    check_declared(function_name(function), translation.results, given, made)
     return translation
 
 
@@ -106,8 +94,7 @@ class CompiledProcessOperator(KeyedProcessOperator):
     _given_schema: pa.Schema | None = None
 
     def _create_backend(self, context: OperatorContext) -> KeyedStateBackend:
-        kind, given = context.config.state_backend, backend_context(context, self._keys)
-        return create_columnar_backend(given) if kind == "heap" else create_backend(kind, given)
+        return columnar_backend(context, self._keys)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         self._bind(input_index, batch.data.schema, self._keys)
@@ -138,7 +125,7 @@ class CompiledProcessOperator(KeyedProcessOperator):
             handles = [getattr(self._function, name) for name in self._translation.states]
             values = [np.array(handle.values().to_numpy(zero_copy_only=False)) for handle in handles]
             processed = self._program.run(given.data, given.groups, values)
-            results = None if processed is None else self._declared(processed)
+            results = None if processed is None else as_declared(processed.results, self._schema)
             if processed is None or results is None:
                 return None
             for handle, state, written in zip(handles, processed.states, processed.written, strict=True):
@@ -148,11 +135,3 @@ class CompiledProcessOperator(KeyedProcessOperator):
             return results, processed.origin
         finally:
             backend.clear_current_key()
-
-    def _declared(self, processed: Processed) -> pa.RecordBatch | None:
-        """The results as the declared columns; None where one is too large for its column."""
-        try:
-            arrays = [processed.results.column(field.name).cast(field.type) for field in self._schema]
-        except pa.ArrowInvalid:
-            return None
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -100,8 +100,7 @@ class KeyedBatchOperator(FunctionOperator):
         self._columns = ResultColumns(self._schema, context.where, "process_batch")
 
     def _create_backend(self, context: OperatorContext) -> KeyedStateBackend:
-        kind, given = context.config.state_backend, backend_context(context, self._keys)
-        return create_columnar_backend(given) if kind == "heap" else create_backend(kind, given)
+        return columnar_backend(context, self._keys)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         self._bind(input_index, batch.data.schema, self._keys)
@@ -159,6 +158,12 @@ class KeyedBatchOperator(FunctionOperator):
         largest = np.full(rows, np.iinfo(np.int64).min)
         np.maximum.at(largest, given.groups, given.timestamps.to_numpy())
         return pa.array(largest)
+
+
+def columnar_backend(context: OperatorContext, keys: tuple[str, ...]) -> KeyedStateBackend:
+    """The state of a function that works on whole batches."""
+    kind, given = context.config.state_backend, backend_context(context, keys)
+    return create_columnar_backend(given) if kind == "heap" else create_backend(kind, given)
 
 
 def _are_of_keys(results: pa.RecordBatch, keys: pa.RecordBatch) -> bool:

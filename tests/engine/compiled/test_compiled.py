@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -223,7 +225,7 @@ REFUSED: dict[Callable[[Any], Any], str] = {
     no_bounds: "`range` takes one or two ints",
     large: "is not compiled",
     fraction: "'n' is a float and declared as int64",
-    other_name: "returns m, and `returns` declares n",
+    other_name: "gives m, and `returns` declares n",
 }
 
 
@@ -249,3 +251,17 @@ def test_a_map_without_declared_columns_and_a_filter_without_a_bool_are_refused(
         stream.filter(ps.compiled(branches))
     with pytest.raises(GraphError, match="takes a function of a row"):
         ps.compiled(ps.ProcessFunction)  # type: ignore[type-var]
+
+
+def test_functions_are_kept_for_the_next_process_and_run_where_nothing_can_be_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").touch()
+    rows = [{"i": 3, "s": 1, "x": 0.5, "b": True, "t": "view"}]
+    for folder in (tmp_path, tmp_path / "taken"):
+        for name in [name for name in sys.modules if name.startswith("penstock_compiled_")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+        assert outcome(lambda stream: stream.filter(ps.compiled(even)), rows) == repr(rows)
+    (kept,) = (tmp_path / "penstock" / "compiled").glob("*.py")
+    assert list(kept.parent.glob("__pycache__/*.nbc"))
