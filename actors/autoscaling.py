@@ -47,7 +47,10 @@ class Autoscaling:
         """Watch the job until cancelled."""
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                _LOG.exception("the autoscaler could not look at the job, and looks again")
 
     async def look(self) -> None:
         """Look at the job once; a rescale is over when this returns."""

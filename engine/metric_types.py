@@ -20,6 +20,8 @@ from penstock.engine.errors import ConfigurationError
 
 MOST_METRICS: Final = 256
 """Of one operator: a metric for each user or key would fill whatever gathers them."""
+PENDING_RECORDS: Final = ("pending_records", "pendingRecords")
+"""What sources call the gauge of the records that they have not read yet."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _PER_DOUBLING: Final = 8
 _LOWEST: Final = -20 * _PER_DOUBLING
@@ -297,6 +299,13 @@ def read_together(groups: Iterable[MetricGroup]) -> tuple[MetricReading, ...]:
         for name, metric in group.all().items():
             by_name.setdefault(name, []).append(metric)
     return tuple(_reading(name, by_name[name]) for name in sorted(by_name))
+
+
+def pending_records(groups: Iterable[MetricGroup]) -> float | None:
+    """The records that the subtasks of a source have not read yet, as far as they say; None where none does."""
+    gauges = [group.all().get(name) for group in groups for name in PENDING_RECORDS]
+    known = [gauge.value for gauge in gauges if isinstance(gauge, Gauge) and not math.isnan(gauge.value)]
+    return sum(known) if known else None
 
 
 def _reading(name: str, metrics: list[Metric]) -> MetricReading:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ _SHOWN_BYTES: Final = 120
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANK: Final = b" \t\r"
 _PARSE_ERRORS: Final = (pa.ArrowException, ValueError, TypeError)
+_Places: TypeAlias = "npt.NDArray[np.int64]"
 
 
 def check_json_types(schema: pa.Schema) -> None:
@@ -64,7 +65,7 @@ def infer_json_schema(path: str) -> pa.Schema | None:
     with reading(path):
         for block in _whole_lines(path):
             _check_text(path, block, line)
-            if _count_objects(path, block, line):
+            if len(_objects(path, block, line)[0]):
                 return _infer_block(path, block, line)
             line += block.count(b"\n")
     return None
@@ -82,7 +83,7 @@ def json_chunks(path: str, columns: Columns, row: int = 0) -> Chunks:
         for block in _whole_lines(path):
             first_line = line
             line += block.count(b"\n")
-            if skip and (objects := _count_objects(path, block, first_line)) <= skip:
+            if skip and (objects := len(_objects(path, block, first_line)[0])) <= skip:
                 skip -= objects
                 continue
             batch = parser.parse(block, first_line).slice(skip)
@@ -106,41 +107,37 @@ class _Parser:
     def parse(self, block: bytes, first_line: int) -> pa.RecordBatch:
         """The rows of `block`, which starts with line number `first_line`."""
         _check_text(self._path, block, first_line)
-        objects = _count_objects(self._path, block, first_line)
+        objects = _objects(self._path, block, first_line)
         try:
-            batch = self._rows(block, objects)
+            return self._as_columns(self._by_layout(block, *objects))
         except _PARSE_ERRORS as error:
             raise self._bad_line(block, first_line, error) from error
-        # Arrow takes objects from anywhere; more or fewer than lines means that one line holds several, or
-        # half of one.
-        if batch.num_rows != objects:
-            raise self._bad_line(block, first_line, ValueError("lines and objects do not match"))
-        return batch
 
-    def _rows(self, block: bytes, objects: int) -> pa.RecordBatch:
-        if not objects:
-            return pa.RecordBatch.from_pylist([], self._columns.schema)
-        wire = self._by_layout(block, objects) if self._layouts.worthwhile(objects) else self._by_arrow(block)
+    def _as_columns(self, wire: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [from_wire(array, field.type) for array, field in zip(wire.columns, self._columns.schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
 
-    def _by_arrow(self, block: bytes) -> pa.RecordBatch:
-        return table_to_record_batch(_parse(block, self._options))
-
-    def _by_layout(self, block: bytes, objects: int) -> pa.RecordBatch:
-        """The rows of lines of known layouts by these, those of the others by Arrow's parser."""
-        data = np.frombuffer(block, np.uint8)
-        starts, ends = _lines(data)
-        fitted = self._layouts.read(data, starts, ends) if len(starts) == objects else None
+    def _by_layout(self, block: bytes, starts: _Places, ends: _Places) -> pa.RecordBatch:
+        """The objects of known layouts by these, the others by Arrow's parser."""
+        fitted = self._layouts.read(np.frombuffer(block, np.uint8), starts, ends)
         if fitted is None:
-            return self._by_arrow(block)
-        others = fitted.others(objects)
-        if not len(others):
-            return fitted.rows
-        rows = self._by_arrow(b"\n".join([block[starts[line] : ends[line]] for line in others.tolist()]))
-        if len(rows) != len(others):
+            return self._by_arrow(block, len(starts))
+        others = fitted.others(len(starts))
+        lines = b"\n".join([block[starts[line] : ends[line]] for line in others.tolist()])
+        return fitted.beside(self._by_arrow(lines, len(others)))
+
+    def _by_arrow(self, lines: bytes, objects: int) -> pa.RecordBatch:
+        """The rows of so many `objects`.
+
+        Raises:
+            ValueError: Arrow takes objects from anywhere, and found more or fewer; a line holds several, or half one.
+        """
+        if not objects:
+            return pa.RecordBatch.from_pylist([], self._wire)
+        rows = table_to_record_batch(_parse(lines, self._options))
+        if len(rows) != objects:
             raise ValueError("lines and objects do not match")
-        return fitted.beside(rows)
+        return rows
 
     def _bad_line(self, block: bytes, first_line: int, error: Exception) -> RecordError:
         """The error for the first line of `block` that cannot be parsed, found by bisection."""
@@ -158,9 +155,10 @@ class _Parser:
     def _fails(self, lines: Sequence[bytes]) -> bool:
         objects = sum(1 for line in lines if line.strip(_BLANK))
         try:
-            return bool(self._rows(b"\n".join(lines), objects).num_rows != objects)
+            self._as_columns(self._by_arrow(b"\n".join(lines), objects))
         except _PARSE_ERRORS:
             return True
+        return False
 
     def _reason(self, line: bytes) -> str | None:
         """Why the line cannot be parsed, or None if that cannot be told."""
@@ -226,25 +224,25 @@ def _check_text(path: str, block: bytes, first_line: int) -> None:
         raise _line_error(path, line, reason, block[start : start + _SHOWN_BYTES]) from None
 
 
-def _count_objects(path: str, block: bytes, first_line: int) -> int:
-    """How many lines are not blank; each of them must start and end as an object does.
+def _objects(path: str, block: bytes, first_line: int) -> tuple[_Places, _Places]:
+    """Where the lines begin and end that are not blank; each of them must start and end as an object does.
 
     Arrow's parser crashes the process on a line such as `null`, so that nothing else may reach it.
     """
     data = np.frombuffer(block, np.uint8)
     starts, ends = _lines(data)
-    blank = 0
+    blank = []
     for index in np.flatnonzero((data[starts] != ord("{")) | (data[ends - 1] != ord("}"))).tolist():
         line = block[starts[index] : ends[index]]
         stripped = line.strip(_BLANK)
         if not stripped:
-            blank += 1
+            blank.append(index)
         elif not (stripped.startswith(b"{") and stripped.endswith(b"}")):
             raise _line_error(path, first_line + index, _shape_reason(line), line)
-    return len(ends) - blank
+    return (np.delete(starts, blank), np.delete(ends, blank)) if blank else (starts, ends)
 
 
-def _lines(block: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _lines(block: npt.NDArray[np.uint8]) -> tuple[_Places, _Places]:
     """Where each line of the block begins and ends, its newline left out."""
     ends = np.flatnonzero(block == ord("\n"))
     if len(block) and block[-1] != ord("\n"):

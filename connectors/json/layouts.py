@@ -8,6 +8,7 @@ Source: Li et al., "Mison: A Fast JSON Parser for Data Analytics", VLDB 2017, wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ _LAYOUTS: Final = 4
 """So many are kept, as fields may be absent. Each that a record does not have costs it a comparison."""
 
 _TRIALS: Final = 8
-"""After so many batches, one after the other, of which most records fit no layout, they are no longer tried."""
+"""After so many batches, one after the other, that another parser had to read, layouts are no longer tried."""
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _Path: TypeAlias = "tuple[str | int, ...]"
@@ -99,36 +100,42 @@ class Layouts:
         paths = {path: kind for field in schema for path, kind in _paths(field, ())}
         self._structs = {path for path, kind in paths.items() if pa.types.is_struct(kind)}
         self._leaves = {path: kind for path, kind in paths.items() if path not in self._structs}
+        self._numbers = {path: number for number, path in enumerate(self._leaves)}
         self._known: list[_Layout] = []
         self._seen = 0
         self._trials = _TRIALS if all(map(_can_be_cut, self._leaves.values())) else 0
 
-    def worthwhile(self, records: int) -> bool:
-        """Whether `records` more are to be read by layout: the columns allow it, and there have been many by now."""
-        self._seen += records
-        return self._trials > 0 and self._seen >= WORTHWHILE_RECORDS
-
     def read_texts(self, texts: pa.LargeStringArray) -> Fitted | None:
-        """The rows of the `texts` (none is null) that have a layout; None where most have none or a value is bad."""
+        """As `read`, of the `texts` (none is null)."""
         _, offsets, data = texts.buffers()
         if data is None:
             return None
         bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        try:
-            return self.read(np.frombuffer(data, np.uint8), bounds[:-1], bounds[1:])
-        except pa.ArrowException:
-            return None
+        return self.read(np.frombuffer(data, np.uint8), bounds[:-1], bounds[1:])
 
     def read(self, data: npt.NDArray[np.uint8], starts: _Places, ends: _Places) -> Fitted | None:
-        """The rows of the records that have a layout, or None where most have none.
+        """The rows of the records that have a layout.
+
+        None where another parser is to read them all: there have been too few to be worth it, most have no layout, or
+        a value may not fit its column.
 
         Args:
             data: valid UTF-8 that holds the records.
             starts, ends: where each begins and ends.
-
-        Raises:
-            pyarrow.ArrowException: a value does not fit its column.
         """
+        self._seen += len(starts)
+        if not len(starts) or not self._trials or self._seen < WORTHWHILE_RECORDS:
+            return None
+        cuts = self._cuts(data, starts, ends)
+        fitted = None
+        if sum(len(cut.places) for cut in cuts) * 2 >= len(starts):
+            with contextlib.suppress(pa.ArrowException):
+                fitted = self._fitted(data, [cut for cut in cuts if len(cut.places)])
+        self._trials = self._trials - 1 if fitted is None else _TRIALS
+        return fitted
+
+    def _cuts(self, data: npt.NDArray[np.uint8], starts: _Places, ends: _Places) -> list[_Cut]:
+        """The records by layout, those of the most common one first; the layouts are known from now on."""
         cuts: list[_Cut] = []
         left = np.arange(len(starts))
         untried = list(self._known)
@@ -140,11 +147,7 @@ class Layouts:
             left = np.setdiff1d(left, cuts[-1].places, assume_unique=True)
         cuts.sort(key=lambda cut: len(cut.places), reverse=True)
         self._known = [cut.layout for cut in cuts[:_LAYOUTS]]
-        if len(left) * 2 > len(starts):
-            self._trials -= 1
-            return None
-        self._trials = _TRIALS
-        return self._fitted(data, [cut for cut in cuts if len(cut.places)])
+        return cuts
 
     def _learn(self, record: bytes) -> _Layout | None:
         """The layout of the record, or None where it is no object or none that can be cut into the columns."""
@@ -157,11 +160,10 @@ class Layouts:
             return None
         if not self._unknown_fields and not tokens.paths <= self._columns:
             return None
-        numbers = {path: number for number, path in enumerate(self._leaves)}
         starts, ends = [first for _, first, _ in tokens.values], [last for _, _, last in tokens.values]
         return _Layout(
             texts=tuple(record[end:start] for end, start in zip([0, *ends], [*starts, len(record)], strict=True)),
-            leaves=tuple(numbers.get(path, -1) for path, *_ in tokens.values),
+            leaves=tuple(self._numbers.get(path, -1) for path, *_ in tokens.values),
             kinds=tuple(self._kinds(path) for path, *_ in tokens.values),
             objects=frozenset(tokens.objects),
         )
@@ -220,7 +222,7 @@ class Layouts:
         if pa.types.is_struct(field.type) and path in cut.layout.objects:
             children = [self._array(data, cut, child, (*path, child.name)) for child in field.type]
             return pa.StructArray.from_arrays(children, fields=list(field.type))
-        number = list(self._leaves).index(path) if path in self._leaves else None
+        number = self._numbers.get(path)
         if number is None or number not in cut.layout.leaves:
             return pa.nulls(len(cut.places), field.type)
         return _values(_texts(data, cut.first[number], cut.last[number], cut.present[number]), field.type)

@@ -86,7 +86,7 @@ class JsonFormat(RecordFormat):
 
     def _read_text(self, text: pa.LargeStringArray) -> pa.RecordBatch:
         """The rows of what has a known layout by that, those of all other records by Arrow's parser."""
-        fitted = self._layouts.read_texts(text) if self._layouts.worthwhile(len(text)) else None
+        fitted = self._layouts.read_texts(text)
         if fitted is None:
             return self._read_any(text)
         others = fitted.others(len(text))

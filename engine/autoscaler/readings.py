@@ -6,19 +6,14 @@ Counters are totals since the attempt began; times are monotonic seconds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from penstock.engine.exchange.partial_aggregates import PartialAggregates
 from penstock.engine.exchange.partitioners import Broadcast, Forward, Global, Rebalance, Rescale
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.metric_types import Gauge
+from penstock.engine.metric_types import pending_records
 from penstock.engine.metrics import SubtaskMetrics
-
-PENDING: Final = ("pending_records", "pendingRecords")
-"""Gauges in which a source says how many rows wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +134,7 @@ def _counters(metrics: SubtaskMetrics) -> SubtaskCounters:
 
 
 def _pending(subtasks: Sequence[SubtaskMetrics | None]) -> float | None:
-    groups = [one.operators[0][1].group for one in subtasks if one is not None and one.operators]
-    gauges = [group.all().get(name) for group in groups for name in PENDING]
-    found = [gauge.value for gauge in gauges if isinstance(gauge, Gauge) and not math.isnan(gauge.value)]
-    return sum(found) if found else None
+    return pending_records(one.operators[0][1].group for one in subtasks if one is not None and one.operators)
 
 
 def _inputs(graph: PhysicalGraph) -> Mapping[int, tuple[int, ...]]:

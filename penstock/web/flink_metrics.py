@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.metric_types import MetricKind, read_together
-from penstock.web.observed import PENDING, JobView, SubtaskView, TaskView
+from penstock.engine.metric_types import PENDING_RECORDS, MetricKind, read_together
+from penstock.web.observed import JobView, SubtaskView, TaskView
 
 Values = Mapping[str, float]
 _AGGREGATES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
@@ -72,7 +72,7 @@ def of_subtask(one: SubtaskView) -> dict[str, float]:
                 values.update({f"{prefix}{reading.name}_p{share * 100:g}": value for share, value in reading.quantiles})
             else:
                 values[f"{prefix}{reading.name}"] = reading.value
-                if reading.name in PENDING:
+                if reading.name in PENDING_RECORDS:
                     values["pendingRecords"] = values.get("pendingRecords", 0) + reading.value
     return values
 

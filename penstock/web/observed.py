@@ -14,7 +14,7 @@ from typing import Final
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.job.info import JobInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metric_types import read_together
+from penstock.engine.metric_types import pending_records
 from penstock.engine.metrics import SubtaskMetrics
 
 WINDOW_SECONDS: Final = 60.0
@@ -22,8 +22,6 @@ WINDOW_SECONDS: Final = 60.0
 CHART_POINTS: Final = 300
 """Of each task: ten minutes at a reading every two seconds."""
 ENDED_KEPT: Final = 100
-PENDING: Final = ("pendingRecords", "pending_records")
-"""What sources call the gauge of the records that they have not read yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +137,7 @@ class TaskView:
     @property
     def pending_records(self) -> float | None:
         """Records that its source has not read yet, as far as it counts them; None where it counts none."""
-        groups = [counter.group for one in self.subtasks for _, counter in one.metrics.operators]
-        found = [reading.value for reading in read_together(groups) if reading.name in PENDING]
-        return sum(found) if found else None
+        return pending_records(counters.group for one in self.subtasks for _, counters in one.metrics.operators)
 
     @property
     def splits_left(self) -> int:

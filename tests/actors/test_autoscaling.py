@@ -51,3 +51,23 @@ def test_a_job_that_does_not_run_is_left_alone() -> None:
     autoscaling = Autoscaling(AutoscalerConfig(enabled=True), job.read, job.rescale)
     asyncio.run(autoscaling.look())
     assert autoscaling.report().state == "waiting for the job to run"
+
+
+def test_a_failure_to_look_is_no_end_of_looking() -> None:
+    job = Job()
+    failures = iter([RuntimeError("lost"), RuntimeError("lost")])
+
+    async def run() -> None:
+        looked = asyncio.Event()
+
+        async def read() -> JobReading | None:
+            for failure in failures:
+                raise failure
+            looked.set()
+            return await job.read()
+
+        watch = asyncio.ensure_future(Autoscaling(AutoscalerConfig(interval_ms=100), read, job.rescale).run())
+        await asyncio.wait_for(looked.wait(), 30)
+        watch.cancel()
+
+    asyncio.run(run())

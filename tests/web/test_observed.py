@@ -11,7 +11,7 @@ from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import GateStatistics
 from penstock.web.observed import CHART_POINTS, ENDED_KEPT, Observed, status_of
 from penstock.web.prometheus import prometheus_text
-from tests.web.fakes import ORDERS, orders_metrics, viewed
+from tests.web.fakes import ORDERS, metrics, orders_metrics, viewed
 
 
 def test_rates_are_over_the_window_and_not_since_the_beginning() -> None:
@@ -51,13 +51,13 @@ def test_a_skewed_task_says_by_how_much() -> None:
 
 
 def test_what_is_left_to_read_and_how_far_time_is_behind() -> None:
-    read = orders_metrics(10)
-    for subtask, pending in ((read[0], 5), (read[1], 0)):
+    read = [*orders_metrics(10), metrics(1, 1, ["events"], 7)]
+    for subtask, pending in ((read[0], 5), (read[-1], 2)):
         subtask.operators[0][1].group.gauge("pending_records", lambda pending=pending: pending)
     read[0].gate = GateStatistics(splits=3)
     view = Observed().see(ORDERS, read, 1.0, seen := 1_602_500)
     source, count = view.tasks
-    assert (source.pending_records, source.splits_left) == (5, 3)
+    assert (source.pending_records, source.splits_left) == (7, 3)
     assert view.watermark_lag_ms(source) == seen - 1_500_000
     plain = viewed().task(2)
     assert plain is not None

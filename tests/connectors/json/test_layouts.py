@@ -133,14 +133,26 @@ def test_what_is_read_by_layout_never_reaches_the_general_parser(monkeypatch: py
 
 
 def test_records_without_a_common_layout_are_soon_left_to_the_general_parser() -> None:
-    known = Layouts(pa.schema([("x", pa.int64())]))
-    record = np.frombuffer(b'{"x": 1e2}' * 10, np.uint8)
+    schema = pa.schema([("x", pa.int64())])
+    assert rows_behind(Layouts(schema), tried=7) == [{"x": 122}] * 10
+    assert rows_behind(Layouts(schema), tried=8) is None
+
+
+def rows_behind(known: Layouts, tried: int) -> list[Any] | None:
+    """What comes of records that have one behind so many batches of records that have none."""
     starts = np.arange(0, 100, 10)
-    batches_tried = 0
-    while known.worthwhile(10):
-        assert known.read(record, starts, starts + 10) is None
-        batches_tried += 1
-    assert batches_tried == 8
+    for _ in range(tried):
+        assert known.read(np.frombuffer(b'{"x": 1e2}' * 10, np.uint8), starts, starts + 10) is None
+    fitted = known.read(np.frombuffer(b'{"x": 122}' * 10, np.uint8), starts, starts + 10)
+    return None if fitted is None else fitted.rows.to_pylist()
+
+
+@pytest.mark.parametrize("zones", [["Z", "Z", "Z"], ["", "Z", "+01:00"]])
+def test_times_with_and_without_zones_in_one_file_are_read_as_by_arrow(tmp_path: Path, zones: list[str]) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text("".join(f'{{"t": "2020-01-01T10:00:00{zone}"}}\n' for zone in zones))
+    (rows,) = json_chunks(str(path), Columns(pa.schema([("t", pa.timestamp("ms"))]), declared=True))
+    assert [time.hour for time in rows["t"].to_pylist()] == [9 if zone == "+01:00" else 10 for zone in zones]
 
 
 @pytest.mark.parametrize("declared", [True, False])
