@@ -36,11 +36,11 @@ def test_a_failed_job_fits_a_screen_with_the_users_lines_alone() -> None:
     first, *rest = text.splitlines()
     assert first == "job 'orders' failed: ValueError: invalid literal for int() with base 10: 'x'"
     assert len(rest) < 24
-    assert [line.split(", in ")[1] for line in rest if line.startswith("  File ")] == ["parse", "number_of"]
+    assert [line.split(", in ")[1] for line in rest if line.startswith("  File ")] == ["parse", "number_of"], text
     assert "where: operator 'parse', subtask 0" in rest
     assert "with:  {'text': 'x'}" in rest
     assert any(line.startswith("what to do: Mend the function for this row") for line in rest)
-    assert text.count("invalid literal") == 2
+    assert text.count("invalid literal") == 2, text
 
 
 def test_frames_of_ours_are_left_out_wherever_they_stand() -> None:

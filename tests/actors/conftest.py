@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import ray
+from ray._private.state import actors as actor_table
 from ray.util.placement_group import placement_group_table
 
 
@@ -20,16 +21,27 @@ def thaw() -> Iterator[None]:
 
 
 @pytest.fixture
-def no_leak() -> Iterator[None]:
-    """Fail a test whose job left actors or slots behind."""
+def no_leak(ray_cluster: None) -> Iterator[None]:
+    """Fail a test whose job left actors or slots behind; what one before it left is not its fault."""
+    groups, cpus = _groups(), _cpus_taken()
     yield
     deadline = time.monotonic() + 20
-    while (left := _left_behind()) and time.monotonic() < deadline:
+    while (_groups() - groups or _cpus_taken() > cpus) and time.monotonic() < deadline:
         threading.Event().wait(0.1)
-    assert not left
+    taken = _cpus_taken()
+    assert (_groups() - groups, taken) == (set(), min(taken, cpus)), f"there are {_actors()}"
 
 
-def _left_behind() -> list[str]:
-    groups = [g["placement_group_id"] for g in placement_group_table().values() if g["state"] != "REMOVED"]
-    free, total = ray.available_resources().get("CPU"), ray.cluster_resources().get("CPU")
-    return [*groups, *([] if free == total else [f"{free} of {total} CPUs are free"])]
+def _groups() -> set[str]:
+    """The placement groups that are there."""
+    return {g["placement_group_id"] for g in placement_group_table().values() if g["state"] != "REMOVED"}
+
+
+def _cpus_taken() -> float:
+    return float(ray.cluster_resources().get("CPU", 0) - ray.available_resources().get("CPU", 0))
+
+
+def _actors() -> list[str]:
+    """What is not dead, for whoever looks for the one that should be."""
+    actors = [one for one in actor_table().values() if one["State"] != "DEAD"]
+    return [f"{one['ActorClassName']} {one['Name']} ({one['State']}, process {one['Pid']})" for one in actors]
