@@ -139,7 +139,8 @@ class Checkpoints:
     async def _write_end(self, write: say.WriteEnd) -> None:
         problem = ""
         try:
-            await asyncio.to_thread(self._store.finish, write.epoch, write.status.value, write.message)
+            status, retains = write.status.value, not write.discards
+            await asyncio.to_thread(self._store.finish, write.epoch, status, write.message, retains=retains)
             # Nothing is removed before the end is written down.
             if write.discards:
                 await asyncio.to_thread(self._store.discard)

@@ -293,7 +293,7 @@ class JobManager:
 
     async def _obey_late(self, command: RecordedCommand) -> None:
         # One that has just taken over would refuse a savepoint.
-        while command.takes_savepoint and not (self._brain.status is JobStatus.RUNNING or self._report.done()):
+        while command.takes_savepoint and not (self._brain.runs or self._report.done()):
             await self._changed.wait()
         try:
             await self.obey(command)
@@ -306,7 +306,7 @@ class JobManager:
         while not self._report.done():
             await asyncio.sleep(_WATCH_SECONDS)
             graph = self._graph
-            if graph is None or self._brain.status is not JobStatus.RUNNING or not has_event_time(graph):
+            if graph is None or not self._brain.runs or not has_event_time(graph):
                 continue
             now_ms = _now().ms
             self._waits = watch.look(graph, await self.metrics(), now_ms)
@@ -331,8 +331,7 @@ class JobManager:
 
     async def metrics(self) -> Sequence[SubtaskMetrics]:
         """The latest counters of all subtasks that have given any."""
-        running = self._brain.status is JobStatus.RUNNING
-        return await self._execution.metrics() if running else self._execution.last_metrics
+        return await self._execution.metrics() if self._brain.runs else self._execution.last_metrics
 
     async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where a subtask's threads are; see `SubtaskActor.stacks`."""
@@ -352,7 +351,7 @@ class JobManager:
             raise JobError(
                 f"job {self._program.name!r} has ended; its savepoints and retained checkpoints hold its state"
             )
-        if self._graph is None or self._brain.status is not JobStatus.RUNNING:
+        if self._graph is None or not self._brain.runs:
             raise StateNotReadyError(f"job {self._program.name!r} does not run just now; try again")
         return state_route(uid, self._graph, self._execution.actors, self._execution.attempts)
 
@@ -374,7 +373,7 @@ class JobManager:
     async def _read(self) -> JobReading | None:
         """What the autoscaler sees of the job; None: it does not run."""
         graph, brain = self._graph, self._brain
-        if graph is None or brain.status is not JobStatus.RUNNING:
+        if graph is None or not brain.runs:
             return None
         now, seconds = _now(), brain.restarts.rescale_seconds
         return reading_of(graph, await self._execution.metrics(), now.monotonic, now.ms, brain.attempts.number, seconds)
@@ -386,7 +385,7 @@ class JobManager:
     async def client_view(self, results: Sequence[int], seen: int) -> ClientView | None:
         """Where the client fetches the rows of the results nodes; waits for an attempt behind `seen`. None: no more."""
         brain = self._brain
-        while not self._report.done() and (brain.attempts.number <= seen or brain.status is not JobStatus.RUNNING):
+        while not self._report.done() and not brain.runs_anew(seen):
             await self._changed.wait()
         graph = self._graph
         if self._report.done() or graph is None:

@@ -154,7 +154,7 @@ class FolderJobStore:
         if end is not None:
             blobs.create(self._paths.ended(epoch), end.sealed(epoch))
             self._check_not_fenced(blobs, epoch, f"manager {epoch}")
-            return Claim(epoch, 1, (), end.status, end.message)
+            return Claim(epoch, 1, (), end.status, end.message, end.retains)
         retained = counted_checkpoints(blobs)
         if retained:
             check_files(blobs, retained[-1])
@@ -221,11 +221,11 @@ class FolderJobStore:
         if paths:
             blobs.delete(paths)
 
-    def finish(self, epoch: int, status: str, message: str = "") -> None:
+    def finish(self, epoch: int, status: str, message: str = "", *, retains: bool = False) -> None:
         blobs = self._blobs()
         # Of one that was replaced, the new manager must not hear: it would take its own job for ended.
         self._check_not_fenced(blobs, epoch, "the end")
-        blobs.create(self._paths.ended(epoch), End(status, message).sealed(epoch))
+        blobs.create(self._paths.ended(epoch), End(status, message, retains).sealed(epoch))
         # Whoever claims from now on sees it. One who did before may be reading what would be removed next.
         self._check_not_fenced(blobs, epoch, "the end")
 
@@ -288,6 +288,7 @@ class FolderJobStore:
             JobStatus.FAILED.value,
             f"savepoint {target} is complete, but job {self.job_name!r} ended before it was known that all sinks had "
             f"committed what belongs to it: {START_AGAIN}",
+            retains=True,
         )
 
     @property
@@ -323,14 +324,16 @@ class FolderJobStore:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a job has ended, as a value of `JobStatus`, and what more there is to say."""
+    """How a job has ended, as a value of `JobStatus`, what more there is to say, and whether its checkpoints stay."""
 
     status: str
     message: str = ""
+    retains: bool = False
 
     def sealed(self, epoch: int) -> bytes:
         """What manager number `epoch` writes down."""
-        return seal({"format": FORMAT, "epoch": epoch, "status": self.status, "message": self.message})
+        content = {"format": FORMAT, "epoch": epoch, "status": self.status, "message": self.message}
+        return seal({**content, "retains": self.retains})
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,7 +539,8 @@ def ended_by(blobs: BlobStore) -> End | None:
     status, message = content.get("status"), content.get("message", "")
     if not isinstance(status, str) or not isinstance(message, str):
         raise CheckpointCorruptError(f"{where} does not say how the job has ended")
-    return End(status, message)
+    # What an older version has written does not say it, and what is kept can still be removed.
+    return End(status, message, bool(content.get("retains", True)))
 
 
 def _decider(paths: Sequence[str]) -> int:

@@ -28,6 +28,7 @@ class Claim:
             done here.
         message: what the user must know of that: why it failed, or which savepoint to start the job from, where one was
             complete and its sinks may not have committed what belongs to it.
+        retains: whether the job that has ended keeps its checkpoints.
     """
 
     epoch: int
@@ -35,6 +36,7 @@ class Claim:
     retained: Sequence[CompletedCheckpoint] = ()
     ended: str | None = None
     message: str = ""
+    retains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +135,14 @@ class JobStore(Protocol):
         """
         ...
 
-    def finish(self, epoch: int, status: str, message: str = "") -> None:
+    def finish(self, epoch: int, status: str, message: str = "", *, retains: bool = False) -> None:
         """Write down that the job has ended, so that no manager after this one begins it again.
 
         Args:
             epoch: of the manager, from `claim`.
             status: how, a value of `JobStatus`.
             message: why, where it failed.
+            retains: whether its checkpoints are kept; whoever claims the folder later is told.
 
         Raises:
             FencedError: another manager has claimed the folder, and may go on with what is in it: leave that alone.

@@ -65,6 +65,7 @@ class JobBrain:
         self._finish = Finish(life)
         self._commands = Commands(life, self._finish, self._rescaling)
         self._began = life.now
+        self._deadline: float | None = None
 
     # What there is
 
@@ -72,6 +73,25 @@ class JobBrain:
     def status(self) -> JobStatus:
         """Where the job is in its life."""
         return self._life.status
+
+    @property
+    def runs(self) -> bool:
+        """Whether all subtasks run."""
+        return self._life.status is JobStatus.RUNNING
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether it has yet to run for the first time under this manager, or to end."""
+        return self._life.status in (JobStatus.CREATED, JobStatus.DEPLOYING) and not self.ended
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether it has come to its end as it should: all rows for the client are final."""
+        return self._life.status is JobStatus.FINISHED
+
+    def runs_anew(self, seen: int) -> bool:
+        """Whether it runs an attempt behind number `seen`."""
+        return self.runs and self._life.attempts.number > seen
 
     @property
     def since_ms(self) -> int:
@@ -126,6 +146,9 @@ class JobBrain:
     @property
     def deadline(self) -> float | None:
         """When a `Ticked` has something to do, monotonic seconds; may be past. None: not before another event."""
+        return self._deadline
+
+    def _next_deadline(self) -> float | None:
         checkpoints = self._life.checkpoints
         if self._life.ending is not None:
             return None
@@ -151,6 +174,8 @@ class JobBrain:
         if life.ending is None:
             self._finish.proceed()
         life.proceed_to_end()
+        # Shells ask at each step, and only an event changes it.
+        self._deadline = self._next_deadline()
         said = tuple(life.said)
         life.said.clear()
         return said
@@ -241,7 +266,8 @@ class JobBrain:
         status = JobStatus.FAILED if claim.message or claim.ended is None else JobStatus(claim.ended)
         unknown = "the job failed; the job manager that knew why has died since" if status is JobStatus.FAILED else ""
         message = claim.message or unknown
-        self._life.end(status, JobError(message) if message else None, writes=self._life.ending is None)
+        error = JobError(message) if message else None
+        self._life.end(status, error, retains=claim.retains, writes=self._life.ending is None)
 
     def _plan_and_deploy(self, latest: CompletedCheckpoint | None) -> None:
         life = self._life

@@ -27,7 +27,6 @@ from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
-from penstock.engine.job.status import JobStatus
 from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.log_writer import LocalLogWriter
 from penstock.engine.local.mail import LetterKind, Mailbox
@@ -102,7 +101,7 @@ class LocalManager:
 
     def begin(self) -> None:
         """Let the job come so far that it runs, or will never; no task is stepped before."""
-        while self.brain.status in (JobStatus.CREATED, JobStatus.DEPLOYING) and not self.brain.ended:
+        while self.brain.is_beginning:
             self.mail.take(self._random.randrange(len(self.mail)))
 
     def ask(self, command: ev.Command) -> int:
@@ -326,7 +325,7 @@ class LocalManager:
     def _write_end(self, write: say.WriteEnd) -> None:
         store, problem = self._store_of_job, ""
         try:
-            store.finish(write.epoch, write.status.value, write.message)
+            store.finish(write.epoch, write.status.value, write.message, retains=not write.discards)
             # Nothing is removed before the end is written down.
             if write.discards:
                 store.discard()

@@ -125,8 +125,8 @@ class LocalJob(JobHandle):
             for place, (attempt, restored) in self._brain.attempts.deployed.items():
                 self._follow(place, attempt, restored)
         shown, self._shown = self._shown, []
-        finished = self._brain.status is JobStatus.FINISHED
-        return [*shown, *(self._held.release_all() if finished else self._held.release(self._brain.completed))]
+        final = self._held.release_all() if self._brain.has_finished else self._held.release(self._brain.completed)
+        return [*shown, *final]
 
     def _hear(self, sent: ResultMessage) -> None:
         sent.release()

@@ -212,6 +212,15 @@ def test_the_next_manager_hears_why_the_job_failed(local: FolderJobStore) -> Non
     assert local.claim() == replace(claim, epoch=3)
 
 
+@pytest.mark.parametrize("retains", [False, True])
+def test_managers_that_find_the_job_ended_hear_whether_its_checkpoints_stay(
+    local: FolderJobStore, retains: bool
+) -> None:
+    local.claim()
+    local.finish(1, "cancelled", retains=retains)
+    assert [local.claim().retains for _ in range(2)] == [retains, retains]
+
+
 def test_who_has_been_replaced_cannot_end_the_job(local: FolderJobStore) -> None:
     local.claim()
     local.claim()

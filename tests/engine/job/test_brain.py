@@ -144,6 +144,14 @@ def test_a_job_that_has_ended_under_a_manager_before_is_not_begun_again() -> Non
     assert (shell.brain.status, shell.count(say.Deploy)) == (JobStatus.FINISHED, 0)
 
 
+@pytest.mark.parametrize("retains", [False, True])
+def test_what_a_job_that_was_cancelled_is_to_keep_is_kept_by_the_next_manager_too(retains: bool) -> None:
+    shell = Shell()
+    shell.hear(ev.Began(), ev.Claimed(Claim(2, 5, (), "cancelled", retains=retains)))
+    shell.take_down()
+    assert shell.last(say.WriteEnd).discards == (not retains)
+
+
 def test_an_error_that_was_written_down_is_told_on() -> None:
     shell = Shell()
     shell.hear(ev.Began(), ev.Claimed(Claim(2, 5, (), "failed", "the disk is gone")))
