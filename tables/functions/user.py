@@ -186,7 +186,7 @@ def udaf(function: Callable[..., Any], *, returns: str, takes: Sequence[str] | N
         >>> from penstock import StreamEnvironment
         >>> env = StreamEnvironment(runtime="local")
         >>> env.tables.create_temporary_function("median", udaf(statistics.median, returns="DOUBLE", takes=["DOUBLE"]))
-        >>> [row] = env.sql("SELECT median(n) AS m FROM (VALUES (1), (5), (3)) AS t (n)").collect()
+        >>> [*_, row] = env.sql("SELECT median(n) AS m FROM (VALUES (1), (5), (3)) AS t (n)").collect()
         >>> row["m"]
         3.0
     """
