@@ -15,7 +15,7 @@ from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.execution import Execution
 from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.coordinator import CheckpointRecord
-from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.info import (
     CheckpointInfo,
@@ -121,8 +121,14 @@ def task_infos(graph: PhysicalGraph | None) -> Sequence[TaskInfo]:
 
 
 def _operators(task: TaskPlan) -> tuple[OperatorInfo, ...]:
-    source = () if task.source is None else (OperatorInfo(task.source.name, task.source.uid),)
-    return (*source, *(OperatorInfo(operator.name, operator.uid) for operator in task.operators))
+    head = task.source
+    source = () if head is None else (OperatorInfo(head.name, head.uid, tuple(head.source.datasets)),)
+    return (*source, *map(_operator, task.operators))
+
+
+def _operator(operator: OperatorPlan) -> OperatorInfo:
+    sink = operator.spec.traits.sink
+    return OperatorInfo(operator.name, operator.uid, writes=() if sink is None else tuple(sink.datasets))
 
 
 def _with_subtasks(task: TaskInfo, subtasks: Sequence[SubtaskInfo]) -> TaskInfo:
