@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import FileSink, FileSource
-from penstock.actors.info import task_infos
 from penstock.connectors.files.object_store import dataset_of
 from penstock.connectors.kafka import KafkaSink, KafkaSource
 from penstock.connectors.postgres import PostgresSink
@@ -46,6 +45,6 @@ def test_a_running_job_tells_what_its_tasks_read_and_write(tmp_path: Path) -> No
         pq.write_table(pa.table({"n": [1, 2]}), tmp_path / f"{name}.parquet")
     env = local_environment()
     env.from_source(FileSource.of(str(tmp_path / "*.parquet"))).sink_to(FileSink(tmp_path / "out", "json"))
-    operators = [operator for task in task_infos(env.program("tested").physical()) for operator in task.operators]
+    operators = [operator for task in env.execute().info().tasks for operator in task.operators]
     assert [dataset for one in operators for dataset in one.reads] == [Dataset("file", str(tmp_path))]
     assert [dataset for one in operators for dataset in one.writes] == [Dataset("file", str(tmp_path / "out"))]
