@@ -66,7 +66,7 @@ def compiled(function: Any) -> Any:
     Args:
         function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`; for
             `flat_map`, yields such dicts, or returns a list of them; defined with `def` in a file. Or a subclass of
-            `KeyedProcessFunction`.
+            `KeyedProcessFunction`: it stays as it is, and a subclass of it that is compiled is returned.
 
     Raises:
         GraphError: `function` is a class, or nothing that can be called.
@@ -81,8 +81,10 @@ def compiled(function: Any) -> Any:
     Source: compiled by numba, https://numba.readthedocs.io.
     """
     if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
-        setattr(function, _MARK, function)
-        return function
+        names = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
+        marked = type(function.__name__, (function,), names)
+        setattr(marked, _MARK, marked)
+        return marked
     if isinstance(function, type) or not callable(function):
         raise GraphError(
             f"compiled: takes a function of a row, for map, flat_map or filter, or a KeyedProcessFunction, not "

@@ -1,7 +1,7 @@
 """A job as values: what everything that shows a job (commands, REST, console, chaos report, tests) is made of.
 
-The job manager builds it (`actors/info.py`); at the border it becomes JSON by the names of its members (`document`).
-Names that end with `_ms` are times: civil time in int64 ms UTC, or durations.
+`description` and, on Ray, `actors/info.py` build it; at the border it becomes JSON by the names of its members
+(`document`). Names that end with `_ms` are times: civil time in int64 ms UTC, or durations.
 """
 
 from __future__ import annotations

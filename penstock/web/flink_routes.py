@@ -122,7 +122,8 @@ def _job_routes(collector: Collector) -> list[Route]:
         return JSONResponse(flink.exceptions(job_in(request, collector), most))
 
     async def metrics(request: Request) -> Response:
-        values = flink_metrics.of_job(job_in(request, collector))
+        view = job_in(request, collector)
+        values = flink_metrics.of_job(view) | flink_metrics.latencies_of(view)
         return JSONResponse(flink_metrics.answer(values, request.query_params.get("get")))
 
     async def checkpoint(request: Request) -> Response:

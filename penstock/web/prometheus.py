@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metric_types import MetricKind, read_together
+from penstock.engine.metric_types import MetricKind, MetricReading, read_together
 from penstock.web.observed import JobView, SubtaskView, status_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -140,6 +140,9 @@ def _operators(families: _Families, subtasks: Sequence[SubtaskView], labels: dic
         if min(watermarks) > 0 and max(watermarks) < MAX_TIMESTAMP:
             meaning = "The lowest that its subtasks have passed on, since 1970."
             families.add("penstock_operator_watermark_seconds", "gauge", meaning, min(watermarks) / 1000, **named)
+        for one in read_together(counter.latency for counter in counters):
+            meaning = "How long latency markers of a source were under way."
+            _summary(families, "penstock_operator_latency_seconds", meaning, one, 1000, {**named, "source": one.name})
         for one in read_together(counter.group for counter in counters):
             meaning = "Counted by the operator's own function."
             match one.kind:
@@ -149,11 +152,17 @@ def _operators(families: _Families, subtasks: Sequence[SubtaskView], labels: dic
                 case MetricKind.METER:
                     families.add(f"penstock_user_{one.name}_total", "counter", meaning, one.value, **named)
                 case MetricKind.HISTOGRAM:
-                    family = f"penstock_user_{one.name}"
-                    for share, value in one.quantiles:
-                        families.add(family, "summary", meaning, value, **named, quantile=str(share))
-                    families.add(family, "summary", meaning, one.total, "_sum", **named)
-                    families.add(family, "summary", meaning, one.value, "_count", **named)
+                    _summary(families, f"penstock_user_{one.name}", meaning, one, 1, named)
+
+
+def _summary(
+    families: _Families, family: str, meaning: str, one: MetricReading, divisor: int, labels: dict[str, str]
+) -> None:
+    """A histogram; its values are divided by `divisor`, to be in the unit of the family."""
+    for share, value in one.quantiles:
+        families.add(family, "summary", meaning, value / divisor, **labels, quantile=str(share))
+    families.add(family, "summary", meaning, one.total / divisor, "_sum", **labels)
+    families.add(family, "summary", meaning, one.value, "_count", **labels)
 
 
 def _escaped(text: str) -> str:

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray import cloudpickle
 
 import penstock as ps
 from penstock import StreamEnvironment
+from penstock.engine.compiled.functions import is_compiled
 from penstock.engine.errors import GraphError, JobFailedError
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
 from penstock.testing.harness import Harness, Input
@@ -92,6 +94,14 @@ def test_the_plain_function_is_not_called_where_compiled_code_serves(monkeypatch
     wanted = outcome(Plain, rows, 1000)
     monkeypatch.setattr(KeyedProcessOperator, "process_batch", lambda *_: pytest.fail("rows were made"))
     assert outcome(Compiled, rows, 1000) == wanted
+
+
+def test_a_class_that_is_compiled_stays_as_it_is() -> None:
+    marked = ps.compiled(Lists)
+    assert is_compiled(marked)
+    assert not is_compiled(Lists)
+    again = cloudpickle.loads(cloudpickle.dumps(marked()))
+    assert (type(again).__qualname__, is_compiled(again)) == ("Lists", True)
 
 
 class NoDefault(Plain):
