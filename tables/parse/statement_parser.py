@@ -223,7 +223,7 @@ class StatementParser:
         if cursor.accept("VIEW"):
             return self._create_view(at)
         for kind, remedy in (
-            ("FUNCTION", "register Python functions with TableEnvironment.create_function"),
+            ("FUNCTION", "give a function of Python a name by env.tables.create_temporary_function"),
             ("CATALOG", "there is one catalog"),
             ("DATABASE", "there is one database"),
             ("MODEL", "call models in a Python function"),
