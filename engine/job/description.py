@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.engine.checkpointing.coordinator import CheckpointRecord
 from penstock.engine.checkpointing.instructions import Place
-from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.info import (
     CheckpointInfo,
@@ -120,8 +120,14 @@ def _task_infos(graph: PhysicalGraph | None) -> Sequence[TaskInfo]:
 
 
 def _operators(task: TaskPlan) -> tuple[OperatorInfo, ...]:
-    source = () if task.source is None else (OperatorInfo(task.source.name, task.source.uid),)
-    return (*source, *(OperatorInfo(operator.name, operator.uid) for operator in task.operators))
+    head = task.source
+    source = () if head is None else (OperatorInfo(head.name, head.uid, tuple(head.source.datasets)),)
+    return (*source, *map(_operator, task.operators))
+
+
+def _operator(operator: OperatorPlan) -> OperatorInfo:
+    sink = operator.spec.traits.sink
+    return OperatorInfo(operator.name, operator.uid, writes=() if sink is None else tuple(sink.datasets))
 
 
 def _with_subtasks(task: TaskInfo, subtasks: Sequence[SubtaskInfo]) -> TaskInfo:

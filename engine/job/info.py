@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.connectors import Dataset
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.job.status import JobStatus
 
@@ -38,10 +39,13 @@ class OperatorInfo:
     Args:
         name: the operator's name; a source comes first.
         uid: by which its state is found; empty where it has none.
+        reads, writes: of a source and of a sink: the data that have a name elsewhere.
     """
 
     name: str
     uid: str = ""
+    reads: tuple[Dataset, ...] = ()
+    writes: tuple[Dataset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

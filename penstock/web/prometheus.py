@@ -9,7 +9,8 @@ Source of the format: the Prometheus documentation, "Exposition formats", text f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.status import JobStatus
@@ -19,28 +20,54 @@ from penstock.web.observed import JobView, SubtaskView, status_of
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a family; of a summary, `suffix` says which part it is: a quantile has none, `_sum`, `_count`."""
+
+    labels: Mapping[str, str]
+    value: float
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The samples of one name, of a `kind` of Prometheus: counter, gauge or summary."""
+
+    name: str
+    kind: str
+    meaning: str
+    samples: list[Sample] = field(default_factory=list)
+
+
 class _Families:
     """Samples by the name of their family, in the order in which the families came."""
 
     def __init__(self) -> None:
-        self._heads: dict[str, tuple[str, str]] = {}
-        self._samples: dict[str, list[str]] = {}
+        self._by_name: dict[str, Family] = {}
 
     def add(self, name: str, kind: str, meaning: str, value: float, suffix: str = "", **labels: str) -> None:
         """One sample of the family `name`."""
-        self._heads.setdefault(name, (kind, meaning))
-        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        self._samples.setdefault(name, []).append(f"{name}{suffix}{{{shown}}} {_number(value)}")
+        self._by_name.setdefault(name, Family(name, kind, meaning)).samples.append(Sample(labels, value, suffix))
 
-    def lines(self) -> Iterator[str]:
-        for name, (kind, meaning) in self._heads.items():
-            yield f"# HELP {name} {meaning}"
-            yield f"# TYPE {name} {kind}"
-            yield from self._samples[name]
+    def all(self) -> Sequence[Family]:
+        return tuple(self._by_name.values())
 
 
 def prometheus_text(views: Sequence[JobView], by_subtask: bool = False) -> str:
-    """All metrics of the jobs.
+    """All metrics of the jobs; arguments as for `families_of`."""
+    return "\n".join([*(line for family in families_of(views, by_subtask) for line in _lines(family)), ""])
+
+
+def _lines(family: Family) -> Iterator[str]:
+    yield f"# HELP {family.name} {family.meaning}"
+    yield f"# TYPE {family.name} {family.kind}"
+    for sample in family.samples:
+        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in sample.labels.items())
+        yield f"{family.name}{sample.suffix}{{{shown}}} {_number(sample.value)}"
+
+
+def families_of(views: Sequence[JobView], by_subtask: bool = False) -> Sequence[Family]:
+    """All metrics of the jobs, as Prometheus names them.
 
     Args:
         views: the jobs; of those that have ended only that they have is told.
@@ -68,7 +95,7 @@ def prometheus_text(views: Sequence[JobView], by_subtask: bool = False) -> str:
                     meaning = "How far its event time is behind the clock."
                     named = {"job": view.info.name, "task": f"{task.info.id}: {task.info.name}"}
                     families.add("penstock_task_watermark_lag_seconds", "gauge", meaning, lag / 1000, **named)
-    return "\n".join([*families.lines(), ""])
+    return families.all()
 
 
 def _job(families: _Families, view: JobView) -> None:

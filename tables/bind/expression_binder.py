@@ -13,6 +13,7 @@ from penstock.engine.errors import nearest
 from penstock.tables import types as t
 from penstock.tables.bind import literals
 from penstock.tables.bind.scopes import Scope, field_of
+from penstock.tables.bind.user_calls import bound_user_call, typed
 from penstock.tables.expressions import Conditional, Constant, Conversion, Expression, FunctionCall
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.aggregates import AGGREGATES, RANKS
@@ -117,6 +118,10 @@ class ExpressionBinder:
                 return self._cast(node)
             case n.Call():
                 return self._call(node)
+            case n.UserCall():
+                return bound_user_call(self, node)
+            case n.Typed():
+                return typed(self, node)
         return self._constructed(node)
 
     def condition(self, node: n.Node, where: str) -> Expression:
