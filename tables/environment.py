@@ -29,13 +29,13 @@ from penstock.tables.lower.sinks import write
 from penstock.tables.parse import statements as s
 from penstock.tables.parse.cursor import RESERVED
 from penstock.tables.parse.queries import Query
-from penstock.tables.parse.statement_parser import parse_script, parse_statement
+from penstock.tables.parse.statement_parser import TOO_DEEP, parse_script, parse_statement
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import INSERT_ONLY, Column, PlanNode, SinkPlan, TimeAttribute
 from penstock.tables.plan.rules.apply import rewritten_plan
-from penstock.tables.table import Table
+from penstock.tables.table import Origin, Table
 from penstock.tables.types import type_of_arrow
 
 _BOOLEANS: Final = ("true", "false")
@@ -101,6 +101,8 @@ class TableEnvironment:
             return self._run(resolved(statement, self._functions, source), source)
         except SqlError:
             raise
+        except RecursionError:
+            raise source.unsupported(statement.at, TOO_DEEP) from None
         except GraphError as error:
             # What is found while operators are made knows no place in the text.
             raise source.unsupported(statement.at, str(error)) from error
@@ -117,7 +119,7 @@ class TableEnvironment:
     def _run(self, statement: s.Statement, source: SqlText) -> Table | None:
         match statement:
             case Query():
-                return Table(self, self.planned(statement, source))
+                return Table(self, self.planned(statement, source), Origin(source, statement.at))
             case s.Insert():
                 self._write([bind_insert(statement, self._context(source))])
             case s.StatementSet():

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.engine.errors import nearest
 from penstock.tables.parse import statements as s
 from penstock.tables.parse.cursor import Cursor
@@ -32,6 +34,8 @@ _STARTS = (
     "STATEMENT",
     "TABLE",
 )
+TOO_DEEP: Final = "brackets are nested too deeply here; name inner parts by WITH or CREATE VIEW"
+"""What is said of texts that Python's stack does not hold."""
 _REFUSED = {
     "ALTER": "tables cannot be changed; drop it and create it anew",
     "UPDATE": "rows are changed by changelogs, not by UPDATE; write a query with INSERT INTO",
@@ -90,6 +94,12 @@ class StatementParser:
 
     def statement(self) -> s.Statement:
         """The next statement, without the semicolon."""
+        try:
+            return self._statement()
+        except RecursionError:
+            raise self.cursor.source.unsupported(self.cursor.at, TOO_DEEP) from None
+
+    def _statement(self) -> s.Statement:
         cursor, token = self.cursor, self.cursor.token
         match token.word:
             case "SELECT" | "WITH" | "VALUES" | "(" | "TABLE":

@@ -155,6 +155,22 @@ def test_a_bad_statement_is_refused_at_its_place(
     assert (raised.value.line, raised.value.column) == (1, column)
 
 
+def test_what_no_operator_computes_is_refused_at_the_query(tables: TableEnvironment) -> None:
+    window = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '5' SECOND))"
+    table = tables.sql(f"\n  SELECT window_start, LISTAGG(item) FROM {window} GROUP BY window_start, window_end")
+    assert table is not None
+    with pytest.raises(SqlUnsupportedError, match="LISTAGG is not supported in windows") as raised:
+        table.to_stream()
+    assert (raised.value.line, raised.value.column) == (2, 3)
+
+
+@pytest.mark.parametrize("depth", [160, 5000])
+def test_brackets_that_are_too_many_are_refused_at_their_place(tables: TableEnvironment, depth: int) -> None:
+    with pytest.raises(SqlUnsupportedError, match="brackets are nested too deeply") as raised:
+        tables.sql(f"SELECT {'(' * depth}1{')' * depth}")
+    assert raised.value.column > 20
+
+
 def test_the_message_shows_the_line_and_points_into_it(tables: TableEnvironment) -> None:
     with pytest.raises(SqlValidationError) as raised:
         tables.sql("SELECT id,\n  pric\nFROM orders")
