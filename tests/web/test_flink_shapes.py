@@ -1,7 +1,7 @@
 """Answers have the members and types of Flink's REST, as its web UI and its Kubernetes operator read them.
 
-`flink_shapes.json` has the shape of each path, written from Flink 2.3's documentation: a member is a type's name, with `?`
-where null is one, an object, a list of one kind of item, `{"*": ...}` for an object by key, or the name of a shape.
+`flink_shapes.json` has the shape of each path, written from Flink 2.3's documentation: a member is a type's name, with
+`?` where null is one, an object, a list of one kind of item, `{"*": ...}` for an object by key, or a shape's name.
 """
 
 from __future__ import annotations
