@@ -27,6 +27,7 @@ CONCEPTS = ["time", "windows", "state", "queryable-state", "checkpoints", "savep
         "docs/sources-and-sinks.md",
         "docs/patterns.md",
         "docs/console.md",
+        "docs/notebooks.md",
         "docs/testing.md",
         "docs/sql/README.md",
         "docs/sql/match-recognize.md",
