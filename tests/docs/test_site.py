@@ -59,3 +59,9 @@ def test_the_page_on_performance_has_the_newest_reading_of_each_benchmark(site: 
     assert "<!-- performance" not in page
     for chart in re.findall(r'src="(images/performance/[^"]+)"', page):
         assert (site / chart).exists(), chart
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = (ROOT / "mkdocs.yml").read_text()
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page not in named and not re.match(r"adr/\d", page)] == []
