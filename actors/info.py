@@ -1,4 +1,4 @@
-"""Builds the `JobInfo` of a running job: the one place where what a job manager knows becomes what is shown.
+"""Builds the `JobInfo` of a job on Ray: what its brain knows, with its processes and the addresses of its storage.
 
 `JobManager.info` calls it. Nothing is decided here, and nothing is asked of other processes.
 """
@@ -7,28 +7,16 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.execution import Execution
 from penstock.engine.autoscaler.report import AutoscalerInfo
-from penstock.engine.checkpointing.coordinator import CheckpointRecord
-from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job.brain import JobBrain
-from penstock.engine.job.info import (
-    CheckpointInfo,
-    CheckpointsInfo,
-    EventTimeWait,
-    InputInfo,
-    JobInfo,
-    OperatorInfo,
-    RestartInfo,
-    SubtaskInfo,
-    TaskInfo,
-)
-from penstock.engine.job.status import JobStatus
+from penstock.engine.job.description import describe, describe_checkpoints
+from penstock.engine.job.info import EventTimeWait, JobInfo
 from penstock.savepoints.storage import redact
 
 
@@ -55,40 +43,13 @@ def job_info(
         autoscaler: what that has seen and done; None: it is off.
         event_time: where it cannot advance.
     """
-    deployed, finished, status = brain.attempts.deployed, brain.attempts.finished, brain.status
     processes = {place: process.pid for place, process in execution.processes.items()}
-    tasks = tuple(
-        _with_subtasks(
-            task,
-            [
-                SubtaskInfo(
-                    subtask,
-                    deployed.get((task.id, subtask), (0, 0))[0],
-                    processes.get((task.id, subtask)),
-                    JobStatus.FINISHED if (task.id, subtask) in finished else status,
-                )
-                for subtask in range(task.parallelism)
-            ],
-        )
-        for task in task_infos(graph)
-    )
-    return JobInfo(
-        id=job_id,
-        name=name,
-        status=status,
-        since_ms=brain.since_ms or started_ms,
-        started_ms=started_ms,
-        error=str(brain.error) if brain.ended and brain.error is not None else None,
+    return replace(
+        describe(job_id, name, brain, graph, started_ms, processes),
         waiting_for=execution.waiting_for,
-        attempt=brain.attempts.number,
         manager_pid=os.getpid(),
         standby_pids=tuple(execution.standby_pids),
-        parallelism=max((task.parallelism for task in tasks), default=0),
-        max_parallelism=graph.config.max_parallelism if graph is not None else 0,
-        tasks=tasks,
-        restarts=brain.restarts.failures,
-        restart_history=tuple(map(_restart, brain.restarts.to_dicts())),
-        checkpoints=None if storage is None else _checkpoints(brain, storage),
+        checkpoints=None if storage is None else describe_checkpoints(brain, storage.start_url, storage.restored_url),
         autoscaler=autoscaler,
         settings=tuple(_settings(graph.config)) if graph is not None else (),
         event_time=event_time,
@@ -104,82 +65,3 @@ def _settings(config: object, prefix: str = "") -> Iterator[tuple[str, str]]:
         else:
             text = value.value if isinstance(value, enum.Enum) else value
             yield f"{prefix}{member.name}", redact(str(text))
-
-
-def task_infos(graph: PhysicalGraph | None) -> Sequence[TaskInfo]:
-    """The tasks of a graph, without subtasks; none before it is planned."""
-    tasks = graph.tasks if graph is not None else ()
-    inputs: dict[int, list[InputInfo]] = {}
-    for task in tasks:
-        for exchange in task.outputs:
-            if exchange.downstream is not None:
-                inputs.setdefault(exchange.downstream, []).append(InputInfo(task.id, exchange.partitioner.describe()))
-    return [
-        TaskInfo(task.id, task.name, task.parallelism, _operators(task), tuple(inputs.get(task.id, ())))
-        for task in tasks
-    ]
-
-
-def _operators(task: TaskPlan) -> tuple[OperatorInfo, ...]:
-    source = () if task.source is None else (OperatorInfo(task.source.name, task.source.uid),)
-    return (*source, *(OperatorInfo(operator.name, operator.uid) for operator in task.operators))
-
-
-def _with_subtasks(task: TaskInfo, subtasks: Sequence[SubtaskInfo]) -> TaskInfo:
-    return TaskInfo(task.id, task.name, task.parallelism, task.operators, task.inputs, tuple(subtasks))
-
-
-def _restart(record: Mapping[str, Any]) -> RestartInfo:
-    """One of the log, of which what other managers have told may lack some."""
-    return RestartInfo(
-        kind=str(record["kind"]),
-        cause=str(record["cause"]),
-        at_ms=int(record["at_ms"] or 0),
-        detected_monotonic=record["detected_monotonic"],
-        subtasks=int(record["subtasks"] or 0),
-        attempt=int(record["attempt"] or 0),
-        checkpoint=int(record["checkpoint"] or 0),
-        restore_ms=record["restore_ms"],
-        first_output_ms=record["first_output_ms"],
-    )
-
-
-def _checkpoints(brain: JobBrain, storage: Checkpoints) -> CheckpointsInfo:
-    checkpoints = brain.checkpoints
-    if checkpoints is None:
-        # The manager has not taken the job over, or could not.
-        return CheckpointsInfo(restored_url=storage.start_url)
-    coordinator = checkpoints.coordinator
-    statistics = coordinator.statistics
-    latest = brain.kept
-    return CheckpointsInfo(
-        completed=statistics.completed,
-        failed=statistics.failed,
-        in_progress=statistics.in_progress,
-        latest=latest.checkpoint if latest is not None else None,
-        latest_url=(checkpoints.latest_url or storage.restored_url) if latest is not None else None,
-        savepoint_url=checkpoints.savepoint_url,
-        restored_url=storage.start_url,
-        last_duration_ms=None if statistics.last_duration is None else round(statistics.last_duration * 1000, 1),
-        last_bytes=statistics.last_size.total,
-        last_bytes_written=statistics.last_size.new,
-        history=tuple(_record(record, checkpoints.savepoint_of(record)) for record in coordinator.history),
-    )
-
-
-def _record(record: CheckpointRecord, url: str | None) -> CheckpointInfo:
-    return CheckpointInfo(
-        checkpoint=record.checkpoint,
-        kind=record.kind,
-        status="completed" if record.reason is None else "aborted",
-        reason=record.reason,
-        message=record.message,
-        attempt=record.attempt,
-        triggered_ms=record.triggered_ms,
-        duration_ms=round(record.duration * 1000, 1),
-        acknowledged=record.acknowledged,
-        subtasks=record.subtasks,
-        bytes=record.size.total,
-        bytes_written=record.size.new,
-        url=url,
-    )

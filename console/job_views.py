@@ -5,7 +5,7 @@ The commands call it with what `JobManager.info` answers. Nothing is asked or pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -17,7 +17,7 @@ from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.autoscaler.scaling import rate_text
 from penstock.engine.job.failover import attempt_text
 from penstock.engine.job.info import CheckpointsInfo, JobInfo, RestartInfo
-from penstock.engine.metrics import JobMetrics
+from penstock.engine.metrics import JobMetrics, OperatorReport
 from penstock.live_view import watermark_text
 
 _SHOWN_RECORDS: Final = 10
@@ -31,9 +31,9 @@ RESTARTS_HINT: Final = "restart-strategy.type, such as -Drestart-strategy.type=f
 def jobs_table(jobs: Sequence[JobInfo]) -> Table:
     """The jobs of a cluster, a row each."""
     columns = ["name", "id", "status", "since (UTC)", "parallelism", "restarts", "checkpoints", "latest"]
-    why = any(info.error for info in jobs)
-    table = Table(*columns, *(["why"] if why else []), box=None)
-    for info in jobs:
+    whys = [_why(info) for info in jobs]
+    table = Table(*columns, *(["why"] if any(whys) else []), box=None)
+    for info, why in zip(jobs, whys, strict=True):
         checkpoints = info.checkpoints
         table.add_row(
             Text(info.name),
@@ -44,9 +44,21 @@ def jobs_table(jobs: Sequence[JobInfo]) -> Table:
             str(info.restarts),
             "-" if checkpoints is None else str(checkpoints.completed),
             "-" if checkpoints is None else str(checkpoints.latest or "-"),
-            *([Text((info.error or "").partition("\n")[0], no_wrap=True, overflow="ellipsis")] if why else []),
+            *([Text(why, no_wrap=True, overflow="ellipsis")] if any(whys) else []),
         )
     return table
+
+
+def _why(info: JobInfo) -> str:
+    """The error that ended a job, or the last one that it had to get over: what is running may fail again and again."""
+    failures = [restart.cause for restart in info.restart_history if restart.kind == "failure"]
+    if info.error is None and failures and not info.status.ended:
+        return f"restarted after: {_first_line(failures[-1])}"
+    return _first_line(info.error or "")
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def job_view(
@@ -74,7 +86,10 @@ def job_view(
         tasks.add_row(Text(task.name), str(task.parallelism), ", ".join(counts))
     parts.append(tasks)
     if metrics is not None and metrics.operators:
+        if info.restart_history:
+            parts.append(_line("rows since each operator was started last: a restart sets its counters to zero"))
         parts.append(_operators(metrics))
+        parts += [_line(text) for operator in metrics.operators for text in _latencies(operator)]
     parts += _checkpoint_view(info.checkpoints)
     for restart in info.restart_history[-_SHOWN_RECORDS:]:
         when = f"{restart.kind} {time_text(restart.at_ms)} UTC ({_outcome(restart)})"
@@ -97,6 +112,12 @@ def _operators(metrics: JobMetrics) -> RenderableType:
             watermark_text(operator.current_watermark) or "-",
         )
     return table
+
+
+def _latencies(operator: OperatorReport) -> Iterator[str]:
+    for reading in operator.latency:
+        shares = ", ".join(f"p{share * 100:g} {value:.0f} ms" for share, value in reading.quantiles)
+        yield f"latency from {reading.name} to {operator.name}: {shares}, at most {reading.highest:.0f} ms"
 
 
 def _line(text: str) -> Text:

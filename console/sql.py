@@ -1,4 +1,4 @@
-"""`penstock sql`: runs scripts of SQL, and single statements.
+"""`penstock sql`: runs scripts of SQL, and single statements; in a terminal, without any, a shell for them.
 
 Queries show their rows, INSERT INTO runs as a job; tables, views and options stay from one statement to the next.
 """
@@ -14,15 +14,19 @@ from rich.table import Table as RichTable
 
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import Output
+from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
 from penstock.tables.parse import statements as s
+from penstock.tables.plan.changelog import is_bounded
 from penstock.tables.table import Table
 
 
 def sql_command(
     context: typer.Context,
-    statement: Annotated[str | None, typer.Argument(help="Statements; none reads them from standard input.")] = None,
+    statement: Annotated[
+        str | None, typer.Argument(help="Statements; none begins a shell, or reads standard input.")
+    ] = None,
     file: Annotated[Path | None, typer.Option("-f", "--file", help="A script to run.")] = None,
     init: Annotated[Path | None, typer.Option("-i", "--init", help="A script to run before: CREATE TABLE.")] = None,
     runtime: Annotated[str, typer.Option("--runtime", help="local: in this process; ray: on a cluster.")] = "local",
@@ -30,10 +34,9 @@ def sql_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Run SQL: a script (-f), statements, or what comes by standard input."""
+    """Run SQL: a script (-f), statements, what comes by standard input, or in a terminal what is typed."""
     if file is not None and statement is not None:
         raise ConfigurationError("sql: give statements or -f FILE, not both")
-    text = _read(file) if file is not None else statement if statement is not None else sys.stdin.read()
     if runtime not in ("local", "ray"):
         raise ConfigurationError(f"sql: --runtime takes local or ray, not {runtime!r}")
     env = StreamEnvironment(runtime="local" if runtime == "local" else "ray", parallelism=parallelism)
@@ -41,6 +44,12 @@ def sql_command(
     results: list[dict[str, Any]] = []
     if init is not None:
         run_script(env, _read(init), output, [])
+    if file is None and statement is None and sys.stdin.isatty() and not output.as_json:
+        shell = SqlShell(env, output, lambda text: run_script(env, text, output, []), input)
+        with line_editing(shell):
+            shell.loop()
+        return
+    text = _read(file) if file is not None else statement if statement is not None else sys.stdin.read()
     run_script(env, text, output, results)
     if output.as_json:
         output.result({"results": results}, "")
@@ -71,6 +80,11 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
 
 
 def _show(table: Table, output: Output, results: list[dict[str, Any]]) -> None:
+    if not is_bounded(table.plan) and not output.as_json:
+        # They do not end, so nothing is waited for: each is shown when it comes.
+        for row in table.rows().collect():
+            output.result(None, "  ".join(f"{name}={_shown(value)}" for name, value in row.items()))
+        return
     rows = list(table.collect())
     if output.as_json:
         results.append({"columns": {n: str(t) for n, t in table.columns.items()}, "rows": rows})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import time
 import webbrowser
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from penstock.console.jobs import find
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.console.output import Output, time_text
 from penstock.engine.errors import ConfigurationError
+from penstock.web.export.options import export_options
 from penstock.web.serve import DEFAULT_PORT, ServerOptions, default_folder
 
 if TYPE_CHECKING:
@@ -53,6 +55,24 @@ def console_command(
             help="Without a cluster: show the savepoints, checkpoints and ended jobs in a folder, until Ctrl-C.",
         ),
     ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            "--otlp",
+            metavar="URL",
+            envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+            help="An OpenTelemetry collector (OTLP over HTTP): it gets metrics, and checkpoints and restarts as spans.",
+        ),
+    ] = None,
+    openlineage: Annotated[
+        str | None,
+        typer.Option(
+            "--openlineage",
+            metavar="URL",
+            envvar="OPENLINEAGE_URL",
+            help="A server that gets the runs of jobs, and the data that they read and write.",
+        ),
+    ] = None,
     address: Address = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
@@ -71,7 +91,8 @@ def console_command(
         did = stop_server()
         output.result({"stopped": did}, "the web console has ended" if did else "no web console runs")
         return
-    options = ServerOptions(host, port, tuple(names or ()), str(default_folder()))
+    export = export_options(otlp, openlineage, os.environ)
+    options = ServerOptions(host, port, tuple(names or ()), str(default_folder()), export)
     with output.progress("starting the web console"):
         found = start_server(options)
     shown = f"web console: {found.url}"

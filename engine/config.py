@@ -33,6 +33,7 @@ class JobConfig:
         slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
         slot_timeout_ms: how long the job waits for its slots before that is a failure.
         auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never.
+        latency_interval_ms: how often sources send latency markers; 0 for never.
         metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
         log_levels: by name of a logger ("" for all others), the lowest level (as `logging` has it) that functions log.
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
@@ -55,6 +56,7 @@ class JobConfig:
     slot_cpus: float = 1.0
     slot_timeout_ms: int = 60_000
     auto_watermark_interval_ms: int = 200
+    latency_interval_ms: int = 0
     metrics_log_interval_ms: int = 0
     log_levels: tuple[tuple[str, str], ...] = ()
     state_backend: str = "heap"
@@ -75,6 +77,7 @@ class JobConfig:
                 ("channel_credits", self.channel_credits, 1, 1000),
                 ("slot_timeout_ms", self.slot_timeout_ms, 1, 2**31),
                 ("auto_watermark_interval_ms", self.auto_watermark_interval_ms, 0, 2**31),
+                ("latency_interval_ms", self.latency_interval_ms, 0, 2**31),
                 ("metrics_log_interval_ms", self.metrics_log_interval_ms, 0, 2**31),
             )
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high

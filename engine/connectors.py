@@ -47,6 +47,21 @@ class ConnectorContext:
     metrics: MetricGroup = field(default_factory=MetricGroup, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """What a source reads or a sink writes, as systems that follow data from job to job name it.
+
+    Args:
+        namespace: where it is: `kafka://host:9092`, `s3://bucket`, `file`.
+        name: what it is there: a topic, a path, a table. Neither holds a secret.
+
+    Source: OpenLineage's documentation, "Naming conventions".
+    """
+
+    namespace: str
+    name: str
+
+
 class Split(Protocol):
     """A part of a source's data that one reader reads: a file, a range of row numbers, a partition."""
 
@@ -204,6 +219,11 @@ class Source(ABC):
         return None
 
     @property
+    def datasets(self) -> Sequence[Dataset]:
+        """What it reads, for lineage; by default nothing that has a name elsewhere."""
+        return ()
+
+    @property
     def rewindable(self) -> bool:
         """Whether it can resume where it was: readers have `position()`, and the source has `open_at()`."""
         return type(self).open_at is not Source.open_at
@@ -281,6 +301,11 @@ class Sink(ABC):
         A sink that writes by key, and reads `Batch.kinds` to update and delete, gives `ANY_MODE`.
         """
         return APPEND_ONLY
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        """What it writes, for lineage; by default nothing that has a name elsewhere."""
+        return ()
 
     def check(self, schema: pa.Schema | None) -> None:  # noqa: B027 - most sinks take any schema
         """Check the sink where the job is planned, also for `explain()`; changes nothing.

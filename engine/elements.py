@@ -360,5 +360,22 @@ class Barrier:
     target: str | None = None
 
 
-Control: TypeAlias = Watermark | WatermarkStatus | EndOfInput | IterationBarrier | Barrier
+@dataclass(frozen=True, slots=True)
+class LatencyMarker:
+    """Measures how long rows are under way: a source sends one from time to time, and each operator notes its age.
+
+    It waits where rows wait, and goes around functions; at each exchange it takes one of the channels, in turn.
+
+    Args:
+        source: name of the source's operator.
+        marked_ms: civil time at which it was sent, int64 ms.
+
+    Source: Flink's documentation, "Metrics", "End-to-End latency tracking".
+    """
+
+    source: str
+    marked_ms: int
+
+
+Control: TypeAlias = Watermark | WatermarkStatus | EndOfInput | IterationBarrier | Barrier | LatencyMarker
 Element: TypeAlias = Batch | Control

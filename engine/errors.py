@@ -16,6 +16,7 @@
     │       └── SqlUnsupportedError Flink would run it, Penstock does not
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
+    │   └── LifeCycleError          before, between or behind rows: in its `open`, `close` or `snapshot_state`
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
     │   └── StateNotReadyError      state of a running job that cannot be read just now: try again
     ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
@@ -206,6 +207,18 @@ class UserCodeError(PenstockError):
             f"  called with: {self.given}\n"
             f"{self.traceback.rstrip()}"
         )
+
+
+class LifeCycleError(UserCodeError):
+    """A function of the user raised where no row is to blame: in its constructor, `open`, `snapshot_state` or `close`.
+
+    Args: as those of `UserCodeError`; `given` is the call, such as `open(context)`.
+    """
+
+    remedy = (
+        "Mend the function where the traceback says, or what it needs there: files, addresses and packages must be "
+        "there for every worker."
+    )
 
 
 class StateError(PenstockError):

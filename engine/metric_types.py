@@ -62,6 +62,17 @@ class Counter:
         self.value -= count
 
 
+def plain_name(name: str) -> str:
+    """A name in the characters that names of metrics have, as an operator's is not.
+
+    Example:
+        >>> plain_name("2 events -> sum")
+        '_2_events____sum'
+    """
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)[:99]
+    return plain if _NAME.fullmatch(plain) else f"_{plain}"
+
+
 class Meter:
     """Events of which the rate matters: what watches the job shows how many came a second over the last minute."""
 

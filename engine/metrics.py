@@ -8,8 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.engine.elements import MIN_TIMESTAMP
-from penstock.engine.metric_types import Counter, Gauge, Histogram, Meter, MetricGroup, MetricReading, read_together
+from penstock.engine.elements import MIN_TIMESTAMP, LatencyMarker
+from penstock.engine.metric_types import (
+    Counter,
+    Gauge,
+    Histogram,
+    Meter,
+    MetricGroup,
+    MetricReading,
+    plain_name,
+    read_together,
+)
 
 
 @dataclass(slots=True)
@@ -21,6 +30,8 @@ class OperatorMetrics:
         watermark: the event time (int64 ms) that it has passed on.
         input_watermark: the event time that has come to it.
         group: the metrics that its function, source or sink has made.
+        latency: ages of latency markers when they came, in ms: a histogram for each source, by its name in plain
+            characters.
     """
 
     rows_in: int = 0
@@ -29,6 +40,11 @@ class OperatorMetrics:
     watermark: int = MIN_TIMESTAMP
     input_watermark: int = MIN_TIMESTAMP
     group: MetricGroup = field(default_factory=MetricGroup, compare=False)
+    latency: MetricGroup = field(default_factory=MetricGroup, compare=False)
+
+    def note_latency(self, marker: LatencyMarker, now_ms: int) -> None:
+        """Count the age of a marker that has come; clocks of two machines may differ, so it is 0 at least."""
+        self.latency.histogram(plain_name(marker.source)).update(max(0, now_ms - marker.marked_ms))
 
     def counter(self, name: str) -> Counter:
         """A counter of the operator's function; see `MetricGroup`."""
@@ -126,6 +142,7 @@ class OperatorReport:
         current_watermark: the lowest watermark that its subtasks have passed on, int64 ms; None before the first.
         current_input_watermark: the lowest one that has come to them; None before the first, and at a source.
         metrics: what its functions have counted themselves, by name.
+        latency: of each source, by its name in plain characters, how long its latency markers were under way, in ms.
     """
 
     task: int
@@ -140,6 +157,7 @@ class OperatorReport:
     current_watermark: int | None
     current_input_watermark: int | None = None
     metrics: tuple[MetricReading, ...] = ()
+    latency: tuple[MetricReading, ...] = ()
 
     def metric(self, name: str) -> MetricReading:
         """The metric of that name that the operator's function has made.
@@ -195,4 +213,5 @@ def _report_task(task: int, subtasks: Sequence[SubtaskMetrics]) -> Iterable[Oper
             current_watermark=None if watermark == MIN_TIMESTAMP else watermark,
             current_input_watermark=None if input_watermark == MIN_TIMESTAMP else input_watermark,
             metrics=read_together(counter.group for counter in counters),
+            latency=read_together(counter.latency for counter in counters),
         )

@@ -98,6 +98,7 @@ from .engine.windows.windows import TimeWindow
 from .environment import StreamEnvironment
 from .queryable_state import checkpointed_state, state
 from .recovery import checkpoints, exponential_delay, failure_rate, fixed_delay, no_restart
+from .tables.functions.user import arrow_udf, udaf, udf, udtf
 
 __version__: str
 
@@ -185,6 +186,7 @@ __all__ = [
     "Zipf",
     "all_horizontal",
     "any_horizontal",
+    "arrow_udf",
     "attach",
     "by_time",
     "checkpointed_state",
@@ -220,5 +222,8 @@ __all__ = [
     "sum_horizontal",
     "ttl",
     "tumbling",
+    "udaf",
+    "udf",
+    "udtf",
     "when",
 ]

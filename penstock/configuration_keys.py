@@ -369,6 +369,11 @@ class Settings(BaseModel):
     standbys: Count = _key(
         "penstock.standbys", _FAILOVER.standbys, "Processes kept warm to replace those that die.", 0, 10_000
     )
+    latency_interval_ms: Milliseconds = _time(
+        "metrics.latency.interval",
+        DEFAULTS.latency_interval_ms,
+        "How often sources send latency markers, of which each operator keeps a histogram by source; 0: never.",
+    )
     metrics_log_interval_ms: Milliseconds = _time(
         "penstock.metrics.log-interval",
         DEFAULTS.metrics_log_interval_ms,

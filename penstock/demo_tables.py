@@ -24,7 +24,7 @@ from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.tables import types as t
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable
+from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Column, Columns
 from penstock.tables.types import Kind, arrow_type
 
@@ -96,7 +96,7 @@ class DataGenTable:
         fields = {column.name: _Typed(self._field(table, column, rate), arrow_type(column.type)) for column in columns}
         return ScannedTable(DataGenSource(fields, self._rows(table), float(rate)))
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         raise NotImplementedError("sink_mode says that it cannot be written to")
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
@@ -206,10 +206,11 @@ class PrintTable:
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         raise NotImplementedError("source_mode says that it cannot be read")
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         identifier = table.options.get("print-identifier")
         is_error = table.options.get("standard-error", "false").lower() == "true"
-        return _Printed("" if identifier is None else f"{identifier}> ", "stderr" if is_error else "stdout")
+        prefix = "" if identifier is None else f"{identifier}> "
+        return WrittenTable(_Printed(prefix, "stderr" if is_error else "stdout"))
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
         return None

@@ -43,6 +43,7 @@ from penstock.engine.operators.timestamp_assigners import check_assigner
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
+from penstock.forgotten import reminding_program
 from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start, warn_of_sinks_that_wait
 from penstock.savepoints.restore import NonRestoredState, url_of
 
@@ -165,7 +166,7 @@ class StreamEnvironment:
         self._clock = clock
         self._name = DEFAULT_NAME
         self._start_from = FRESH
-        self._program = Program(self._submit)
+        self._program = reminding_program(self._submit)
         self._jobs: list[JobHandle] = []
         self._tables: TableEnvironment | None = None
 
@@ -382,7 +383,8 @@ class StreamEnvironment:
         savepoint_to: str | None = None,
         resume: Resume | None = None,
     ) -> JobHandle:
-        """Run the program and return when it has finished. In a terminal, shows the job at work.
+        """Run the program and return when it has finished. In a terminal or a
+        notebook, shows the job at work.
 
         Where this is interrupted (Ctrl-C), the job is cancelled. On Ray, SIGTERM suspends it: its newest checkpoint
         stays, the process ends with code 143, and `resume="latest"` resumes from there.
@@ -408,10 +410,10 @@ class StreamEnvironment:
         job = self.submit(name, parallelism, savepoint, allow_non_restored_state, False, mode, savepoint_to, resume)
         # An attached job does not outlive the call that runs it.
         with job.attached():
-            if sys.stderr.isatty():
-                from penstock.live_view import wait_with_view
+            if sys.stderr.isatty() or "IPython" in sys.modules:
+                from penstock.live_view import wait_showing
 
-                wait_with_view(job)
+                wait_showing(job)
             else:
                 job.wait()
         return job
@@ -445,10 +447,12 @@ class StreamEnvironment:
 
     def clear(self) -> None:
         """Forget the program under construction, such as one that cannot run as it is."""
-        self._program = Program(self._submit)
+        self._program.asked_for()
+        self._program = reminding_program(self._submit)
 
     def explain(self, parallelism: int | None = None, mode: Mode | None = None) -> str:
         """The program and its plan, as stable text; in batch mode also the stages of the Spark plan."""
+        self._program.asked_for()
         logical = explain_logical(live_part(self._program.graph.build()))
         graph = self._plan("explain", parallelism).physical()
         text = f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(graph)}\n"
@@ -462,6 +466,7 @@ class StreamEnvironment:
         Raises:
             GraphError, ConfigurationError: the program cannot run.
         """
+        self._program.asked_for()
         return self._plan(name, parallelism)
 
     def _submit(
@@ -474,6 +479,7 @@ class StreamEnvironment:
         mode: Mode | None = None,
         savepoint_to: str | None = None,
     ) -> JobHandle:
+        program.asked_for()
         mode = check_mode(mode or self._mode)
         name, start = name or self._name, start or self._start_from
         built = program.graph.build()
@@ -491,7 +497,7 @@ class StreamEnvironment:
             warn_of_sinks_that_wait(graph)
         program.job = job
         if program is self._program:
-            self._program = Program(self._submit)
+            self._program = reminding_program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.
         self._jobs = [*(other for other in self._jobs if not other.ended), job]
         return job

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
-from penstock.engine.errors import JobFailedError, PenstockError, SubtaskError, UserCodeError
+from penstock.engine.errors import JobFailedError, LifeCycleError, PenstockError, SubtaskError, UserCodeError
 
 _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
@@ -46,7 +46,8 @@ def report(error: BaseException) -> str:
         place = f"operator {cause.operator!r}" if isinstance(cause, UserCodeError) else f"task {cause.task!r}"
         lines += ["", f"where: {place}, subtask {cause.subtask}"]
     if isinstance(cause, UserCodeError):
-        lines.append(f"with:  {cause.given}")
+        what = "in:   " if isinstance(cause, LifeCycleError) else "with: "
+        lines.append(f"{what} {cause.given}")
     if isinstance(cause, PenstockError) and cause.remedy:
         lines.append(f"what to do: {cause.remedy}")
     if isinstance(cause, UserCodeError | SubtaskError):

@@ -15,32 +15,17 @@ from penstock.engine.changelog import ANY_MODE
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.connectors import ConnectorContext, LookupTable, Sink, SinkWriter
 from penstock.engine.elements import Batch
+from penstock.jdbc_tables import JdbcTable
+from penstock.kafka_tables import KafkaTable, UpsertKafkaTable
+from penstock.table_options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable, TableConnector
+from penstock.tables.catalog.connectors import ScannedTable, TableConnector, WrittenTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Columns
 
 FileFormat = Literal["csv", "json", "parquet", "avro"]
 _FORMATS: Final[tuple[FileFormat, ...]] = ("csv", "json", "parquet", "avro")
-
-
-def _choice(table: CatalogTable, option: str, known: tuple[FileFormat, ...]) -> FileFormat:
-    value = table.options.get(option, "")
-    for choice in known:
-        if choice == value:
-            return choice
-    at = max(table.source.text.find(f"'{option}'"), 0)
-    given = f"not {value!r}" if value else "and it is missing"
-    raise table.source.invalid(at, f"the option {option!r} takes {', '.join(known)}, {given}")
-
-
-def _required(table: CatalogTable, option: str) -> str:
-    value = table.options.get(option)
-    if not value:
-        at = max(table.source.text.upper().rfind("WITH"), 0)
-        raise table.source.invalid(at, f"the connector {table.connector!r} needs the option {option!r}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +54,20 @@ class FileTable:
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         from penstock.connectors.files.source import FileSource
 
-        path = _required(table, "path")
-        chosen = _choice(table, "format", _FORMATS)
+        path = TableOptions(table).required("path")
+        chosen = TableOptions(table).choice("format", _FORMATS)
         monitor = table.options.get("source.monitor-interval")
         schema = schema_of(columns)
         if monitor is None:
             return ScannedTable(FileSource.of(path, chosen, schema))
         return ScannedTable(FileSource.of(path, chosen, schema, monitor=monitor))
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.files.sink import FileSink
 
-        return FileSink(_required(table, "path"), _choice(table, "format", _FORMATS))
+        return WrittenTable(
+            FileSink(TableOptions(table).required("path"), TableOptions(table).choice("format", _FORMATS))
+        )
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
         return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
@@ -126,8 +113,8 @@ class BlackHoleTable:
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         raise NotImplementedError("source_mode says that it cannot be read")
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
-        return _BlackHole()
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
+        return WrittenTable(_BlackHole())
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
         return None
@@ -156,7 +143,7 @@ class SampleTable:
         from penstock.connectors.collection import CollectionSource
         from penstock.sample_data import departures
 
-        if _required(table, "data") != "flights":
+        if TableOptions(table).required("data") != "flights":
             raise table.source.invalid(max(table.source.text.find("'data'"), 0), "the sample data is 'flights'")
         rows = departures()
         for column in columns:
@@ -166,7 +153,7 @@ class SampleTable:
         schema = schema_of(columns)
         return ScannedTable(CollectionSource.of(rows.select(schema.names).cast(schema), None))
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         raise NotImplementedError("sink_mode says that it cannot be written to")
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
@@ -179,5 +166,8 @@ CONNECTORS: Final[tuple[TableConnector, ...]] = (
     SampleTable(),
     DataGenTable(),
     PrintTable(),
+    KafkaTable(),
+    UpsertKafkaTable(),
+    JdbcTable(),
 )
 """All of them."""

@@ -18,21 +18,25 @@ from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nea
 from penstock.tables.bind.inserts import bind_insert
 from penstock.tables.bind.query_binder import QueryContext, bind_query
 from penstock.tables.bind.table_binder import bind_table, check_table, primary_key
-from penstock.tables.catalog.catalog import Catalog, CatalogTable, CatalogView, Entry, StreamTable
+from penstock.tables.bind.user_calls import resolved
+from penstock.tables.catalog.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Entry, StreamTable
 from penstock.tables.catalog.connectors import Connectors, TableConnector
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.functions.user import UserFunction
 from penstock.tables.lower.lowering import Lowering
 from penstock.tables.lower.sinks import write
 from penstock.tables.parse import statements as s
+from penstock.tables.parse.cursor import RESERVED
+from penstock.tables.parse.nodes import Name
 from penstock.tables.parse.queries import Query
-from penstock.tables.parse.statement_parser import parse_script, parse_statement
+from penstock.tables.parse.statement_parser import TOO_DEEP, parse_script, parse_statement
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import INSERT_ONLY, Column, PlanNode, SinkPlan, TimeAttribute
 from penstock.tables.plan.rules.apply import rewritten_plan
-from penstock.tables.table import Table
+from penstock.tables.table import Origin, Table
 from penstock.tables.types import type_of_arrow
 
 _BOOLEANS: Final = ("true", "false")
@@ -78,6 +82,7 @@ class TableEnvironment:
         self._from_rows = from_rows
         self._configure = configure
         self._options: dict[str, str] = {}
+        self._functions: dict[str, UserFunction] = {}
 
     # Statements
 
@@ -94,9 +99,11 @@ class TableEnvironment:
     def run(self, statement: s.Statement, source: SqlText) -> Table | None:
         """Run a parsed statement of a text; as `sql`."""
         try:
-            return self._run(statement, source)
+            return self._run(resolved(statement, self._functions, source), source)
         except SqlError:
             raise
+        except RecursionError:
+            raise source.unsupported(statement.at, TOO_DEEP) from None
         except GraphError as error:
             # What is found while operators are made knows no place in the text.
             raise source.unsupported(statement.at, str(error)) from error
@@ -113,7 +120,7 @@ class TableEnvironment:
     def _run(self, statement: s.Statement, source: SqlText) -> Table | None:
         match statement:
             case Query():
-                return Table(self, self.planned(statement, source))
+                return Table(self, self.planned(statement, source), Origin(source, statement.at))
             case s.Insert():
                 self._write([bind_insert(statement, self._context(source))])
             case s.StatementSet():
@@ -129,7 +136,9 @@ class TableEnvironment:
             case s.Show():
                 return self._show(statement, source)
             case s.Describe():
-                return self._describe(statement, source)
+                return self._describe(statement.name, source)
+            case s.Use():
+                self.catalog.check_use(statement.kind, statement.name, source)
             case s.SetOption():
                 return self._set(statement, source)
             case s.ResetOption():
@@ -171,6 +180,38 @@ class TableEnvironment:
         from penstock.tables.plan.nodes import Scan
 
         return Table(self, Scan(name, columns, bounded=stream.is_bounded))
+
+    def create_temporary_function(self, name: str, function: UserFunction) -> None:
+        """Give a function of the user a name in SQL, in any letter case.
+
+        Args:
+            name: letters, digits and _; no function of SQL has it.
+            function: made by `udf`, `arrow_udf`, `udtf` or `udaf`.
+
+        Raises:
+            ConfigurationError: the name is taken, or none.
+
+        Example:
+            >>> from penstock import StreamEnvironment, udf
+            >>> env = StreamEnvironment(runtime="local")
+            >>> env.tables.create_temporary_function("half", udf(lambda n: n / 2, returns="DOUBLE"))
+            >>> list(env.sql("SELECT half(3) AS n").collect())
+            [{'n': 1.5}]
+        """
+        if not isinstance(function, UserFunction):
+            raise ConfigurationError(f"create_temporary_function takes udf(...) and its like, not {function!r}")
+        known = name.upper()
+        if not name.isidentifier() or known in RESERVED:
+            raise ConfigurationError(f"{name!r} cannot be called in SQL; take letters, digits and _, and no keyword")
+        if known in SCALAR_FUNCTIONS or known in AGGREGATES:
+            raise ConfigurationError(f"SQL has a function {known} already; take another name")
+        if known in self._functions:
+            raise ConfigurationError(f"there is a function {name!r} already; drop it by drop_temporary_function")
+        self._functions[known] = function
+
+    def drop_temporary_function(self, name: str) -> bool:
+        """Forget a function of the user; whether there was one. Views keep those that they were made with."""
+        return self._functions.pop(name.upper(), None) is not None
 
     def register_connector(self, connector: TableConnector) -> None:
         """Add a kind of table: what CREATE TABLE may name as its `connector`."""
@@ -265,17 +306,27 @@ class TableEnvironment:
                 views = [entry.name for entry in self.catalog if isinstance(entry, CatalogView)]
                 return self._listed("view name", sorted(views))
             case "FUNCTIONS":
-                names = [name.lower() for name in (*SCALAR_FUNCTIONS, *AGGREGATES) if name[0].isalpha()]
+                names = [
+                    name.lower() for name in (*SCALAR_FUNCTIONS, *AGGREGATES, *self._functions) if name[0].isalpha()
+                ]
                 return self._listed("function name", sorted(names))
+            case "USER FUNCTIONS":
+                return self._listed("function name", sorted(name.lower() for name in self._functions))
             case "CONNECTORS":
                 return self._listed("connector", self.connectors.names())
+            case "CATALOGS" | "CURRENT CATALOG":
+                return self._listed("catalog name", [CATALOG])
+            case "DATABASES" | "CURRENT DATABASE":
+                return self._listed("database name", [DATABASE])
         assert statement.name is not None
+        if statement.what == "COLUMNS":
+            return self._describe(statement.name, source)
         entry = self.catalog.resolve(statement.name, source)
         text = "" if isinstance(entry, StreamTable) else entry.source.text.strip()
         return self._listed("statement", [text])
 
-    def _describe(self, statement: s.Describe, source: SqlText) -> Table:
-        entry = self.catalog.resolve(statement.name, source)
+    def _describe(self, name: Name, source: SqlText) -> Table:
+        entry = self.catalog.resolve(name, source)
         keys = primary_key(entry) if isinstance(entry, CatalogTable) else ()
         rows = [
             {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from penstock.tables.functions.user import UserFunction
 from penstock.tables.types import SqlType
 
 
@@ -42,6 +43,15 @@ class FunctionCall(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class UserCall(Expression):
+    """A call of a function of the user, by its name in SQL."""
+
+    name: str
+    function: UserFunction
+    arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Conditional(Expression):
     """The value of the first branch whose condition is true, else the default; others are not computed."""
 
@@ -63,7 +73,7 @@ Substitute: TypeAlias = Callable[[Expression], "Expression | None"]
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
     """The expressions right below one."""
     match expression:
-        case FunctionCall():
+        case FunctionCall() | UserCall():
             return expression.arguments
         case Conditional():
             return (*(part for branch in expression.branches for part in branch), expression.default)
@@ -85,7 +95,7 @@ def rewritten(expression: Expression, substitute: Substitute) -> Expression:
     if found is not None:
         return found
     match expression:
-        case FunctionCall():
+        case FunctionCall() | UserCall():
             return replace(expression, arguments=tuple(rewritten(part, substitute) for part in expression.arguments))
         case Conditional():
             branches = tuple((rewritten(a, substitute), rewritten(b, substitute)) for a, b in expression.branches)

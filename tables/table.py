@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
-from penstock.engine.errors import GraphError
+from penstock.engine.errors import GraphError, SqlError
 from penstock.engine.functions import OutputTag
 from penstock.engine.job.handle import CollectResult
 from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
+from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode, shown_mode
 from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Column, PlanNode
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
 _CODES = dict(zip(KINDS, ("+I", "-U", "+U", "-D"), strict=True))
 OP = "op"
 """The column of `to_changelog()` that says what a row means: +I, -U, +U or -D."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the query of a table stands in a text, for errors that are found when operators are made."""
+
+    source: SqlText
+    at: int
 
 
 class Table:
@@ -36,9 +46,10 @@ class Table:
         [{'b': 2}, {'b': 3}]
     """
 
-    def __init__(self, environment: TableEnvironment, plan: PlanNode) -> None:
+    def __init__(self, environment: TableEnvironment, plan: PlanNode, origin: Origin | None = None) -> None:
         self._environment = environment
         self._plan = plan
+        self._origin = origin
 
     @property
     def plan(self) -> PlanNode:
@@ -60,11 +71,12 @@ class Table:
 
         Raises:
             GraphError: rows are updated or deleted, too; `to_changelog()` gives these.
+            SqlUnsupportedError: no operator computes a part of the query.
         """
         mode = self.changelog_mode
         if mode != INSERT_ONLY:
             raise GraphError(f"the rows of this table change ({shown_mode(mode)}); use to_changelog()")
-        return self._environment.lowered(self._plan)
+        return self._lowered()
 
     def to_changelog(self) -> DataStream:
         """The changes as a stream: the column `op` (+I, -U, +U, -D), then the table's."""
@@ -74,7 +86,18 @@ class Table:
         if any(column.name == OP for column in self._plan.columns):
             raise GraphError(f"to_changelog: the table has a column {OP!r} of its own; rename it with AS")
         schema = schema_of((Column(OP, STRING), *self._plan.columns))
-        return self._environment.lowered(self._plan)._add(ToChangelogSpec(_CODES, schema), schema)
+        return self._lowered()._add(ToChangelogSpec(_CODES, schema), schema)
+
+    def _lowered(self) -> DataStream:
+        """The stream of the plan; what no operator computes is refused at the query's place."""
+        try:
+            return self._environment.lowered(self._plan)
+        except SqlError:
+            raise
+        except GraphError as error:
+            if self._origin is None:
+                raise
+            raise self._origin.source.unsupported(self._origin.at, str(error)) from error
 
     def rows(self) -> DataStream:
         """The stream that shows all there is: `to_stream()`, or `to_changelog()` where rows change."""

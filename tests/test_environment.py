@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -523,3 +524,24 @@ def test_of_a_job_that_cannot_be_started_only_the_error_is_told(
     with pytest.raises(ConfigurationError, match="the disk is full"):
         env.submit("quiet")
     assert "may keep its rows" not in caplog.text
+
+
+def test_a_program_that_nobody_runs_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def built() -> StreamEnvironment:
+        env = StreamEnvironment(runtime="local", parallelism=1)
+        env.from_collection([{"n": 1}]).print()
+        return env
+
+    forgotten = built()
+    del forgotten
+    gc.collect()
+    (record,) = caplog.records
+    assert "a program that ends in print was never run: call env.execute" in record.message
+    caplog.clear()
+    explained, cleared, run = built(), built(), built()
+    explained.explain()
+    cleared.clear()
+    run.execute("run")
+    del explained, cleared, run
+    gc.collect()
+    assert caplog.records == []

@@ -43,6 +43,24 @@ def test_a_failed_job_fits_a_screen_with_the_users_lines_alone() -> None:
     assert text.count("invalid literal") == 2, text
 
 
+class NoModel(ps.KeyedProcessFunction):
+    def open(self, context: Any) -> None:
+        raise FileNotFoundError("no file model.bin")
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        return None
+
+
+def test_an_error_in_open_speaks_of_no_row() -> None:
+    env = ps.StreamEnvironment(runtime="local", parallelism=1)
+    env.from_collection([{"n": 1}]).key_by("n").process(NoModel, returns={"n": "int64"}).name("score").print()
+    with pytest.raises(JobFailedError) as failed:
+        env.execute("orders")
+    text = report(failed.value)
+    assert "in:    open(context)" in text.splitlines()
+    assert "row" not in text.partition("what to do: ")[2], text
+
+
 def test_frames_of_ours_are_left_out_wherever_they_stand() -> None:
     ours = error_report.__file__
     text = (

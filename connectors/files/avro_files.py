@@ -49,13 +49,13 @@ _SIMPLE: Final[Mapping[pa.DataType, Any]] = {
 def avro_refusal(field: pa.Field) -> str | None:
     """Why Avro files cannot hold the column (may be empty), or None if they can."""
     try:
-        _record({field.name: field.type}, "row")
+        avro_record({field.name: field.type}, "row")
     except ValueError as error:
         return f" ({error})" if str(error) else ""
     return None
 
 
-def _record(fields: Mapping[str, pa.DataType], name: str) -> dict[str, Any]:
+def avro_record(fields: Mapping[str, pa.DataType], name: str) -> dict[str, Any]:
     """The Avro record of columns; ValueError names what cannot be stored."""
     parts = []
     for field, kind in fields.items():
@@ -85,7 +85,7 @@ def _stored(kind: pa.DataType, name: str) -> Any:
     if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
         return {"type": "map", "values": _nullable(kind.item_type, name)}
     if pa.types.is_struct(kind):
-        return _record({field.name: field.type for field in kind}, name)
+        return avro_record({field.name: field.type for field in kind}, name)
     raise ValueError
 
 
@@ -106,7 +106,7 @@ class AvroFile:
         from fastavro.write import Writer
 
         self._names = schema.names
-        record = _record({field.name: field.type for field in schema}, "row")
+        record = avro_record({field.name: field.type for field in schema}, "row")
         types = avro_types(record, _FORM)
         self._stored = [physical(nullable(field.type)) for field in types.columns]
         self._logical = [nullable(field.type) for field in types.columns]

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from penstock.engine.connectors import Dataset
 from penstock.engine.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:  # this name exists for type checkers only
@@ -33,6 +34,20 @@ _BODY_PARTS: Final = re.compile(r"<(Code|Message)>(.*?)</\1>", re.DOTALL)
 def is_url(path: str) -> bool:
     """Whether it names a bucket, or something else that is no path of this machine."""
     return "://" in path
+
+
+def dataset_of(path: str) -> Dataset:
+    """A file or folder, or a pattern for such, for lineage: an absolute path or a URL.
+
+    Example:
+        >>> dataset_of("s3://orders/2024/*.parquet"), dataset_of("/data/orders")
+        (Dataset(namespace='s3://orders', name='2024/*.parquet'), Dataset(namespace='file', name='/data/orders'))
+    """
+    if not is_url(path):
+        return Dataset("file", path)
+    scheme, _, place = path.partition("://")
+    bucket, _, key = place.partition("?")[0].partition("/")
+    return Dataset(f"{scheme}://{bucket.rpartition('@')[2]}", key or "/")
 
 
 def normalise_url(url: str, where: str) -> str:

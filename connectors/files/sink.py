@@ -19,11 +19,11 @@ from penstock.connectors.files.buckets import BucketAssigner, BucketFunction, Co
 from penstock.connectors.files.encoders import Encoding, check_types
 from penstock.connectors.files.folders import Folder
 from penstock.connectors.files.formats import parse_format
-from penstock.connectors.files.object_store import is_url, normalise_url
+from penstock.connectors.files.object_store import dataset_of, is_url, normalise_url
 from penstock.connectors.files.open_folder import open_folder
 from penstock.connectors.files.part_files import FILES, Naming, PartFile, PartFiles, is_hidden_of, show
 from penstock.connectors.files.rolling import Rolling
-from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
+from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, RecordError
 
@@ -166,6 +166,10 @@ class FileSink(TransactionalSink):
         # To look at the top is one request for a thousand names; to remove goes through all that is below.
         if context.identity and any(map(is_left, self._folder.names())):
             self._folder.remove(is_left, deep=False)
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return (dataset_of(os.fspath(self.path)),)
 
     def describe(self) -> str:
         return f"files({os.path.basename(self._folder.path)}, {self.format})"

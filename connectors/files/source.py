@@ -16,12 +16,12 @@ import pyarrow as pa
 from penstock.connectors.files.file_reading import FileReading
 from penstock.connectors.files.formats import FileFormat
 from penstock.connectors.files.listing import FilePath, find_paths, is_pattern, places_of
-from penstock.connectors.files.object_store import is_url
+from penstock.connectors.files.object_store import dataset_of, is_url
 from penstock.connectors.files.parquet_reader import columns_of, count_row_groups
 from penstock.connectors.files.readers import ChunkedReader
 from penstock.connectors.files.watching import Watch, WatchedFiles
 from penstock.connectors.positions import row_of
-from penstock.engine.connectors import ConnectorContext, ParquetFiles, Position, Source, SourceReader, Split
+from penstock.engine.connectors import ConnectorContext, Dataset, ParquetFiles, Position, Source, SourceReader, Split
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike
@@ -171,6 +171,12 @@ class FileSource(Source):
             if len(present) > len(wanted) and not self._files.columns.declared:
                 return None
         return ParquetFiles(self._paths)
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        if len(self._paths) == 1:
+            return (dataset_of(self._paths[0]),)
+        return [dataset_of(folder) for folder in dict.fromkeys(map(os.path.dirname, self._paths))]
 
     def describe(self) -> str:
         first = os.path.basename(self._paths[0])

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from penstock.connectors.files.file_reading import FileReading
 from penstock.connectors.files.listing import FoundFile, find_files
-from penstock.connectors.files.object_store import is_url
+from penstock.connectors.files.object_store import dataset_of, is_url
 from penstock.connectors.files.readers import ChunkedReader, reading
 from penstock.engine.clock import Clock
-from penstock.engine.connectors import ConnectorContext, JsonValue, Position, Source, SourceReader, Split, Wait
+from penstock.engine.connectors import ConnectorContext, Dataset, JsonValue, Position, Source, SourceReader, Split, Wait
 from penstock.engine.errors import RestoreError
 
 _NO_FLOOR: Final = -(2**63)
@@ -83,6 +83,10 @@ class WatchedFiles(Source):
         assert isinstance(split, WatchSplit)
         progress = _Progress.restored(position, self._watch.readers)
         return _Watcher(self._watch, self._files, split, context.clock, progress)
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return [dataset_of(place) for place in self._watch.places]
 
     def describe(self) -> str:
         first = os.path.basename(self._watch.places[0]) or self._watch.places[0]

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from penstock.connectors.kafka.client_log import installed, library_loggers
+from penstock.engine.connectors import Dataset
 from penstock.engine.errors import ConfigurationError, nearest
 
 _T = TypeVar("_T")
@@ -94,6 +95,10 @@ class KafkaConnection:
     def address(self) -> str:
         """The brokers, for messages."""
         return ",".join(self.servers)
+
+    def dataset(self, topic: str) -> Dataset:
+        """A topic of the cluster, for lineage."""
+        return Dataset(f"kafka://{self.servers[0]}", topic)
 
     def client_arguments(self) -> dict[str, Any]:
         """Arguments that every client of aiokafka takes.

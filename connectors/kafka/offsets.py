@@ -150,6 +150,13 @@ class Chosen:
     pattern: str | None = None
     partitions: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def topic_names(self) -> Sequence[str]:
+        """The topics, each once; for those that match a pattern, the pattern."""
+        if self.pattern is not None:
+            return (self.pattern,)
+        return self.topics or tuple(dict.fromkeys(topic for topic, _ in self.partitions))
+
     def describe(self) -> str:
         """A few words for `explain()`."""
         if self.pattern is not None:

@@ -19,7 +19,7 @@ from penstock.connectors.kafka.producer import Delivery, RecordProducer
 from penstock.connectors.kafka.topics import check_may_write, describe_topics
 from penstock.connectors.kafka.writers import EagerWriter, EpochWriter, RowsToRecords, Session, Sessions, writer_name
 from penstock.connectors.records.format import RecordFormat
-from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
+from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, nearest
 
@@ -154,6 +154,11 @@ class KafkaSink(TransactionalSink):
         """Write the rows in transactions, unless their markers are there; errors as of `Committer.commit`."""
         with self._sessions.of(context, self._connection, self._delivery) as session:
             session.committer.commit(committables)
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        topic = self._layout.topic
+        return () if topic is None else (self._connection.dataset(topic),)
 
     def describe(self) -> str:
         target = self._layout.topic or f"by {self._layout.topic_column}"

@@ -19,7 +19,16 @@ from penstock.connectors.kafka.discovery import PartitionDiscovery
 from penstock.connectors.kafka.offsets import Chosen, KafkaOffsets, KafkaSplit, plan_splits
 from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
 from penstock.engine.clock import Clock
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, SplitOrder, Wait
+from penstock.engine.connectors import (
+    ConnectorContext,
+    Dataset,
+    Position,
+    Source,
+    SourceReader,
+    Split,
+    SplitOrder,
+    Wait,
+)
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError, RestoreError, nearest
 
@@ -152,6 +161,10 @@ class KafkaSource(Source):
                 "checkpoint was taken with another source under this uid: give the new source a uid of its own"
             )
         return self._reader(split, offset, context)
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return [self._connection.dataset(topic) for topic in self._chosen.topic_names]
 
     def describe(self) -> str:
         until = "" if self._until is None else f" until {self._until.describe()}"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from penstock.engine.clock import Clock
+from penstock.engine.connectors import Dataset
 from penstock.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ def shown_dsn(dsn: str) -> str:
     parameters = parse_dsn(dsn)
     host, port = parameters.get("host", "localhost"), parameters.get("port", "5432")
     return f"{host}:{port}/{parameters.get('dbname', '')}"
+
+
+def dataset_of(dsn: str, table: str) -> Dataset:
+    """A table of the database, for lineage."""
+    place, _, database = shown_dsn(dsn).partition("/")
+    return Dataset(f"postgres://{place}", f"{database}.{table if '.' in table else f'public.{table}'}")
 
 
 def connect(dsn: str, where: str) -> Postgres:

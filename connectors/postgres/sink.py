@@ -29,6 +29,7 @@ from penstock.connectors.postgres.commit import DELETED, Target, apply, create_m
 from penstock.connectors.postgres.connection import (
     ask,
     connect,
+    dataset_of,
     error_line,
     lost_errors,
     parse_dsn,
@@ -37,7 +38,7 @@ from penstock.connectors.postgres.connection import (
 )
 from penstock.connectors.postgres.types import check_fits, fit_column
 from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode
-from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
+from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, RecordError, nearest
@@ -198,6 +199,10 @@ class PostgresSink(TransactionalSink):
                 f"CREATE UNIQUE INDEX ON {self.table} ({columns})"
             )
         return keys
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return (dataset_of(self.dsn, self.table),)
 
     def describe(self) -> str:
         return f"postgres({self.table}, {self.mode})"

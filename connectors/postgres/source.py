@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.connectors.postgres.catalog import Column, query_schema, read_table
-from penstock.connectors.postgres.connection import Session, ask, error_line, identifier, parse_dsn
+from penstock.connectors.postgres.connection import Session, ask, dataset_of, error_line, identifier, parse_dsn
 from penstock.connectors.postgres.types import PostgresType, to_array
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
+from penstock.engine.connectors import ConnectorContext, Dataset, Position, Source, SourceReader, Split, Wait
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, RecordError, RestoreError, nearest
 
@@ -230,6 +230,10 @@ class PostgresSource(Source):
         return _PostgresReader(
             pages, self._schema, Session(self._dsn, where, context.clock), after, self._poll, context
         )
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return () if self._is_query else (dataset_of(self._dsn, self._rows),)
 
     def describe(self) -> str:
         return f"postgres({'query' if self._is_query else self._rows} by {self._order.names[0]})"

@@ -14,9 +14,13 @@ class Program:
 
     Args:
         submit: starts the program that it is called with, where a `collect()` is read before anyone has submitted it.
+
+    Attributes:
+        asked_for: called when somebody runs, explains or drops the program.
     """
 
     def __init__(self, submit: Callable[[Program], JobHandle]) -> None:
+        self.asked_for: Callable[[], object] = lambda: None
         self.graph = GraphBuilder()
         self.consumers: dict[int, ResultConsumer] = {}
         self.job: JobHandle | None = None

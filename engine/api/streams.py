@@ -33,7 +33,7 @@ from penstock.engine.job.handle import CollectedRows, CollectResult
 from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapSpec
-from penstock.engine.operators.compiled import filter_spec, map_spec
+from penstock.engine.operators.compiled import filter_spec, flat_map_spec, map_spec
 from penstock.engine.operators.expressions import ExpressionSpec
 from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.operators.iteration import Asynchronous, IterationMode
@@ -165,6 +165,8 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             >>> lines.flat_map(lambda row: ({"word": w} for w in row["line"].split()))  # doctest: +SKIP
         """
         schema = declared_schema(returns, "flat_map")
+        if isinstance(function, CompiledFunction):
+            return self._add(flat_map_spec(function, self._schema, schema), schema)
         return self._add(RowFlatMapSpec(function, schema), schema)
 
     def map_batches(

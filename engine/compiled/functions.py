@@ -1,6 +1,7 @@
 """`compiled`: marks a Python function of a row that is to run at the speed of compiled code.
 
-Users decorate functions of `map` and `filter` with it; the stream API makes specs of `operators/compiled.py` of them.
+Users decorate functions of `map`, `flat_map` and `filter` with it; the stream API makes specs of
+`operators/compiled.py` of them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def compiled(function: _K) -> _K: ...
 
 
 def compiled(function: Any) -> Any:
-    """Let `map`, `filter` or `process` run a function over columns, with the results of plain Python.
+    """Let `map`, `flat_map`, `filter` or `process` run a function over columns, with the results of plain Python.
 
     What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
     `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts of columns are compared
@@ -54,13 +55,18 @@ def compiled(function: Any) -> Any:
     when the graph is built, with its line. Batches that compiled code cannot take (nulls in numbers, results beyond 64
     bits, errors) run as plain Python, which gives the same rows, or the error with its row.
 
-    Of a `KeyedProcessFunction`, `process_element` is compiled. It may read and update value states of `int64`,
-    `float64` and `bool` that have a default, yield dicts outside of loops, and read numbers and texts of the object. It
-    keeps the state of the plain function, also in savepoints.
+    Global variables, and those of functions around it, are constants: they are read when the graph is built, and again
+    where a subtask begins. A change behind that is not seen.
+
+    Of a `KeyedProcessFunction`, `process_element` and `on_timer` are compiled. They may use value states of `int64`,
+    `float64` and `bool` that have a default, timers of both kinds, the time, side outputs whose `OutputTag` declares
+    its columns, and numbers and texts of the object, as they are behind `open`. The clock stands still during a batch.
+    State and timers are those of the plain function, also in savepoints.
 
     Args:
-        function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`;
-            defined with `def` in a file. Or a subclass of `KeyedProcessFunction`.
+        function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`; for
+            `flat_map`, yields such dicts, or returns a list of them; defined with `def` in a file. Or a subclass of
+            `KeyedProcessFunction`: it stays as it is, and a subclass of it that is compiled is returned.
 
     Raises:
         GraphError: `function` is a class, or nothing that can be called.
@@ -75,11 +81,14 @@ def compiled(function: Any) -> Any:
     Source: compiled by numba, https://numba.readthedocs.io.
     """
     if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
-        setattr(function, _MARK, function)
-        return function
+        names = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
+        marked = type(function.__name__, (function,), names)
+        setattr(marked, _MARK, marked)
+        return marked
     if isinstance(function, type) or not callable(function):
         raise GraphError(
-            f"compiled: takes a function of a row, for map or filter, or a KeyedProcessFunction, not {function!r}"
+            f"compiled: takes a function of a row, for map, flat_map or filter, or a KeyedProcessFunction, not "
+            f"{function!r}"
         )
     return CompiledFunction(function)
 

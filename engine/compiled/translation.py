@@ -211,7 +211,8 @@ class Translator:
             code, kind = self._expression(value)
             results = {"": kind}
             line = f"return {code}"
-        self._same_results(node, results)
+        self._check_same(node, self.results, results)
+        self.results = results
         return line
 
     def _row(self, row: ast.Dict) -> tuple[dict[str, Kind], list[str]]:
@@ -226,14 +227,13 @@ class Translator:
             codes.append(code)
         return results, codes
 
-    def _same_results(self, node: ast.stmt, results: dict[str, Kind]) -> None:
-        if self.results is not None and list(self.results.items()) != list(results.items()):
+    def _check_same(self, node: ast.AST, known: Mapping[str, Kind] | None, results: Mapping[str, Kind]) -> None:
+        if known is not None and list(known.items()) != list(results.items()):
             raise self._refused(
                 node,
                 "the result has other names or kinds than further up, or another order",
                 "give the same ones everywhere",
             )
-        self.results = results
 
     def _of(self, node: ast.expr, wanted: Kind) -> str:
         code, kind = self._expression(node)

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from penstock.engine.elements import Barrier, Batch, Control, Element, Watermark, concat_batches
+from penstock.engine.elements import Barrier, Batch, Control, Element, LatencyMarker, Watermark, concat_batches
 from penstock.engine.metrics import OutputStatistics
 
 Message: TypeAlias = tuple[Element, ...]
@@ -71,7 +71,7 @@ class ChannelBuffer:
     Within one message a watermark is overtaken by the rows behind it and replaced by the next one: to hold a watermark
     back is always right, and it lets rows coalesce. It never moves beyond a full message, so with messages of one row
     nothing is reordered. One that a generator has put between two rows stays there, and so does every other control
-    element.
+    element, but for latency markers: each goes behind the message of the row before it, and ends none.
 
     Attributes:
         added_rows: how many have been queued so far.
@@ -85,6 +85,7 @@ class ChannelBuffer:
         self._rows = 0
         self._bytes = 0
         self._watermarks: deque[tuple[int, Watermark]] = deque()
+        self._markers: deque[tuple[int, LatencyMarker]] = deque()
         self._since: float | None = None
         self.added_rows = 0
         self._messages_sent = 0
@@ -147,10 +148,13 @@ class ChannelBuffer:
                 before = self._watermarks.pop()[1]
                 element = Watermark(element.timestamp, element.between_rows or before.between_rows)
             self._watermarks.append((self._rows, element))
-            if self._since is None:
-                self._since = now
+        elif isinstance(element, LatencyMarker):
+            self._markers.append((self._rows, element))
         else:
             self._seal(element)
+            return
+        if self._since is None:
+            self._since = now
 
     def holds(self, checkpoint: int) -> bool:
         """Whether the barrier of the checkpoint waits here."""
@@ -244,6 +248,9 @@ class ChannelBuffer:
         if behind is not None:
             message.append(behind)
         self._watermarks = deque((rows - taken, watermark) for rows, watermark in self._watermarks)
+        if self._markers:
+            message.extend(marker for rows, marker in self._markers if rows <= taken)
+            self._markers = deque((rows - taken, marker) for rows, marker in self._markers if rows > taken)
         return message
 
     def _take_rows(self) -> Batch:

@@ -102,6 +102,11 @@ class Node:
         """What the operator says of itself; None for sources and results."""
         return self.role.traits if isinstance(self.role, OperatorSpec) else None
 
+    @property
+    def is_end(self) -> bool:
+        """Whether rows leave the job here."""
+        return isinstance(self.role, Results) or (self.traits is not None and self.traits.sink is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class LogicalGraph:
@@ -147,7 +152,7 @@ def live_part(graph: LogicalGraph) -> LogicalGraph:
     Raises:
         GraphError: nothing leads to a sink, or a uid is used twice.
     """
-    live = _leading_to(graph, {node.id for node in graph if _is_end(node)})
+    live = _leading_to(graph, {node.id for node in graph if node.is_end})
     if not list(graph):
         raise GraphError(
             "the program is empty: it begins with a source of the environment; one that has been run is gone from it"
@@ -173,11 +178,6 @@ def resumed(graph: LogicalGraph) -> LogicalGraph:
         for node in graph
     }
     return graph.with_nodes(nodes)
-
-
-def _is_end(node: Node) -> bool:
-    """Whether rows leave the job here."""
-    return isinstance(node.role, Results) or (node.traits is not None and node.traits.sink is not None)
 
 
 def _leading_to(graph: LogicalGraph, ends: set[int]) -> set[int]:

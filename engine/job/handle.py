@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.engine.elements import Batch, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest
+from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
@@ -112,6 +113,19 @@ class JobHandle(ABC):
     @abstractmethod
     def metrics(self) -> JobMetrics:
         """Counters of all operators, as of now or of the job's end."""
+
+    def info(self) -> JobInfo:
+        """The job: status, error, and in streaming mode its tasks, attempts, restarts and checkpoints, as of now.
+
+        Raises:
+            JobError: on Ray, its manager does not answer, and nothing is known of how it ended.
+
+        Example:
+            >>> job.info().restarts  # doctest: +SKIP
+            0
+        """
+        error = self._error
+        return JobInfo("", self.name, self.status(), error=None if error is None else str(error))
 
     def progress(self) -> Sequence[StageProgress]:
         """How far the stages of the job have come, in order; none for a stream, which has no end to come to."""

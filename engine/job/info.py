@@ -1,7 +1,7 @@
 """A job as values: what everything that shows a job (commands, REST, console, chaos report, tests) is made of.
 
-The job manager builds it (`actors/info.py`); at the border it becomes JSON by the names of its members (`document`).
-Names that end with `_ms` are times: civil time in int64 ms UTC, or durations.
+`description` and, on Ray, `actors/info.py` build it; at the border it becomes JSON by the names of its members
+(`document`). Names that end with `_ms` are times: civil time in int64 ms UTC, or durations.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.connectors import Dataset
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.job.status import JobStatus
 
@@ -38,10 +39,13 @@ class OperatorInfo:
     Args:
         name: the operator's name; a source comes first.
         uid: by which its state is found; empty where it has none.
+        reads, writes: of a source and of a sink: the data that have a name elsewhere.
     """
 
     name: str
     uid: str = ""
+    reads: tuple[Dataset, ...] = ()
+    writes: tuple[Dataset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,10 @@ class _NotingPlanner:
 class _NotingRandom(random.Random):
     """Draws from another source, and notes the numbers."""
 
+    def __new__(cls, chosen: random.Random, drawn: list[float]) -> _NotingRandom:
+        # Up to Python 3.10, the base takes one argument at the most.
+        return super().__new__(cls)
+
     def __init__(self, chosen: random.Random, drawn: list[float]) -> None:
         super().__init__(0)
         self._chosen = chosen

@@ -8,9 +8,11 @@ between two steps.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from penstock.engine.checkpointing.coordinator import Place
@@ -21,9 +23,11 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.graph.scale import ParallelismRequest
+from penstock.engine.job.description import describe, describe_checkpoints
 from penstock.engine.job.event_time import EventTimeWatch, has_event_time
 from penstock.engine.job.events import CancelJob, Command, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.handle import CollectedRows, JobHandle, ResultConsumer
+from penstock.engine.job.info import EventTimeWait, JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.execution import ResultMessage
 from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
@@ -63,6 +67,7 @@ class LocalJob(JobHandle):
         self._clock = clock
         self._holds_back = folder is not None and program.config.checkpoints.enabled
         self._interrupts = Interrupts()
+        self._folder = folder
         self._held = HeldRows()
         self._shown: list[tuple[int, Batch]] = []
         self._senders: dict[Place, int] = {}
@@ -75,8 +80,10 @@ class LocalJob(JobHandle):
             chosen = random.Random(seed)
             self._manager = LocalManager(program, heard, chosen, folder, warn=_LOG.warning, log_store=log_store)
             self._brain = self._manager.brain
-            self._watch = EventTimeWatch(_civil_ms())
-            self._watched_ms = _civil_ms()
+            self._started_ms = _civil_ms()
+            self._watch = EventTimeWatch(self._started_ms)
+            self._waits: tuple[EventTimeWait, ...] = ()
+            self._watched_ms = self._started_ms
             self._begin()
 
     def _begin(self) -> None:
@@ -111,8 +118,8 @@ class LocalJob(JobHandle):
         self._watched_ms = now_ms
         graph = self._manager.execution.graph
         if graph is not None and has_event_time(graph):
-            waits = self._watch.look(graph, list(self._manager.execution.metrics()), now_ms)
-            for wait in self._watch.news(waits):
+            self._waits = self._watch.look(graph, list(self._manager.execution.metrics()), now_ms)
+            for wait in self._watch.news(self._waits):
                 _LOG.warning("job %r: %s", self.name, wait.text(now_ms))
 
     def _take_rows(self) -> list[tuple[int, Batch]]:
@@ -163,6 +170,14 @@ class LocalJob(JobHandle):
 
     def metrics(self) -> JobMetrics:
         return report(self._manager.execution.metrics())
+
+    def info(self) -> JobInfo:
+        folder, brain = self._folder, self._brain
+        # The subtasks are no processes of their own.
+        job_id = "" if folder is None else folder.job_id
+        found = describe(job_id, self.name, brain, self._manager.execution.graph, self._started_ms, {})
+        checkpoints = None if folder is None else describe_checkpoints(brain, self.restored_from, None)
+        return replace(found, manager_pid=os.getpid(), checkpoints=checkpoints, event_time=self._waits)
 
     def cancel(self) -> None:
         self._end(CancelJob())

@@ -210,7 +210,7 @@ class AsyncFunctionOperator(Operator):
         try:
             self._run(lambda: _awaited(self._own.open, AsyncRuntime(context)))
         except Exception as error:
-            raise context.user_code_error(error, context) from error
+            raise context.life_cycle_error(error, "open(context)") from error
 
     @property
     def _own(self) -> AsyncFunction:
@@ -224,7 +224,7 @@ class AsyncFunctionOperator(Operator):
                 own: AsyncFunction = given()
                 return own
             except Exception as error:
-                raise context.user_code_error(error, given) from error
+                raise context.life_cycle_error(error, f"{given.__name__}()") from error
         try:
             copied = copy.deepcopy(given)
         except Exception as error:
@@ -314,7 +314,7 @@ class AsyncFunctionOperator(Operator):
             if self._function is not None and not _is_in_event_loop():
                 loop.run_until_complete(_awaited(self._function.close))
         except Exception as error:
-            raise self._context.user_code_error(error, self._context) from error
+            raise self._context.life_cycle_error(error, "close()") from error
         finally:
             _shut_down(loop, self._threads)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.engine.clock import Clock
 from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
-from penstock.engine.errors import PenstockError, UserCodeError
+from penstock.engine.errors import LifeCycleError, PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.redaction import quoted
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
@@ -107,6 +107,13 @@ class OperatorContext:
         shown = quoted(given)
         if len(shown) > _SHOWN_CHARACTERS:
             shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
+        return self._told(error, shown, UserCodeError)
+
+    def life_cycle_error(self, error: Exception, call: str) -> Exception:
+        """What to raise when the user's function raised in `call`, such as `open(context)`, where no row was."""
+        return self._told(error, call, LifeCycleError)
+
+    def _told(self, error: Exception, shown: str, kind: type[UserCodeError]) -> Exception:
         if isinstance(error, UserCodeError):
             return error
         if isinstance(error, PenstockError):
@@ -114,7 +121,7 @@ class OperatorContext:
         # The first frame is the engine's own call; what follows is the user's.
         frames = error.__traceback__.tb_next if error.__traceback__ else None
         text = "".join(traceback.format_exception(type(error), error, frames))
-        return UserCodeError(self.operator, self.subtask, shown, f"{type(error).__name__}: {error}", text)
+        return kind(self.operator, self.subtask, shown, f"{type(error).__name__}: {error}", text)
 
 
 class Operator(ABC):

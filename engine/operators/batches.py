@@ -92,7 +92,7 @@ class BatchMapOperator(Operator):
             try:
                 hook(context)
             except Exception as error:
-                raise context.user_code_error(error, context) from error
+                raise context.life_cycle_error(error, "open(context)") from error
 
     def _create(self, context: OperatorContext) -> Any:
         given = self._given
@@ -108,7 +108,7 @@ class BatchMapOperator(Operator):
         try:
             return given()
         except Exception as error:
-            raise context.user_code_error(error, given) from error
+            raise context.life_cycle_error(error, f"{given.__name__}()") from error
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         try:
@@ -137,7 +137,7 @@ class BatchMapOperator(Operator):
             try:
                 hook()
             except Exception as error:
-                raise self._context.user_code_error(error, self._context) from error
+                raise self._context.life_cycle_error(error, "close()") from error
 
 
 class BatchSummary:

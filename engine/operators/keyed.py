@@ -14,7 +14,7 @@ from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend, Namespace
+from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend, Namespace, key_tuple
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
@@ -62,6 +62,13 @@ class KeyedServices:
     def _bind(self, key_schema: pa.Schema) -> None:
         self._key_schema = key_schema
         self.backend.bind_keys(key_schema)
+
+    def key_batch(self, keys: Sequence[Key]) -> pa.RecordBatch:
+        """Keys as rows carry them, as the key columns; batches have been bound."""
+        assert self._key_schema is not None
+        tuples = [key_tuple(key, self.keys) for key in keys]
+        arrays = [pa.array([values[at] for values in tuples], f.type) for at, f in enumerate(self._key_schema)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
 
     def due_event_timers(self, watermark: int) -> Iterator[tuple[int, Key, Namespace]]:
         """Move event time on, and take the timers that are due: set the current key, then act, one after another."""

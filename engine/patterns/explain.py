@@ -40,7 +40,7 @@ def explained(pattern: CompiledPattern) -> str:
 
 
 def tier(pattern: CompiledPattern) -> str:
-    """How the pattern is run: in processing time, with limits, or over RocksDB always by objects."""
+    """How the pattern is run: over RocksDB always by objects."""
     if fits(pattern):
         return "columns, compiled where there are many rows"
     if pattern.is_iterative:

@@ -1,7 +1,7 @@
 """How much a key may have under way: the number of its partial matches, and how long one may be idle.
 
-`KeyedStream.match` makes the limits, the matcher keeps them. They go beyond Flink, where partial matches of a pattern
-without `within` live for ever, and nothing bounds those of one key.
+`KeyedStream.match` makes the limits, the matcher and the machine keep them. They go beyond Flink, where partial matches
+of a pattern without `within` live for ever, and nothing bounds those of one key.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.engine.durations import Duration, format_duration, parse_duration
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, RecordError
 
 
 class Overflow(enum.Enum):
     """What happens to a key that has more partial matches than it may have."""
 
     FAIL = "fail"
-    """The job fails, and names the key."""
+    """The job fails."""
     DROP_OLDEST = "drop_oldest"
     """Those that began first go."""
     DROP_NEWEST = "drop_newest"
@@ -47,6 +47,14 @@ class MatchLimits:
         if self.ttl_ms is not None:
             parts.append(f"ttl {format_duration(self.ttl_ms)}")
         return parts
+
+    def exceeded(self, found: int, where: str) -> RecordError:
+        """What the job fails with where a key has `found` partial matches."""
+        return RecordError(
+            f"{where}: a key has {found} partial matches, and max_partial_matches is {self.most}; make the pattern "
+            "stricter (within, consecutive, fewer followed_by_any), raise the limit, or say what goes: "
+            "overflow='drop_oldest' or 'drop_newest'"
+        )
 
 
 NO_LIMITS: Final = MatchLimits()

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from penstock.engine.patterns import machine_rules
 from penstock.engine.patterns.automaton import CompiledPattern, StateKind
+from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits, Overflow
 from penstock.engine.patterns.machine_rules import Done, Int64s, Memory, Program, Work
 from penstock.engine.patterns.plans import Plan, Planner
 from penstock.engine.patterns.skip import SkipKind
@@ -47,17 +48,19 @@ class Machine:
 
     Args:
         pattern: the automaton, which `fits`.
+        limits: of each key; where more is to fail the job, `Done.most` says so.
     """
 
-    def __init__(self, pattern: CompiledPattern) -> None:
+    def __init__(self, pattern: CompiledPattern, limits: MatchLimits = NO_LIMITS) -> None:
         self.pattern = pattern
         self._planner = Planner(pattern)
         self._variables = {name: number for number, name in enumerate(pattern.variables)}
         skip = pattern.skip
         variable = -1 if skip.variable is None else self._variables[skip.variable]
-        self._bounds = np.array(
-            [pattern.start, pattern.within_ms, _SKIPS[skip.kind], variable, pattern.has_bounds], np.int64
-        )
+        goes_by_time = pattern.has_bounds or limits.ttl_ms is not None
+        self._bounds = np.array([pattern.start, pattern.within_ms, _SKIPS[skip.kind], variable, goes_by_time], np.int64)
+        newest_go = limits.overflow is Overflow.DROP_NEWEST
+        self._limits = np.array([limits.most or 0, newest_go, limits.ttl_ms or 0], np.int64)
         self._gaps = np.array(pattern.gaps_ms, np.int64)
         self._is_pending = np.array([state.kind is StateKind.PENDING for state in pattern.states])
         self._answers: dict[int, int] = {}
@@ -109,7 +112,12 @@ class Machine:
             plans = np.array(self._plans, np.int64).reshape(-1, len(self.pattern.states), 4).transpose(1, 0, 2)
             moves = np.array([*self._moves, (0, 0, 0)], np.int64)
             self._program = Program(
-                self._bounds, self._gaps, self._is_pending, np.ascontiguousarray(plans), np.ascontiguousarray(moves)
+                self._bounds,
+                self._limits,
+                self._gaps,
+                self._is_pending,
+                np.ascontiguousarray(plans),
+                np.ascontiguousarray(moves),
             )
         return self._program
 

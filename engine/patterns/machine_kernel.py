@@ -13,8 +13,8 @@ from penstock.engine.patterns import machine_rules
 from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 _ORDER: Final = (
-    *("copies", "with_room", "puts", "sets", "rises", "sinks", "drops", "skips", "adds", "advances", "takes", "emits"),
-    *("run", "paths", "compacted", "owners"),
+    *("copies", "with_room", "puts", "sets", "precedes", "swaps", "rises", "settles", "keeps", "drops", "begun"),
+    *("bounded", "skips", "adds", "advances", "takes", "emits", "run", "paths", "compacted", "owners"),
 )
 """Each behind those that it calls."""
 

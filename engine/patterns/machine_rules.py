@@ -26,7 +26,8 @@ class Program(NamedTuple):
     """A pattern as arrays.
 
     Args:
-        bounds: start state, within (0 for none), skip kind, variable to skip to, whether there are any bounds of time.
+        bounds: start state, within (0 for none), skip kind, variable to skip to, whether anything goes by time alone.
+        limits: most partial matches of a key (0 for any number), whether the newest go, time to live (0 for ever).
         gaps: bound since the event before, by state.
         is_pending: whether a state is a match once its time is over.
         plans: by state and answer: number of the first move, number of the move behind the last, whether the start
@@ -35,6 +36,7 @@ class Program(NamedTuple):
     """
 
     bounds: Int64s
+    limits: Int64s
     gaps: Int64s
     is_pending: npt.NDArray[np.bool_]
     plans: npt.NDArray[np.int64]
@@ -82,11 +84,15 @@ class Done(NamedTuple):
         memory: the partial matches.
         found: slot, last step, time, time and arrival of what brought it about, and 1 where it is a time-out.
         timers: time-outs to wait for: slot, time.
+        dropped: how many partial matches the limits have ended.
+        most: how many a key has had where there were more than the limit; 0 where there were not.
     """
 
     memory: Memory
     found: Int64s
     timers: Int64s
+    dropped: int
+    most: int
 
 
 def copies(to: Int64s, place: int, source: Int64s, at: int) -> None:
@@ -116,56 +122,84 @@ def sets(rows: Int64s, place: int, a: int, b: int, c: int) -> None:
     rows[place, 0], rows[place, 1], rows[place, 2] = a, b, c
 
 
+def precedes(queue: Int64s, one: int, other: int) -> bool:
+    """Whether the first event of one entry is before that of the other."""
+    if queue[one, TIME] != queue[other, TIME]:
+        return bool(queue[one, TIME] < queue[other, TIME])
+    return bool(queue[one, NUMBER] < queue[other, NUMBER])
+
+
+def swaps(queue: Int64s, one: int, other: int) -> None:
+    """Exchange two entries."""
+    for column in range(queue.shape[1]):
+        kept = queue[one, column]
+        queue[one, column] = queue[other, column]
+        queue[other, column] = kept
+
+
 def rises(queue: Int64s, count: int, state: int, step: int, time: int, number: int, previous: int) -> None:
     """Put an entry into a queue of `count`, which has room; as `queue.offer`."""
+    queue[count, STATE], queue[count, STEP], queue[count, PREVIOUS] = state, step, previous
+    queue[count, TIME], queue[count, NUMBER] = time, number
     place = count
-    while place > 0:
-        parent = (place - 1) >> 1
-        if time > queue[parent, TIME] or (time == queue[parent, TIME] and number >= queue[parent, NUMBER]):
-            break
-        copies(queue, place, queue, parent)
-        place = parent
-    queue[place, STATE] = state
-    queue[place, STEP] = step
-    queue[place, TIME] = time
-    queue[place, NUMBER] = number
-    queue[place, PREVIOUS] = previous
+    while place > 0 and precedes(queue, place, (place - 1) // 2):
+        swaps(queue, place, (place - 1) // 2)
+        place = (place - 1) // 2
 
 
-def sinks(queue: Int64s, count: int, place: int, item: Int64s) -> None:
-    """Put an entry (a row of its own) at a place or below; as `queue._sink`."""
-    half = count >> 1
-    while place < half:
-        child = 2 * place + 1
-        right = child + 1
-        if right < count and (
-            queue[child, TIME] > queue[right, TIME]
-            or (queue[child, TIME] == queue[right, TIME] and queue[child, NUMBER] > queue[right, NUMBER])
-        ):
-            child = right
-        if item[0, TIME] < queue[child, TIME] or (
-            item[0, TIME] == queue[child, TIME] and item[0, NUMBER] <= queue[child, NUMBER]
-        ):
-            break
-        copies(queue, place, queue, child)
-        place = child
-    copies(queue, place, item, 0)
+def settles(queue: Int64s, count: int, place: int) -> None:
+    """Exchange an entry with the lesser one below it, for as long as there is one; as `queue._settle`."""
+    while 2 * place + 1 < count:
+        least = 2 * place + 1
+        if least + 1 < count and precedes(queue, least + 1, least):
+            least += 1
+        if not precedes(queue, least, place):
+            return
+        swaps(queue, place, least)
+        place = least
 
 
-def drops(queue: Int64s, count: int, time: int, number: int) -> int:
-    """Take out what began before an event, and put the others in order again; how many are left."""
+def keeps(queue: Int64s, count: int, is_kept: npt.NDArray[np.bool_]) -> int:
+    """Take out the other entries, and put those that are kept in order again; how many there are; as `queue.drop`."""
     kept = 0
     for place in range(count):
-        if queue[place, TIME] > time or (queue[place, TIME] == time and queue[place, NUMBER] >= number):
+        if is_kept[place]:
             if kept != place:
                 copies(queue, kept, queue, place)
             kept += 1
     if kept != count:
-        item = np.empty((1, 5), np.int64)
-        for place in range((kept >> 1) - 1, -1, -1):
-            copies(item, 0, queue, place)
-            sinks(queue, kept, place, item)
+        for place in range(kept // 2 - 1, -1, -1):
+            settles(queue, kept, place)
     return kept
+
+
+def drops(queue: Int64s, count: int, time: int, number: int) -> int:
+    """Take out what began before an event; how many are left."""
+    is_kept = np.empty(count, np.bool_)
+    for place in range(count):
+        first = queue[place, TIME]
+        is_kept[place] = first > time or (first == time and queue[place, NUMBER] >= number)
+    return keeps(queue, count, is_kept)
+
+
+def begun(queue: Int64s, count: int) -> int:
+    """How many of the entries have a first event."""
+    found = 0
+    for place in range(count):
+        if queue[place, NUMBER] != BEHIND_ALL:
+            found += 1
+    return found
+
+
+def bounded(queue: Int64s, count: int, most: int, excess: int, newest_go: bool) -> int:
+    """Take out `excess` partial matches of `most` and that many; how many entries are left; as `Matcher._bound`."""
+    order = np.argsort(queue[:count, NUMBER], kind="mergesort")
+    order = order[np.argsort(queue[:count, TIME][order], kind="mergesort")]
+    is_kept = np.ones(count, np.bool_)
+    first = most if newest_go else 0
+    for place in range(first, first + excess):
+        is_kept[order[place]] = False
+    return keeps(queue, count, is_kept)
 
 
 def skips(program: Program, steps: Int64s, events: Int64s, match: Int64s) -> tuple[int, int, bool]:
@@ -206,11 +240,10 @@ def advances(
     slot: int,
     time: int,
     arrival: int,
-) -> tuple[Int64s, int, Int64s, int, Int64s, int]:
-    """Move time on: what goes on, what is a match now, and the time-outs; as `Matcher.advance`."""
-    start, within = program.bounds[0], program.bounds[1]
-    going_count = 0
-    complete_count = 0
+) -> tuple[Int64s, int, Int64s, int, Int64s, int, int]:
+    """Move time on: what goes on, is a match now, or has timed out, and how many were idle; as `Matcher.advance`."""
+    start, within, ttl = program.bounds[0], program.bounds[1], program.limits[2]
+    going_count, complete_count, idle_count = 0, 0, 0
     for place in range(count):
         state, step, first = current[place, STATE], current[place, STEP], current[place, TIME]
         number, previous = current[place, NUMBER], current[place, PREVIOUS]
@@ -222,7 +255,9 @@ def advances(
                 ends, is_over = previous + gap, True
             elif within > 0 and time - first >= within:
                 ends, is_over = first + within, True
-        if not is_over:
+        if not is_over and ttl > 0 and state != start and time - previous >= ttl:
+            idle_count += 1
+        elif not is_over:
             going = adds(going, going_count, state, step, first, number, previous)
             going_count += 1
         elif program.is_pending[state]:
@@ -232,7 +267,7 @@ def advances(
             found = with_room(found, found_count)
             puts(found, found_count, slot, step, ends, time, arrival, 1)
             found_count += 1
-    return going, going_count, complete, complete_count, found, found_count
+    return going, going_count, complete, complete_count, found, found_count, idle_count
 
 
 def takes(
@@ -306,7 +341,7 @@ def emits(
 ) -> tuple[int, Int64s, int, Int64s, int]:
     """Give the matches that nothing holds back, and drop what they skip; as `Matcher._emit`."""
     skip = program.bounds[2]
-    item, match = np.empty((1, 5), np.int64), np.empty((1, 5), np.int64)
+    match = np.empty((1, 5), np.int64)
     for place in range(complete_count):
         held = adds(
             held,
@@ -326,9 +361,8 @@ def emits(
             break
         copies(match, 0, held, 0)
         held_count -= 1
-        if held_count > 0:
-            copies(item, 0, held, held_count)
-            sinks(held, held_count, 0, item)
+        copies(held, 0, held, held_count)
+        settles(held, held_count, 0)
         if skip != NO_SKIP:
             bound, number, any_goes = skips(program, steps, events, match)
             if any_goes:
@@ -343,6 +377,8 @@ def emits(
 def run(program: Program, memory: Memory, work: Work) -> Done:
     """Take the rows of all keys, and move time on; the slots of the memory are changed in place."""
     start, within, has_bounds = program.bounds[0], program.bounds[1], program.bounds[4] != 0
+    most, newest_go, ttl = program.limits[0], program.limits[1] != 0, program.limits[2]
+    dropped, most_found = 0, 0
     slots, entries, steps, events = memory.slots, memory.entries, memory.steps, memory.events
     entry_count, step_count, event_count = memory.used[0], memory.used[1], memory.used[2]
     found, timers = np.empty((16, 6), np.int64), np.empty((16, 2), np.int64)
@@ -372,9 +408,10 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
                 if plan[0] == plan[1] and plan[2] == 1:
                     continue
             if has_bounds and not (is_row and has_time and time == last):
-                going, going_count, complete, complete_count, found, found_count = advances(
+                going, going_count, complete, complete_count, found, found_count, idle = advances(
                     program, current, count, going, complete, found, found_count, slot, time, arrival
                 )
+                dropped += idle
                 if going_count < count:
                     going_count, held, held_count, found, found_count = emits(
                         program,
@@ -421,6 +458,10 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
                 work.number + row,
                 row,
             )
+            open_count = begun(going, going_count) if most > 0 and going_count > most else 0
+            if open_count > most:
+                going_count = bounded(going, going_count, most, open_count - most, newest_go)
+                dropped, most_found = dropped + open_count - most, max(most_found, open_count)
             going_count, held, held_count, found, found_count = emits(
                 program,
                 steps,
@@ -447,6 +488,13 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
         if count == 1 and held_count == 0 and current[0, STATE] == start:
             sets(slots, slot, 0, 0, 0)
             continue
+        for place in range(count if ttl > 0 and begin < end else 0):
+            last = current[place, PREVIOUS]
+            # The others are waited for already.
+            if current[place, NUMBER] != BEHIND_ALL and work.times[begin] <= last <= BEHIND_ALL - ttl:
+                timers = with_room(timers, timer_count)
+                timers[timer_count, 0], timers[timer_count, 1] = slot, last + ttl
+                timer_count += 1
         sets(slots, slot, entry_count, count, held_count)
         for place in range(count):
             entries = with_room(entries, entry_count)
@@ -457,7 +505,8 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
             copies(entries, entry_count, held, place)
             entry_count += 1
     used = np.array([entry_count, step_count, event_count], np.int64)
-    return Done(Memory(slots, entries, steps, events, used), found[:found_count], timers[:timer_count])
+    kept = Memory(slots, entries, steps, events, used)
+    return Done(kept, found[:found_count], timers[:timer_count], dropped, most_found)
 
 
 def paths(steps: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:

@@ -106,11 +106,7 @@ class Matcher:
         if excess <= 0:
             return
         if self._limits.overflow is Overflow.FAIL:
-            raise RecordError(
-                f"{self._where}: a key has {len(begun)} partial matches, and max_partial_matches is {most}; make the "
-                "pattern stricter (within, consecutive, fewer followed_by_any), raise the limit, or say what goes: "
-                "overflow='drop_oldest' or 'drop_newest'"
-            )
+            raise self._limits.exceeded(len(begun), self._where)
         self.dropped += excess
         drop(going, begun[:excess] if self._limits.overflow is Overflow.DROP_OLDEST else begun[most:])
 

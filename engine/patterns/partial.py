@@ -66,6 +66,10 @@ class PartialMatch:
         self.previous_time = previous_time
         self.order = LAST if first is None else (first.time, first.number)
 
+    def __lt__(self, other: PartialMatch) -> bool:
+        """By first event alone: those with one first event are equal in a queue."""
+        return self.order < other.order
+
 
 def rows_of(step: Step | None) -> Match:
     """The rows of a path by variable."""

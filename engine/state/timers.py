@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -58,6 +59,23 @@ def timer_time(time: object, where: str, example: str) -> int:
     return number
 
 
+@dataclass(frozen=True, slots=True)
+class DueTimers:
+    """Timers that are taken off a queue together, in the order in which they fire."""
+
+    entries: Sequence[_Entry]
+
+    @property
+    def times(self) -> list[int]:
+        """Their times, ascending (int64 ms)."""
+        return [entry[0] for entry in self.entries]
+
+    @property
+    def keys(self) -> list[Key]:
+        """Their keys, as rows carry them."""
+        return [entry[4] for entry in self.entries]
+
+
 class TimerQueue:
     """The timers of one kind of time."""
 
@@ -104,12 +122,26 @@ class TimerQueue:
             self._forget((time, held, namespace))
             yield time, key, namespace
 
+    def take_due(self, timestamp: int) -> DueTimers:
+        """Take the timers at or before `timestamp` off the queue: `settle` or `put_back` them before anything else."""
+        entries = []
+        while (first := self.next_time) is not None and first <= timestamp:
+            entries.append(heapq.heappop(self._queue))
+        return DueTimers(entries)
+
+    def settle(self, due: DueTimers) -> None:
+        """Forget timers that were taken and have fired, all of them."""
+        for time, _, held, namespace, _ in due.entries:
+            self._forget((time, held, namespace))
+
+    def put_back(self, due: DueTimers) -> None:
+        """As if the timers had not been taken."""
+        for entry in due.entries:
+            heapq.heappush(self._queue, entry)
+
     def due_so_far(self, timestamp: int) -> Iterator[tuple[int, Key, Namespace]]:
         """Take the timers at or before `timestamp`, one by one, but for those registered meanwhile."""
-        taken = []
-        while (first := self.next_time) is not None and first <= timestamp:
-            taken.append(heapq.heappop(self._queue))
-        for entry in taken:
+        for entry in self.take_due(timestamp).entries:
             # The one before may have deleted it.
             if self._stands(entry):
                 time, _, held, namespace, key = entry

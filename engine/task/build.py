@@ -5,6 +5,7 @@ Each runtime calls this with its own channels, clock and choice; everything else
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -144,8 +145,9 @@ def _source_head(plan: SourcePlan, context: OperatorContext, alignment: Alignmen
     )
     config = context.config
     all_splits = [split.split_id for share in plan.splits for split in share]
+    markers = config.latency_interval_ms / 1000 or math.inf
     return SourceHead(
-        plan.source, splits, connector, config.max_batch_rows, config.max_batch_bytes, event_time, all_splits
+        plan.source, splits, connector, config.max_batch_rows, config.max_batch_bytes, event_time, all_splits, markers
     )
 
 

@@ -6,6 +6,7 @@ whether a neighbour or the network follows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from penstock.engine.elements import (
     Element,
     EndOfInput,
     IterationBarrier,
+    LatencyMarker,
     Watermark,
     WatermarkStatus,
 )
@@ -82,6 +84,9 @@ class ChainLink:
                     self._end()
                 elif step is not None:
                     self._out.broadcast(step)
+            case LatencyMarker():
+                self.context.metrics.note_latency(element, self.context.clock.now_ms())
+                self._out.broadcast(element)
             case EndOfInput():
                 self._end()
 
@@ -130,6 +135,7 @@ class CountingCollector:
         self._behind = behind
         self._metrics = metrics
         self._sides = sides
+        self._marked = _InTurn([behind, *sides])
 
     def collect(self, batch: Batch) -> None:
         if batch.num_rows:
@@ -139,6 +145,9 @@ class CountingCollector:
     def broadcast(self, element: Control) -> None:
         if isinstance(element, Watermark):
             self._metrics.watermark = element.timestamp
+        if isinstance(element, LatencyMarker):
+            self._marked.broadcast(element)
+            return
         self._behind.broadcast(element)
         for side in self._sides:
             side.broadcast(element)
@@ -149,13 +158,29 @@ class FanOut:
 
     def __init__(self, consumers: Sequence[Collector]) -> None:
         self._consumers = consumers
+        self._marked = _InTurn(consumers)
 
     def collect(self, batch: Batch) -> None:
         for consumer in self._consumers:
             consumer.collect(batch)
 
     def broadcast(self, element: Control) -> None:
+        if isinstance(element, LatencyMarker):
+            self._marked.broadcast(element)
+            return
         for consumer in self._consumers:
+            consumer.broadcast(element)
+
+
+class _InTurn:
+    """Hands each latency marker to one of several consumers: where ways part and meet they must not multiply."""
+
+    def __init__(self, consumers: Sequence[Collector]) -> None:
+        self._consumers = itertools.cycle(consumers)
+
+    def broadcast(self, element: LatencyMarker) -> None:
+        consumer = next(self._consumers, None)
+        if consumer is not None:
             consumer.broadcast(element)
 
 

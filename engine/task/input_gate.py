@@ -30,6 +30,7 @@ from penstock.engine.elements import (
     Element,
     EndOfInput,
     IterationBarrier,
+    LatencyMarker,
     Watermark,
     WatermarkStatus,
 )
@@ -379,6 +380,10 @@ class InputGate:
                 self._taken.append((input_index, element))
             elif isinstance(element, Barrier):
                 self._begin(self._aligner.on_barrier(channel, element, self._now))
+            elif isinstance(element, LatencyMarker):
+                if channel not in self._feedback:
+                    # One that came back from a loop would go round for ever.
+                    self._taken.append((input_index, element))
             elif channel in self._feedback:
                 self._taken.extend((input_index, merged) for merged in self._on_feedback(channel, element))
             else:

@@ -5,11 +5,12 @@ The chain emits into it; the loop asks it for capacity and makes it flush. It ne
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.engine.clock import Clock
-from penstock.engine.elements import Barrier, Batch, CheckpointMode, Control
+from penstock.engine.elements import Barrier, Batch, CheckpointMode, Control, LatencyMarker
 from penstock.engine.errors import RestoreError
 from penstock.engine.exchange.outputs import ChannelBuffer
 from penstock.engine.exchange.partitioners import Splitter
@@ -43,6 +44,7 @@ class RouterEdge:
         self.uid = uid
         self.overtakable = overtakable
         self.takes_back = takes_back
+        self._marked = itertools.cycle(buffers)
 
     def wanted_of(self, rows: int) -> float:
         """Of so many rows of input, by what has come of `rows`, the receivers have as much as they want at once."""
@@ -56,6 +58,9 @@ class RouterEdge:
 
     def broadcast(self, element: Control) -> None:
         now = self._clock.monotonic()
+        if isinstance(element, LatencyMarker):
+            next(self._marked).add_control(element, now)
+            return
         for buffer in self.buffers:
             buffer.add_control(element, now)
 

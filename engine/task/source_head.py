@@ -25,6 +25,7 @@ from penstock.engine.elements import (
     Control,
     Element,
     EndOfInput,
+    LatencyMarker,
     SnapshotKind,
     Watermark,
 )
@@ -62,6 +63,7 @@ class SourceHead:
         max_bytes: about how many bytes a batch may have, going by the rows of the batch before it; one row at least.
         event_time: makes what follows the splits' event time and emits to the collector that it is given.
         all_splits: the ids of the splits of all subtasks.
+        latency_interval: seconds between latency markers; infinity for none.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class SourceHead:
         max_bytes: int,
         event_time: Callable[[Collector], SourceTime] = UntimedSplits,
         all_splits: Collection[str] = (),
+        latency_interval: float = math.inf,
     ) -> None:
         self._source = source
         known = {*all_splits, *(split.split_id for split in splits)}
@@ -89,6 +92,8 @@ class SourceHead:
         self._newest = 0
         self._suspended_by: int | None = None
         self.deadline = math.inf
+        self._latency_interval = latency_interval
+        self._next_marker = math.inf if latency_interval == math.inf else -math.inf
         self._last_words: deque[Control] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
         if not splits and not source.bounded:
             # The other subtasks go on: that this one has nothing to read says nothing about event time.
@@ -225,6 +230,8 @@ class SourceHead:
         """
         if self._suspended_by is not None:
             return None
+        if self._next_marker < math.inf and self._last_words:
+            self._mark()
         while not self._ready:
             now = self._context.clock.monotonic()
             self._splits.look(now)
@@ -245,6 +252,14 @@ class SourceHead:
             return self._give()
         return (0, self._last_words.popleft()) if self._last_words else None
 
+    def _mark(self) -> None:
+        """Put a latency marker behind what has been read, where one is due."""
+        clock = self._context.clock
+        now = clock.monotonic()
+        if self._next_marker <= now:
+            self._next_marker = now + self._latency_interval
+            self._ready.append(LatencyMarker(self._context.operator, clock.now_ms()))
+
     def _open_split(self, split: Split) -> None:
         self._expect()
         time = self._time.open_split()
@@ -257,7 +272,7 @@ class SourceHead:
 
     def _wait(self) -> Wait | None:
         readable = (split.asleep_until for split in self._open if not split.time.paused)
-        until = min((self._time.deadline, self._splits.next_look, *readable))
+        until = min((self._time.deadline, self._splits.next_look, self._next_marker, *readable))
         return None if until == math.inf else Wait(until)
 
     def _read(self, split: _OpenSplit) -> None:

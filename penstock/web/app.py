@@ -19,6 +19,7 @@ from starlette.routing import Mount
 from penstock.engine.errors import PenstockError, StateNotReadyError
 from penstock.web.cluster import Cluster
 from penstock.web.collector import EVERY_SECONDS, Collector
+from penstock.web.export.exporter import Exporter
 from penstock.web.flink_routes import flink_routes
 from penstock.web.observed import Observed
 from penstock.web.operations import Operations
@@ -28,7 +29,13 @@ from penstock.web.security import Access, App, Guard
 from penstock.web.state_routes import state_routes
 
 
-def make_app(cluster: Cluster, access: Access, observed: Observed, every: float = EVERY_SECONDS) -> App:
+def make_app(
+    cluster: Cluster,
+    access: Access,
+    observed: Observed,
+    every: float = EVERY_SECONDS,
+    exporter: Exporter | None = None,
+) -> App:
     """The guarded application.
 
     Args:
@@ -36,8 +43,9 @@ def make_app(cluster: Cluster, access: Access, observed: Observed, every: float 
         access: who is let in.
         observed: what is known already.
         every: seconds between readings of the cluster.
+        exporter: sends what is read elsewhere; None: it is not sent.
     """
-    collector, operations = Collector(cluster, observed, every), Operations()
+    collector, operations = Collector(cluster, observed, every, exporter), Operations()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from penstock.web.cluster import Cluster, Node
+from penstock.web.export.exporter import Exporter
 from penstock.web.observed import Observed
 
 EVERY_SECONDS: Final = 2.0
@@ -27,13 +28,21 @@ class Collector:
         cluster: what is read.
         observed: what is shown it.
         every: seconds between readings.
+        exporter: told of each reading; None: nobody else is.
     """
 
-    def __init__(self, cluster: Cluster, observed: Observed, every: float = EVERY_SECONDS) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        every: float = EVERY_SECONDS,
+        exporter: Exporter | None = None,
+    ) -> None:
         self._cluster = cluster
         self._every = every
         # Of its own: those that wait for flame graphs and logs must not keep the readings waiting.
         self._thread = ThreadPoolExecutor(1, "readings")
+        self._exporter = exporter
         self._listeners: set[asyncio.Event] = set()
         self._readings = 0
         self.observed = observed
@@ -64,6 +73,8 @@ class Collector:
         self._readings += 1
         for listener in self._listeners:
             listener.set()
+        if self._exporter is not None and self.problem is None:
+            self._exporter.offer(self.observed.jobs())
 
     @property
     def listeners(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.metric_types import PENDING_RECORDS, MetricKind, read_together
+from penstock.engine.metric_types import PENDING_RECORDS, MetricKind, MetricReading, read_together
 from penstock.web.observed import JobView, SubtaskView, TaskView
 
 Values = Mapping[str, float]
@@ -115,6 +115,41 @@ def of_job(view: JobView) -> dict[str, float]:
             "lastCheckpointFullSize": checkpoints.last_bytes,
         }
     return values
+
+
+def latencies_of(view: JobView) -> dict[str, float]:
+    """The ages of latency markers, in ms, by source and by subtask of the operators that they have come to.
+
+    They are metrics of the job, as in Flink: `latency.source_id.S.operator_id.O.operator_subtask_index.0.latency_p99`.
+    """
+    return {
+        f"{prefix}.latency_{name}": value
+        for task in view.tasks
+        for one in task.subtasks
+        for prefix, reading in _latencies(one)
+        for name, value in _spread(reading).items()
+    }
+
+
+def _latencies(one: SubtaskView) -> Iterator[tuple[str, MetricReading]]:
+    names = [name for name, _ in one.metrics.operators]
+    for number, (name, counter) in enumerate(one.metrics.operators):
+        operator = operator_scope(name, number, names)
+        for reading in read_together([counter.latency]):
+            place = f"source_id.{reading.name}.operator_id.{operator}.operator_subtask_index.{one.subtask}"
+            yield f"latency.{place}", reading
+
+
+def _spread(reading: MetricReading) -> dict[str, float]:
+    quantiles = {f"p{share * 100:g}": value for share, value in reading.quantiles}
+    return {
+        "count": reading.value,
+        "min": reading.lowest,
+        "max": reading.highest,
+        "mean": reading.total / reading.value,
+        "median": quantiles["p50"],
+        **quantiles,
+    }
 
 
 def of_cluster(views: Sequence[JobView]) -> dict[str, float]:

@@ -9,38 +9,65 @@ Source of the format: the Prometheus documentation, "Exposition formats", text f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metric_types import MetricKind, read_together
+from penstock.engine.metric_types import MetricKind, MetricReading, read_together
 from penstock.web.observed import JobView, SubtaskView, status_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a family; of a summary, `suffix` says which part it is: a quantile has none, `_sum`, `_count`."""
+
+    labels: Mapping[str, str]
+    value: float
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The samples of one name, of a `kind` of Prometheus: counter, gauge or summary."""
+
+    name: str
+    kind: str
+    meaning: str
+    samples: list[Sample] = field(default_factory=list)
 
 
 class _Families:
     """Samples by the name of their family, in the order in which the families came."""
 
     def __init__(self) -> None:
-        self._heads: dict[str, tuple[str, str]] = {}
-        self._samples: dict[str, list[str]] = {}
+        self._by_name: dict[str, Family] = {}
 
     def add(self, name: str, kind: str, meaning: str, value: float, suffix: str = "", **labels: str) -> None:
         """One sample of the family `name`."""
-        self._heads.setdefault(name, (kind, meaning))
-        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        self._samples.setdefault(name, []).append(f"{name}{suffix}{{{shown}}} {_number(value)}")
+        self._by_name.setdefault(name, Family(name, kind, meaning)).samples.append(Sample(labels, value, suffix))
 
-    def lines(self) -> Iterator[str]:
-        for name, (kind, meaning) in self._heads.items():
-            yield f"# HELP {name} {meaning}"
-            yield f"# TYPE {name} {kind}"
-            yield from self._samples[name]
+    def all(self) -> Sequence[Family]:
+        return tuple(self._by_name.values())
 
 
 def prometheus_text(views: Sequence[JobView], by_subtask: bool = False) -> str:
-    """All metrics of the jobs.
+    """All metrics of the jobs; arguments as for `families_of`."""
+    return "\n".join([*(line for family in families_of(views, by_subtask) for line in _lines(family)), ""])
+
+
+def _lines(family: Family) -> Iterator[str]:
+    yield f"# HELP {family.name} {family.meaning}"
+    yield f"# TYPE {family.name} {family.kind}"
+    for sample in family.samples:
+        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in sample.labels.items())
+        yield f"{family.name}{sample.suffix}{{{shown}}} {_number(sample.value)}"
+
+
+def families_of(views: Sequence[JobView], by_subtask: bool = False) -> Sequence[Family]:
+    """All metrics of the jobs, as Prometheus names them.
 
     Args:
         views: the jobs; of those that have ended only that they have is told.
@@ -68,7 +95,7 @@ def prometheus_text(views: Sequence[JobView], by_subtask: bool = False) -> str:
                     meaning = "How far its event time is behind the clock."
                     named = {"job": view.info.name, "task": f"{task.info.id}: {task.info.name}"}
                     families.add("penstock_task_watermark_lag_seconds", "gauge", meaning, lag / 1000, **named)
-    return "\n".join([*families.lines(), ""])
+    return families.all()
 
 
 def _job(families: _Families, view: JobView) -> None:
@@ -140,6 +167,9 @@ def _operators(families: _Families, subtasks: Sequence[SubtaskView], labels: dic
         if min(watermarks) > 0 and max(watermarks) < MAX_TIMESTAMP:
             meaning = "The lowest that its subtasks have passed on, since 1970."
             families.add("penstock_operator_watermark_seconds", "gauge", meaning, min(watermarks) / 1000, **named)
+        for one in read_together(counter.latency for counter in counters):
+            meaning = "How long latency markers of a source were under way."
+            _summary(families, "penstock_operator_latency_seconds", meaning, one, 1000, {**named, "source": one.name})
         for one in read_together(counter.group for counter in counters):
             meaning = "Counted by the operator's own function."
             match one.kind:
@@ -149,11 +179,17 @@ def _operators(families: _Families, subtasks: Sequence[SubtaskView], labels: dic
                 case MetricKind.METER:
                     families.add(f"penstock_user_{one.name}_total", "counter", meaning, one.value, **named)
                 case MetricKind.HISTOGRAM:
-                    family = f"penstock_user_{one.name}"
-                    for share, value in one.quantiles:
-                        families.add(family, "summary", meaning, value, **named, quantile=str(share))
-                    families.add(family, "summary", meaning, one.total, "_sum", **named)
-                    families.add(family, "summary", meaning, one.value, "_count", **named)
+                    _summary(families, f"penstock_user_{one.name}", meaning, one, 1, named)
+
+
+def _summary(
+    families: _Families, family: str, meaning: str, one: MetricReading, divisor: int, labels: dict[str, str]
+) -> None:
+    """A histogram; its values are divided by `divisor`, to be in the unit of the family."""
+    for share, value in one.quantiles:
+        families.add(family, "summary", meaning, value / divisor, **labels, quantile=str(share))
+    families.add(family, "summary", meaning, one.total / divisor, "_sum", **labels)
+    families.add(family, "summary", meaning, one.value, "_count", **labels)
 
 
 def _escaped(text: str) -> str:

@@ -11,13 +11,14 @@ import logging
 import os
 import socket
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.actors.ended_jobs import info_from, info_text
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.engine.job.info import JobInfo
+from penstock.web.export.options import ExportOptions
 from penstock.web.observed import ENDED_KEPT
 
 _LOG = logging.getLogger(__name__)
@@ -37,12 +38,14 @@ class ServerOptions:
         port: 0 takes a free one, which is kept through restarts.
         names: further names by which requests may call it.
         folder: for the tokens and the log of ended jobs.
+        export: where metrics, spans and lineage are sent.
     """
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     names: tuple[str, ...] = ()
     folder: str = ""
+    export: ExportOptions = field(default_factory=ExportOptions)
 
     @property
     def is_local(self) -> bool:
@@ -159,6 +162,7 @@ class ConsoleActor:
 def application(options: ServerOptions, cluster: Any) -> Any:
     """What is served: the application with the tokens and the ended jobs of the options' folder."""
     from penstock.web.app import make_app
+    from penstock.web.export.exporter import Exporter
     from penstock.web.observed import Observed
     from penstock.web.security import LOOPBACK, Access, Role, tokens_in
 
@@ -167,7 +171,8 @@ def application(options: ServerOptions, cluster: Any) -> Any:
     ended = EndedJobs(folder / ENDED_JOBS)
     names = (*LOOPBACK, options.host, *options.names)
     access = Access(tokens_in(options.token_file), Role.OPERATOR if options.is_local else Role.NOBODY, names)
-    return make_app(cluster, access, Observed(ended.read(), ended.write))
+    exporter = Exporter(options.export) if options.export.is_wanted else None
+    return make_app(cluster, access, Observed(ended.read(), ended.write), exporter=exporter)
 
 
 def _listen(options: ServerOptions) -> socket.socket:

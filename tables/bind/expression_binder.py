@@ -13,6 +13,7 @@ from penstock.engine.errors import nearest
 from penstock.tables import types as t
 from penstock.tables.bind import literals
 from penstock.tables.bind.scopes import Scope, field_of
+from penstock.tables.bind.user_calls import bound_user_call, typed
 from penstock.tables.expressions import Conditional, Constant, Conversion, Expression, FunctionCall
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.aggregates import AGGREGATES, RANKS
@@ -117,6 +118,12 @@ class ExpressionBinder:
                 return self._cast(node)
             case n.Call():
                 return self._call(node)
+            case n.UserCall():
+                return bound_user_call(self, node)
+            case n.Typed():
+                return typed(self, node)
+            case n.ValueColumn():
+                return self.scope.column(node.place)
         return self._constructed(node)
 
     def condition(self, node: n.Node, where: str) -> Expression:
@@ -325,7 +332,9 @@ class ExpressionBinder:
             case n.FieldOf():
                 return field_of(self.bind(node.operand), node.field, self.source)
             case n.Subquery():
-                raise self.source.unsupported(node.at, "a query as a value is not supported here; use a join")
+                raise self.source.unsupported(
+                    node.at, "a query as a value may stand in WHERE, and in SELECT without aggregates; use a join"
+                )
             case n.Exists() | n.InQuery():
                 raise self.source.unsupported(
                     node.at, "EXISTS and IN with a query may only stand in WHERE, joined by AND; use a join elsewhere"

@@ -79,9 +79,8 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
     key = [column.name for column in table.definition.primary_key]
     raise context.source.invalid(
         insert.at,
-        "The query has an upsert key that differs from the primary key of the sink table "
-        f"{table.name!r} ({', '.join(key)}), so that rows of one key would overwrite each other; group by it, or add "
-        "ON CONFLICT DO DEDUPLICATE",
+        f"the query's rows are not told apart by the primary key of table {table.name!r} ({', '.join(key)}), so rows "
+        "of one key would overwrite each other; group by it, or add ON CONFLICT DO DEDUPLICATE",
     )
 
 
@@ -99,17 +98,16 @@ def _check_conflict(insert: Insert, table: CatalogTable, takes_updates: bool, co
         return
     source = context.source
     if not takes_updates or not primary_key(table):
-        reason = "it only accepts INSERT (append-only) changes." if not takes_updates else "it has no primary key"
+        reason = "takes inserts alone" if not takes_updates else "has no primary key"
         raise source.invalid(
-            insert.at,
-            "ON CONFLICT clause is only allowed for upsert sinks. The sink "
-            f"'default_catalog.default_database.{table.name}' is not an upsert sink because {reason}",
+            insert.at, f"ON CONFLICT is for tables that are updated by a key, and {table.name!r} {reason}; leave it out"
         )
     scans = _scans(bind_query(insert.query, context))
     if insert.on_conflict != "DEDUPLICATE" and not all(isinstance(scan, Watermarks) for scan in scans):
         raise source.invalid(
             insert.at,
-            f"ON CONFLICT DO {insert.on_conflict} requires all source tables to define watermarks",
+            f"ON CONFLICT DO {insert.on_conflict} decides when the watermark has passed a row, and a table here "
+            "has none; declare WATERMARK FOR its time",
         )
     if insert.on_conflict != "DEDUPLICATE":
         raise source.unsupported(insert.at, f"ON CONFLICT DO {insert.on_conflict} is not supported; DEDUPLICATE is")

@@ -191,9 +191,7 @@ class TableFunctionBinder:
         if argument is None:
             return _DEFAULT_OP
         if not isinstance(argument, n.Descriptor) or len(argument.columns) != 1:
-            raise self._source.invalid(
-                argument.at, "The descriptor for argument 'op' must contain exactly one column name."
-            )
+            raise self._source.invalid(argument.at, "'op' is one column; write op => DESCRIPTOR(column)")
         return argument.columns[0].name
 
     def _mapping(self) -> Sequence[tuple[list[str], str, int]]:
@@ -211,7 +209,7 @@ class TableFunctionBinder:
         if operation not in _OPERATIONS:
             raise self._source.invalid(
                 at,
-                f"Unknown change operation: {operation!r}{nearest(operation, _OPERATIONS)}; there are "
+                f"{operation!r} is no kind of change{nearest(operation, _OPERATIONS)}; there are "
                 f"{', '.join(_OPERATIONS)}",
             )
 

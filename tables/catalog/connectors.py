@@ -9,11 +9,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from penstock.engine.connectors import LookupTable, Sink, Source
 from penstock.engine.errors import nearest
+from penstock.engine.operators.spec import OperatorSpec
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import ChangelogMode, Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """An operator between a connector and its table.
+
+    Args:
+        spec: creates it.
+        schema: of what it gives.
+    """
+
+    spec: OperatorSpec
+    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +40,25 @@ class ScannedTable:
         source: gives the table's physical columns, by their names, with the types of their SQL types.
         op: a column of the source, behind the table's, that says the kind of each change as `+I`, `-U`, `+U` or `-D`;
             None where all rows are inserts.
+        stages: what makes these columns of others that the source gives.
     """
 
     source: Source
     op: str | None = None
+    stages: tuple[Stage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTable:
+    """How a table is written to.
+
+    Args:
+        sink: takes the table's physical columns, and the changes that `sink_mode` says.
+        stages: what makes rows that the sink takes of these.
+    """
+
+    sink: Sink
+    stages: tuple[Stage, ...] = ()
 
 
 class TableConnector(Protocol):
@@ -59,8 +90,8 @@ class TableConnector(Protocol):
         """How it is read."""
         ...
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
-        """What writes to it."""
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
+        """How it is written to."""
         ...
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable | None:

@@ -21,6 +21,7 @@ from penstock.tables.expressions import (
     Expression,
     FunctionCall,
     InputColumn,
+    UserCall,
 )
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
@@ -64,6 +65,9 @@ class Evaluation:
                 return self._conditional(expression)
             case FunctionCall():
                 return self._call(expression)
+            case UserCall():
+                given = [self.value(argument) for argument in expression.arguments]
+                return expression.function.evaluate(expression.name, given, self.rows)
         raise AssertionError(expression)
 
     def mask(self, condition: Expression) -> Mask:

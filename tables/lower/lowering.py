@@ -96,6 +96,8 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
     table = entry.with_options(dict(node.options))
     scanned = lowering.connectors.of(table).scan(table, node.columns)
     stream = lowering.from_source(scanned.source, node.table)
+    for stage in scanned.stages:
+        stream = stream._add(stage.spec, stage.schema)
     if scanned.op is not None:
         schema = schema_of(node.columns)
         place = len(node.columns)

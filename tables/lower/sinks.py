@@ -46,5 +46,7 @@ def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> N
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
     if Change.UPDATE_BEFORE in (RETRACT if plan.deduplicated else given) - takes:
         stream = stream._add(UpsertSpec(), schema)
-    sink = lowering.connectors.of(table).sink(table, wanted)
-    stream.sink_to(sink).name(table.name)
+    written = lowering.connectors.of(table).sink(table, wanted)
+    for stage in written.stages:
+        stream = stream._add(stage.spec, stage.schema)
+    stream.sink_to(written.sink).name(table.name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.tables.types import SqlType
 
 if TYPE_CHECKING:
+    from penstock.tables.functions.user import UserFunction
     from penstock.tables.parse.queries import Query
 
 
@@ -325,3 +326,28 @@ class FieldOf(Node):
 
     operand: Node
     field: Identifier
+
+
+@dataclass(frozen=True, slots=True)
+class UserCall(Node):
+    """A call of a function of the user; of an aggregate function, its argument is the array of the group's values."""
+
+    name: str
+    function: UserFunction
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Typed(Node):
+    """An argument of the user's function `function`, as the type that it takes; None takes any."""
+
+    value: Node
+    function: str
+    type: SqlType | None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueColumn(Node):
+    """The value of a query in an expression, which stands in column `place` of the rows."""
+
+    place: int

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import GraphError
-from penstock.tables.expressions import Expression, FunctionCall, columns_in, walk
-from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.expressions import Expression, FunctionCall, UserCall, columns_in, walk
 from penstock.tables.plan import nodes as p
+from penstock.tables.plan.expression_traits import is_deterministic
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
 _NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.MatchRecognize)
@@ -117,7 +117,7 @@ def _check_repeatable(node: p.Filter | p.Project) -> None:
     """A row that is taken back must be computed as it was when it came."""
     expressions = (node.condition,) if isinstance(node, p.Filter) else node.expressions
     for part in (part for expression in expressions for part in walk(expression)):
-        if isinstance(part, FunctionCall) and not SCALAR_FUNCTIONS[part.name].deterministic:
+        if isinstance(part, FunctionCall | UserCall) and not is_deterministic(part):
             raise GraphError(
                 f"{part.name} gives another value when a row is taken back, and rows change here; compute it "
                 "where rows are only inserted"

@@ -5,7 +5,7 @@ Rules ask before they move an expression, and the evaluation before it computes 
 
 from __future__ import annotations
 
-from penstock.tables.expressions import Conversion, Expression, FunctionCall, walk
+from penstock.tables.expressions import Conversion, Expression, FunctionCall, UserCall, walk
 from penstock.tables.functions.casts import may_fail
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 
@@ -13,7 +13,8 @@ from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 def is_fallible(expression: Expression) -> bool:
     """Whether it may have no value for some rows."""
     return any(
-        (isinstance(part, FunctionCall) and SCALAR_FUNCTIONS[part.name].fallible)
+        isinstance(part, UserCall)
+        or (isinstance(part, FunctionCall) and SCALAR_FUNCTIONS[part.name].fallible)
         or (isinstance(part, Conversion) and not part.safe and may_fail(part.operand.type, part.type))
         for part in walk(expression)
     )
@@ -21,6 +22,11 @@ def is_fallible(expression: Expression) -> bool:
 
 def is_repeatable(expression: Expression) -> bool:
     """Whether it has the same value each time that it is computed, unlike RAND()."""
-    return all(
-        not isinstance(part, FunctionCall) or SCALAR_FUNCTIONS[part.name].deterministic for part in walk(expression)
-    )
+    return all(is_deterministic(part) for part in walk(expression))
+
+
+def is_deterministic(part: Expression) -> bool:
+    """Whether one part, given what is below it, has the same value each time."""
+    if isinstance(part, UserCall):
+        return part.function.deterministic
+    return not isinstance(part, FunctionCall) or SCALAR_FUNCTIONS[part.name].deterministic

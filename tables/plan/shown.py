@@ -12,6 +12,7 @@ from penstock.tables.expressions import (
     Expression,
     FunctionCall,
     InputColumn,
+    UserCall,
 )
 from penstock.tables.types import CHARACTERS
 
@@ -45,6 +46,8 @@ def shown_expression(expression: Expression, names: Sequence[str]) -> str:
             if name in _INFIX or expression.name in _NAMES:
                 return f"({arguments[0]} {name} {arguments[1]})"
             return f"{expression.name}({', '.join(arguments)})"
+        case UserCall():
+            return f"{expression.name}({', '.join(shown_expression(one, names) for one in expression.arguments)})"
     raise AssertionError(expression)
 
 

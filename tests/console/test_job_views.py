@@ -12,6 +12,7 @@ from penstock.console.output import duration_text, one_line
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord, TaskAdvice
 from penstock.engine.job.info import EventTimeWait, JobInfo, RestartInfo
 from penstock.engine.job.status import JobStatus
+from penstock.engine.metric_types import MetricKind, MetricReading
 from penstock.engine.metrics import JobMetrics, OperatorReport
 
 CAUSE = "the process of task 'map', subtask 0 died: The actor died unexpectedly\n\tclass_name: SubtaskActor\n\tpid: 7"
@@ -58,7 +59,7 @@ def test_a_job_that_fails_again_and_again_shows_what_makes_it_give_up() -> None:
 def test_the_table_shows_why_jobs_have_failed_and_whose_manager_is_silent() -> None:
     failed = replace(RUNNING, status=JobStatus.FAILED, error="UserCodeError: no number\nTraceback ...")
     silent = JobInfo("", "sales", JobStatus.RESTARTING, answers=False)
-    console = Console(file=io.StringIO(), width=160)
+    console = Console(file=io.StringIO(), width=300)
     console.print(jobs_table([silent, failed]))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
@@ -66,6 +67,29 @@ def test_the_table_shows_why_jobs_have_failed_and_whose_manager_is_silent() -> N
     assert "Traceback" not in text
     assert "no answer" in text
     assert "restarting" not in text
+
+
+def test_a_job_that_runs_again_after_a_failure_shows_it_in_the_table() -> None:
+    console = Console(file=io.StringIO(), width=300)
+    console.print(jobs_table([RUNNING, replace(RUNNING, restart_history=(), restarts=0)]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.count("restarted after: the process of task 'map', subtask 0 died: The actor died") == 1
+    assert "class_name" not in text
+
+
+def test_what_was_counted_before_a_restart_is_said_to_be_gone() -> None:
+    def told(info: JobInfo) -> str:
+        console = Console(file=io.StringIO(), width=120)
+        latency = MetricReading("events", MetricKind.HISTOGRAM, 3, 1.0, 90.0, ((0.5, 4.0), (0.99, 88.0)), 95.0)
+        report = OperatorReport(1, 0, "map", 1, 5, 5, 0, 0.5, 0.0, None, latency=(latency,))
+        console.print(job_view(info, str, metrics=JobMetrics((report,))), crop=False)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    assert "a restart sets its counters to zero" in told(RUNNING)
+    assert "counters" not in told(replace(RUNNING, restart_history=()))
+    assert "latency from events to map: p50 4 ms, p99 88 ms, at most 90 ms" in told(RUNNING)
 
 
 def test_operators_are_shown_with_their_counters_and_event_time_that_waits_with_its_reason() -> None:

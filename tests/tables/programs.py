@@ -36,7 +36,7 @@ from penstock.engine.connectors import (
 )
 from penstock.engine.elements import Batch
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable
+from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.functions.shown_values import java_double
 from penstock.tables.lower.lowering import schema_of
@@ -260,7 +260,7 @@ class Given:
         self.tables.append(found)
         return ScannedTable(GivenRows(found, self.held), "kind of row")
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         raise NotImplementedError
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
@@ -330,13 +330,13 @@ class Expected:
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         raise NotImplementedError
 
-    def sink(self, table: CatalogTable, columns: Columns) -> Sink:
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         # As Flink's own: metadata comes behind the other columns, in the order of the connector's option.
         keys = [part.partition(":")[0] for part in table.options.get("writable-metadata", "").split(",")]
         names = [column.name for column in columns]
         physical = [name for name in names if name not in keys]
         order = [names.index(name) for name in (*physical, *(key for key in keys if key in names))]
-        return _Recorded(RECORDED[table.name], tuple(order))
+        return WrittenTable(_Recorded(RECORDED[table.name], tuple(order)))
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
         return None

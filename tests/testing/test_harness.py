@@ -169,3 +169,14 @@ def test_misuse_is_told_with_the_remedy() -> None:
         Harness(lambda one, other: remembered(one), CLICKS, CLICKS)
     with pytest.raises(GraphError, match="returns the stream whose rows are the output, not None"):
         Harness(lambda stream: None, CLICKS)  # type: ignore[arg-type,return-value]
+
+
+def test_a_row_without_the_columns_of_its_input_is_refused_in_words_of_the_harness() -> None:
+    with Harness(lambda stream: stream.filter(ps.col("n") > 0), Input({"user": "string", "n": "int64"})) as harness:
+        for push in (harness.push, lambda row: harness.push_batch([row])):
+            with pytest.raises(
+                RecordError, match=r"has 'usr' \(did you mean 'user'\?\); input 0 has the columns user, n"
+            ):
+                push({"usr": "ann", "n": 1})
+            with pytest.raises(RecordError, match=r"lacks 'user'; input 0 has the columns user, n; a null is None"):
+                push({"n": 1})

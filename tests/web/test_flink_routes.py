@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
+from penstock.engine.elements import LatencyMarker
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
 from penstock.web.security import REQUEST_HEADER
 from tests.web.conftest import Serve
-from tests.web.fakes import ORDERS, FakeCluster
+from tests.web.fakes import ORDERS, FakeCluster, orders_metrics
 
 ASK = {REQUEST_HEADER: "1"}
 JOB = "/jobs/orders-1"
@@ -94,6 +95,23 @@ def test_metrics_are_listed_and_given_by_name_and_over_subtasks(serve: Serve) ->
     ]
     assert client.get("/jobmanager/metrics?get=numRunningJobs").json() == [{"id": "numRunningJobs", "value": "1"}]
     assert client.get(f"{vertex}/watermarks").json()[0] == {"id": "0.currentInputWatermark", "value": "1600000"}
+
+
+def test_latencies_are_metrics_of_the_job_by_source_and_operator(serve: Serve, cluster: FakeCluster) -> None:
+    read = orders_metrics(10)
+    for age_ms in (10, 30):
+        read[2].operators[1][1].note_latency(LatencyMarker("events", 1_000), 1_000 + age_ms)
+    cluster.readings = [Reading(ORDERS, read)]
+    client, path = serve(), "/jobs/orders-1/metrics"
+    name = "latency.source_id.events.operator_id.sink.operator_subtask_index.1.latency_"
+    there = [one["id"] for one in client.get(path).json() if one["id"].startswith("latency.")]
+    assert {one.removeprefix(name) for one in there} == {"count", "min", "max", "mean", "median", "p50", "p95", "p99"}
+    told = client.get(f"{path}?get={name}mean,{name}max,{name}count").json()
+    assert [one["value"] for one in told] == ["20", "30", "2"]
+    lines = [line for line in client.get("/metrics").text.splitlines() if "latency_seconds_sum" in line]
+    assert len(lines) == 1
+    assert 'source="events"' in lines[0]
+    assert lines[0].endswith(" 0.04")
 
 
 def test_backpressure_has_flinks_levels(serve: Serve) -> None:

@@ -1,29 +1,34 @@
 """The operator of compiled `KeyedProcessFunction`s: whole batches, with the results and the state of row by row.
 
-`KeyedStream.process` makes its spec. State is what `keyed_process.py` keeps, so that a job may go from one to the other
-by a savepoint; batches that compiled code cannot take are given to the plain function, row by row.
+`KeyedStream.process` makes its spec. State and timers are what `keyed_process.py` keeps, so that a job may go from one
+to the other by a savepoint; what compiled code cannot take is given to the plain function, one by one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.compiled.keyed_program import KeyedProgram
-from penstock.engine.compiled.keyed_translation import KeyedTranslation, translate_keyed
+from penstock.engine.compiled.emitting import CLEARED, TIMER_CALLS, EmittingTranslation
+from penstock.engine.compiled.emitting_program import EmittingProgram, Moment, Output, Processed
+from penstock.engine.compiled.keyed_translation import KeyedMethods
 from penstock.engine.compiled.kinds import check_declared
 from penstock.engine.compiled.program import as_declared
-from penstock.engine.elements import Batch
+from penstock.engine.elements import Batch, Watermark
 from penstock.engine.errors import GraphError
-from penstock.engine.functions import KeyedBatch, KeyedProcessFunction
+from penstock.engine.functions import KeyedBatch, KeyedProcessFunction, OutputTag
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator, columnar_backend, keyed_batch
 from penstock.engine.operators.functions.row_results import unknown_timestamp
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
+from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import KeyedStateBackend
+from penstock.engine.state.timers import TimerQueue
 from penstock.engine.texts import function_name
 
 
@@ -72,66 +77,200 @@ def process_spec(
     if made is None:
         raise GraphError(f"compiled: process({function_name(function)}) needs `returns`: declare its columns")
     if given is not None:
-        _translated(function, given, keys, made)
+        methods = KeyedMethods(function, keys, timed)
+        _check(methods.process_element(given), function, given, made)
+        if methods.has_timers:
+            key_schema = pa.schema([given.field(name) for name in keys])
+            _check(methods.on_timer(key_schema), function, key_schema, made)
     return CompiledProcessSpec(function, keys, made, timed)
 
 
-def _translated(
+def _check(
+    translation: EmittingTranslation,
     function: KeyedProcessFunction | type[KeyedProcessFunction],
     given: pa.Schema,
-    keys: tuple[str, ...],
     made: pa.Schema,
-) -> KeyedTranslation:
-    translation = translate_keyed(function, given, keys)
-    check_declared(function_name(function), translation.results, given, made)
+) -> EmittingTranslation:
+    """The translation, if it emits what is declared."""
+    name = function_name(function)
+    if translation.results.places:
+        check_declared(name, translation.results.kinds, given, made)
+    for tag, side in translation.sides.items():
+        assert tag.schema is not None
+        check_declared(f"{name}, side output {tag.name!r}", side.kinds, given, tag.schema)
     return translation
 
 
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What a batch came to; nothing has changed yet.
+
+    Attributes:
+        processed: the values of states.
+        results, sides: the declared columns of each output, and the rows that they come from.
+        timers: what is to be done to timers.
+    """
+
+    processed: Processed
+    results: tuple[pa.RecordBatch, npt.NDArray[np.int64]]
+    sides: Sequence[tuple[OutputTag, pa.RecordBatch, npt.NDArray[np.int64]]]
+    timers: Output
+
+
 class CompiledProcessOperator(KeyedProcessOperator):
-    """Runs `process_element` for all rows of a batch at once; `KeyedProcessOperator` is its way row by row."""
+    """Runs `process_element` for all rows of a batch at once, and `on_timer` for all timers that are due.
+
+    `KeyedProcessOperator` is its way row by row. Timers that set or delete others which are due with them fire that
+    way: what comes of them depends on their order.
+    """
 
     _schema: pa.Schema
     _given_schema: pa.Schema | None = None
+    _timer_program: EmittingProgram | None = None
 
     def _create_backend(self, context: OperatorContext) -> KeyedStateBackend:
         return columnar_backend(context, self._keys)
 
-    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        self._bind(input_index, batch.data.schema, self._keys)
-        if self._given_schema != batch.data.schema:
-            self._given_schema = batch.data.schema
-            self._translation = _translated(self._given, batch.data.schema, self._keys, self._schema)
-            self._program = KeyedProgram(self._translation, batch.data.schema)
-        data = self._processed(keyed_batch(batch, self._keys))
-        if data is None:
-            super().process_batch(batch, input_index, out)
-            return
-        results, origin = data
-        if not len(results):
-            return
-        if self._timed and batch.timestamps is None:
-            raise unknown_timestamp(self._context.where)
-        times = batch.timestamps.take(pa.array(origin)) if self._timed and batch.timestamps is not None else None
-        limit = self._context.config.max_batch_rows
-        for start in range(0, len(results), limit):
-            out.collect(Batch(results.slice(start, limit), None if times is None else times.slice(start, limit)))
+    def _program_of(self, translation: EmittingTranslation, given: pa.Schema) -> EmittingProgram:
+        _check(translation, self._given, given, self._schema)
+        return EmittingProgram(translation, given)
 
-    def _processed(self, given: KeyedBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]] | None:
-        """The results and the rows that they come from, once the states are updated; None if nothing was done."""
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        schema = batch.data.schema
+        self._bind(input_index, schema, self._keys)
+        if self._given_schema != schema:
+            self._given_schema = schema
+            methods = KeyedMethods(self._given, self._keys, self._timed)
+            self._program = self._program_of(methods.process_element(schema), schema)
+        given = keyed_batch(batch, self._keys)
+        computed = self._computed(self._program, given, Moment(self._context.clock.now_ms(), self._watermark))
+        if computed is None:
+            super().process_batch(batch, input_index, out)
+        else:
+            self._commit(self._program, given, computed, out)
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        self._watermark = self._keyed.watermark = watermark.timestamp
+        if self._fire_at_once(self._keyed.event_timers, watermark.timestamp, out):
+            return watermark
+        return super().on_watermark(watermark, out)
+
+    def on_processing_time(self, now_ms: int, out: Collector) -> None:
+        if not self._fire_at_once(self._keyed.processing_timers, now_ms, out):
+            super().on_processing_time(now_ms, out)
+
+    def _fire_at_once(self, queue: TimerQueue, limit: int, out: Collector) -> bool:
+        """Let the timers up to `limit` fire; False if nothing was done."""
+        due = queue.take_due(limit)
+        if not due.entries:
+            return True
+        keys = self._keyed.key_batch(due.keys)
+        if self._timer_program is None:
+            methods = KeyedMethods(self._given, self._keys, self._timed)
+            self._timer_program = self._program_of(methods.on_timer(keys.schema), keys.schema)
+        given = keyed_batch(Batch(keys, pa.array(due.times, pa.int64())), self._keys)
+        moment = Moment(self._context.clock.now_ms(), self._watermark, queue is self._keyed.event_timers)
+        computed = self._computed(self._timer_program, given, moment)
+        if computed is None or _meddle(computed.timers, moment.is_event_time, limit):
+            queue.put_back(due)
+            return False
+        queue.settle(due)
+        self._commit(self._timer_program, given, computed, out)
+        return True
+
+    def _computed(self, program: EmittingProgram, given: KeyedBatch, moment: Moment) -> _Computed | None:
+        """What the rows come to; None where the plain function must run."""
         backend = self._keyed.backend
         backend.clear_current_key()
         backend.set_current_keys(given.keys)
         try:
-            handles = [getattr(self._function, name) for name in self._translation.states]
-            values = [np.array(handle.values().to_numpy(zero_copy_only=False)) for handle in handles]
-            processed = self._program.run(given.data, given.groups, values)
-            results = None if processed is None else as_declared(processed.results, self._schema)
-            if processed is None or results is None:
-                return None
-            for handle, state, written in zip(handles, processed.states, processed.written, strict=True):
-                if written.any():
-                    backend.set_current_keys(given.keys.filter(pa.array(written)))
-                    handle.update_values(pa.array(state[written]))
-            return results, processed.origin
+            handles = [getattr(self._function, name) for name in program.translation.states]
+            values = [handle.values().to_numpy(zero_copy_only=False) for handle in handles]
         finally:
             backend.clear_current_key()
+        times = None if given.timestamps is None else given.timestamps.to_numpy()
+        processed = program.run(given.data, times, moment, given.groups, values)
+        if processed is None:
+            return None
+        results, timers, *sides = processed.outputs
+        declared = (
+            as_declared(results.columns, self._schema)
+            if results.columns
+            else pa.RecordBatch.from_pylist([], self._schema)
+        )
+        emitted = []
+        for tag, side in zip(program.translation.sides, sides, strict=True):
+            assert tag.schema is not None
+            data = as_declared(side.columns, tag.schema)
+            if data is None:
+                return None
+            emitted.append((tag, data, side.origin))
+        return None if declared is None else _Computed(processed, (declared, results.origin), emitted, timers)
+
+    def _commit(self, program: EmittingProgram, given: KeyedBatch, computed: _Computed, out: Collector) -> None:
+        """Update states and timers, and emit rows."""
+        self._write(program, given, computed.processed)
+        self._set_timers(given, computed.timers)
+        for tag, data, origin in computed.sides:
+            self._sides.emit(tag, data, self._times_at(given, origin))
+        data, origin = computed.results
+        times = self._times_at(given, origin)
+        limit = self._context.config.max_batch_rows
+        for start in range(0, len(data), limit):
+            out.collect(Batch(data.slice(start, limit), None if times is None else times.slice(start, limit)))
+
+    def _times_at(self, given: KeyedBatch, origin: npt.NDArray[np.int64]) -> pa.Int64Array | None:
+        """The timestamps of what comes from the rows `origin`."""
+        if not self._timed or not len(origin):
+            return None
+        if given.timestamps is None:
+            raise unknown_timestamp(self._context.where)
+        return given.timestamps.take(pa.array(origin))
+
+    def _write(self, program: EmittingProgram, given: KeyedBatch, processed: Processed) -> None:
+        backend = self._keyed.backend
+        try:
+            for name, values, written in zip(
+                program.translation.states, processed.states, processed.written, strict=True
+            ):
+                touched = written != 0
+                if touched.any():
+                    backend.set_current_keys(given.keys.filter(pa.array(touched)))
+                    cleared = written[touched] == CLEARED
+                    new = pa.array(values[touched], mask=cleared, from_pandas=False)
+                    getattr(self._function, name).update_values(new)
+        finally:
+            backend.clear_current_key()
+
+    def _set_timers(self, given: KeyedBatch, timers: Output) -> None:
+        if not len(timers.origin):
+            return
+        groups = given.groups[timers.origin]
+        calls, times = (timers.columns[name].to_numpy() for name in ("call", "time"))
+        first = _changes(groups, calls, times)
+        numbers, at = np.unique(groups[first], return_inverse=True)
+        keys = key_values(batch_rows(given.keys.take(pa.array(numbers)), self._context.where), self._keys)
+        event, processing = self._keyed.event_timers, self._keyed.processing_timers
+        act = (event.register, event.delete, processing.register, processing.delete)
+        for call, time, key in zip(calls[first].tolist(), times[first].tolist(), at.tolist(), strict=True):
+            act[call](time, keys[key])
+
+
+def _changes(
+    groups: npt.NDArray[np.int64], calls: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Those of the calls for timers, in order, that are not the same as the one before of their key."""
+    order = np.argsort(groups, kind="stable")
+    same = np.ones(max(0, len(order) - 1), np.bool_)
+    for column in (groups, calls, times):
+        same &= column[order[1:]] == column[order[:-1]]
+    return np.sort(np.concatenate([order[:1], order[1:][~same]]))
+
+
+def _meddle(timers: Output, is_event_time: bool, limit: int) -> bool:
+    """Whether timers that fire set or delete some that are due with them."""
+    if not len(timers.origin):
+        return False
+    calls, times = (timers.columns[name].to_numpy() for name in ("call", "time"))
+    of_event_time = calls < TIMER_CALLS.index("register_processing_time_timer")
+    return bool(((of_event_time == is_event_time) & (times <= limit)).any())

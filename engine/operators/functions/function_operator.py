@@ -75,7 +75,7 @@ class FunctionOperator(Operator):
         try:
             self._function.open(self._runtime)
         except Exception as error:
-            raise context.user_code_error(error, self._runtime) from error
+            raise context.life_cycle_error(error, "open(context)") from error
         self._runtime.seal()
 
     def _create_backend(self, context: OperatorContext) -> KeyedStateBackend:
@@ -277,7 +277,7 @@ class FunctionOperator(Operator):
         try:
             self._function.snapshot_state()
         except Exception as error:
-            raise self._context.user_code_error(error, self._runtime) from error
+            raise self._context.life_cycle_error(error, "snapshot_state()") from error
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
@@ -304,7 +304,7 @@ class FunctionOperator(Operator):
                 self._leave_key()
                 self._function.close()
         except Exception as error:
-            raise self._context.user_code_error(error, self._runtime) from error
+            raise self._context.life_cycle_error(error, "close()") from error
         finally:
             if self._services is not None:
                 self._services.close()

@@ -117,6 +117,19 @@ class SideOutputs:
         if len(buffer.rows) >= self._limit:
             self.full.append(tag.name)
 
+    def emit(self, tag: OutputTag, data: pa.RecordBatch, timestamps: pa.Int64Array | None) -> None:
+        """Emit rows to the side output `tag`, whose columns they have, at once; nothing waits in `add` for it.
+
+        Raises:
+            RecordError: the side output was declared otherwise.
+        """
+        if tag.name not in self._context.sides or not data.num_rows:
+            return
+        self._check_same(tag, self._context.side_schemas.get(tag.name), "read")
+        for start in range(0, data.num_rows, self._limit):
+            part = None if timestamps is None else timestamps.slice(start, self._limit)
+            self._context.emit_side(tag.name, Batch(data.slice(start, self._limit), part))
+
     def _converter(self, tag: OutputTag) -> RowConverter:
         """For the columns that the tag or, where it has none, the reader of the side output declares."""
         read = self._context.side_schemas.get(tag.name)

@@ -26,13 +26,13 @@ def create_function(given: Any, context: OperatorContext) -> Any:
 
     Raises:
         SerializationError: the object cannot be copied.
-        UserCodeError: the class cannot be called.
+        LifeCycleError: the class cannot be called.
     """
     if inspect.isclass(given):
         try:
             return given()
         except Exception as error:
-            raise context.user_code_error(error, given) from error
+            raise context.life_cycle_error(error, f"{given.__name__}()") from error
     try:
         return copy.deepcopy(given)
     except Exception as error:

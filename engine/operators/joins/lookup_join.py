@@ -84,7 +84,7 @@ class LookupJoin(Operator):
         try:
             self._table.open(connector_context)
         except Exception as error:
-            raise context.user_code_error(error, "open(context)") from error
+            raise context.life_cycle_error(error, "open(context)") from error
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         rows = self._rows.take_in(LEFT, batch.data)
@@ -207,7 +207,7 @@ class LookupJoin(Operator):
             try:
                 self._table.close()
             except Exception as error:
-                raise self._context.user_code_error(error, "close()") from error
+                raise self._context.life_cycle_error(error, "close()") from error
 
 
 def _taken(values: pa.Array | None, indices: pa.Array) -> pa.Array | None:

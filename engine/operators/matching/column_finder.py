@@ -1,7 +1,7 @@
 """Finds a pattern on columns: the machine, over the due rows of all keys at once, with partial matches in arrays.
 
-The operator of `KeyedStream.match` uses it in event time for patterns whose conditions are expressions. What it finds,
-and the state that it saves, are those of `KeyedFinder`, so each restores what the other has saved.
+The operator of `KeyedStream.match` uses it for patterns whose conditions are expressions, unless state lies in RocksDB.
+What it finds, and the state that it saves, are those of `KeyedFinder`, so each restores what the other has saved.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from penstock.engine.operators.keyed import restored_keys
 from penstock.engine.operators.matching.column_state import SavedColumns, from_tables
 from penstock.engine.operators.matching.event_tests import ExpressionTests
 from penstock.engine.operators.matching.match_results import MatchResults, Place
-from penstock.engine.operators.matching.match_spec import MatchPlan
+from penstock.engine.operators.matching.match_spec import DROPPED, MatchPlan
 from penstock.engine.operators.matching.match_state import EVENTS, MATCHES, STEPS
 from penstock.engine.operators.matching.time_outs import TimeOuts
 from penstock.engine.operators.matching.waiting_rows import TimedRows
+from penstock.engine.patterns.limits import NO_LIMITS, Overflow
 from penstock.engine.patterns.machine import Machine
-from penstock.engine.patterns.machine_rules import Done, Int64s, Memory, Work
+from penstock.engine.patterns.machine_rules import BEHIND_ALL, NUMBER, PREVIOUS, Done, Int64s, Memory, Work
 from penstock.engine.patterns.partial import Match
 from penstock.engine.row_numbers import distinct_of, one_array
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_table
 from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import OperatorSnapshot
-from penstock.engine.state.timers import EVENT_TIMERS
+from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _Bools: TypeAlias = npt.NDArray[np.bool_]
 _MIN_GARBAGE: Final = 65_536
@@ -65,13 +66,15 @@ class ColumnFinder:
         self._plan = plan
         self._context = context
         self._found = found
-        self._machine = Machine(plan.pattern)
+        self._machine = Machine(plan.pattern, plan.limits)
         self._expressions = ExpressionTests(plan.pattern, context)
         self._index = KeyIndex()
         self._memory = empty_memory()
         self._rows = RowLog()
         """Those of the events, by their third number."""
         self._time_outs = TimeOuts()
+        self._timers = EVENT_TIMERS if plan.is_event_time else PROCESSING_TIMERS
+        self._dropped = None if plan.limits == NO_LIMITS else context.metrics.counter(DROPPED)
         self._sequence = 0
         self._live = 0
         """Entries, steps and events when they were compacted last."""
@@ -84,8 +87,8 @@ class ColumnFinder:
 
     @property
     def next_processing_time(self) -> int | None:
-        """Nothing here goes by the clock."""
-        return None
+        """For `Operator.next_processing_time`."""
+        return None if self._plan.is_event_time else self._time_outs.next
 
     def close(self) -> None:
         """Nothing is to be released."""
@@ -94,15 +97,20 @@ class ColumnFinder:
 
     def find(self, due: TimedRows | None, until: int | None, out: Collector) -> None:
         """As `Finder.find`."""
-        assert until is not None, "event time goes by watermarks"
-        timed = self._time_outs.take(until)
+        if until is None:
+            assert due is not None, "without rows there is a time to come to"
+            # Rows come at the time of the clock, which has been reached then.
+            until, timed = int(due.times[-1]), np.empty(0, np.int64)
+        else:
+            timed = self._time_outs.take(until)
         rows = None if due is None else self._sorted(due)
         if rows is None and not len(timed):
             return
         done, runs = self._run(due, rows, timed, until)
+        self._limit(done)
         self._keep_rows(due, rows, done)
         self._memory = done.memory
-        self._time_outs.add(done.timers)
+        self._wait(done.timers)
         self._give(done.found, out)
         self._release(runs[:, 0])
         self._compact()
@@ -146,6 +154,17 @@ class ColumnFinder:
         self._sequence += count
         slots = _grown(self._memory.slots, self._index.end)
         return self._machine.run(self._memory._replace(slots=slots), work), runs
+
+    def _limit(self, done: Done) -> None:
+        limits = self._plan.limits
+        if done.most and limits.overflow is Overflow.FAIL:
+            raise limits.exceeded(done.most, self._context.where)
+        if self._dropped is not None and done.dropped:
+            self._dropped.inc(done.dropped)
+
+    def _wait(self, timers: Int64s) -> None:
+        """Wait for the times of slots: until the watermark is there, or the clock beyond."""
+        self._time_outs.add(timers if self._plan.is_event_time else timers + np.array([0, 1]))
 
     def _keep_rows(self, due: TimedRows | None, rows: _Sorted | None, done: Done) -> None:
         """Keep the rows that were taken; the machine has numbered them by their places among the sorted ones."""
@@ -244,6 +263,7 @@ class ColumnFinder:
             self._index.take(held),
             self._index.take(slots),
             times,
+            self._timers,
             plan.keys,
             plan.row_type,
             self._context.config.max_parallelism,
@@ -254,7 +274,7 @@ class ColumnFinder:
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """As `Finder.restore`."""
         own = {
-            name: snapshot.tables[name] for name in (MATCHES, STEPS, EVENTS, EVENT_TIMERS) if name in snapshot.tables
+            name: snapshot.tables[name] for name in (MATCHES, STEPS, EVENTS, self._timers) if name in snapshot.tables
         }
         self._others = {name: table for name, table in snapshot.tables.items() if name not in own}
         for table in own.values():
@@ -264,11 +284,22 @@ class ColumnFinder:
             self._memory, self._sequence = restored.memory, restored.sequence
             for part in restored.rows:
                 self._rows.append(part)
-        if EVENT_TIMERS in own:
-            data = own[EVENT_TIMERS].data.combine_chunks()
+        if self._timers in own:
+            data = own[self._timers].data.combine_chunks()
             slots = self._index.lookup([one_array(data.column(name)) for name in self._plan.keys])
             self._time_outs.add(np.stack([slots, data.column("__time").to_numpy()], axis=1))
         self._memory = self._memory._replace(slots=_grown(self._memory.slots, self._index.end))
+        if self._plan.limits.ttl_ms is not None:
+            self._wait_for_idle(self._plan.limits.ttl_ms)
+
+    def _wait_for_idle(self, ttl: int) -> None:
+        """What was saved by a job with no time to live, or another one, has no time yet to wait for."""
+        counts = self._memory.slots[:, 1]
+        offsets = self._memory.slots[:, 0] - (np.cumsum(counts) - counts)
+        entries = self._memory.entries[np.arange(counts.sum()) + np.repeat(offsets, counts)]
+        slots = np.repeat(np.arange(len(counts)), counts)
+        timed = (entries[:, NUMBER] != BEHIND_ALL) & (entries[:, PREVIOUS] <= BEHIND_ALL - ttl)
+        self._wait(np.stack([slots, entries[:, PREVIOUS] + ttl], axis=1)[timed])
 
 
 def empty_memory() -> Memory:

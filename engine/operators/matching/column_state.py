@@ -25,7 +25,6 @@ from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import Redistribution, StateTable, keyed_table
 from penstock.engine.state.state_tables import END, START
-from penstock.engine.state.timers import EVENT_TIMERS
 
 
 @dataclass(slots=True)
@@ -40,6 +39,7 @@ class SavedColumns:
         keys: makes their key columns.
         timed: makes the key columns of time-outs.
         times: of them.
+        timers: the table of time-outs, by the kind of time.
         names: of the key columns.
         row_type: the type of a row.
         max_parallelism: number of key groups.
@@ -52,6 +52,7 @@ class SavedColumns:
     keys: Callable[[], list[pa.Array]]
     timed: Callable[[], list[pa.Array]]
     times: Int64s
+    timers: str
     names: Sequence[str]
     row_type: pa.DataType
     max_parallelism: int
@@ -62,7 +63,7 @@ class SavedColumns:
         if len(self.held):
             made = {MATCHES: self._match_table, STEPS: self._step_table, EVENTS: self._event_table}
         if len(self.times):
-            made[EVENT_TIMERS] = self._timer_table
+            made[self.timers] = self._timer_table
         return {name: TableCapture(Redistribution.KEYED, partial(_call, make)) for name, make in made.items()}
 
     def _match_table(self) -> pa.Table:

@@ -1,7 +1,7 @@
 """Finds a pattern with Python objects: the matcher, key by key, over partial matches in keyed state.
 
-The operator of `KeyedStream.match` uses it for every pattern that `ColumnFinder` cannot run, in processing time, and
-where state lies in RocksDB. It follows Flink's `CepOperator` in when partial matches time out.
+The operator of `KeyedStream.match` uses it for every pattern that `ColumnFinder` cannot run, and where state lies in
+RocksDB. It follows Flink's `CepOperator` in when partial matches time out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.operators.matching.due_rows import DueRows, KeyRows
 from penstock.engine.operators.matching.event_tests import ExpressionTests, FunctionTests
 from penstock.engine.operators.matching.match_results import MatchResults, Place
-from penstock.engine.operators.matching.match_spec import MatchPlan
+from penstock.engine.operators.matching.match_spec import DROPPED, MatchPlan
 from penstock.engine.operators.matching.match_state import MatchState
 from penstock.engine.operators.matching.waiting_rows import TimedRows
 from penstock.engine.patterns.limits import NO_LIMITS
@@ -27,8 +27,6 @@ from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.state_tables import instant
 
-DROPPED: Final = "droppedPartialMatches"
-"""The counter of partial matches that limits have ended."""
 _BEHIND_ALL: Final = 2**63 - 1
 _SEQUENCE_BITS: Final = 20
 """Events of one millisecond of the clock, before a number could come twice after a restore."""

@@ -65,7 +65,7 @@ class MatchResults:
         try:
             self._function.open(runtime)
         except Exception as error:
-            raise context.user_code_error(error, runtime) from error
+            raise context.life_cycle_error(error, "open(context)") from error
         self._element = _Element(context, self._sides)
         self._found: list[_Found] = []
         self._limit = context.config.max_batch_rows
@@ -132,7 +132,7 @@ class MatchResults:
         try:
             self._function.close()
         except Exception as error:
-            raise self._context.user_code_error(error, self._function) from error
+            raise self._context.life_cycle_error(error, "close()") from error
 
 
 class _Element:

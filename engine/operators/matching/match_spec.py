@@ -6,7 +6,7 @@ The API makes the spec. Which finder runs a pattern is decided here, by the patt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -21,6 +21,9 @@ from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
 from penstock.engine.patterns.machine import fits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
+
+DROPPED: Final = "droppedPartialMatches"
+"""The counter of partial matches that limits have ended."""
 
 
 class Finder(Protocol):
@@ -96,4 +99,4 @@ class MatchPlan:
 
     def runs_on_columns(self, state_backend: str) -> bool:
         """Whether `ColumnFinder` can do the work."""
-        return state_backend == "heap" and self.is_event_time and self.limits == NO_LIMITS and fits(self.pattern)
+        return state_backend == "heap" and fits(self.pattern)

@@ -57,6 +57,11 @@ class TimeOuts:
         self._counts[slots] -= counts
         return slots[np.argsort(first)]
 
+    @property
+    def next(self) -> int | None:
+        """The first time to come."""
+        return min((int(part[0, 1]) for part in self._parts), default=None)
+
     def has(self, slots: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Whether each slot has a time-out to come."""
         found = np.zeros(len(slots), np.bool_)

@@ -168,7 +168,7 @@ class WindowOperator(Operator):
             try:
                 self._function.open(runtime)
             except Exception as error:
-                raise self._context.user_code_error(error, runtime) from error
+                raise self._context.life_cycle_error(error, "open(context)") from error
         self._window_state.seal()
         global_state.seal()
         return RowEmitter(plan.result, where, plan.timed, self._fold, self._function, self._firing)
@@ -178,7 +178,7 @@ class WindowOperator(Operator):
             if self._function is not None:
                 self._function.close()
         except Exception as error:
-            raise self._context.user_code_error(error, self._function) from error
+            raise self._context.life_cycle_error(error, "close()") from error
         finally:
             if self._services is not None:
                 self._services.close()

@@ -23,7 +23,7 @@ from penstock.engine.elements import (
     WatermarkStatus,
     table_to_record_batch,
 )
-from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.errors import ConfigurationError, GraphError, RecordError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import live_part
 from penstock.engine.rows import RowConverter, batch_rows
@@ -130,7 +130,7 @@ class Harness:
             UserCodeError: the function raised.
         """
         for row in rows:
-            self._send(RowConverter(self._input(to).schema, f"input {to}").convert([row]), to)
+            self._send(self._converted([row], to), to)
 
     def push_batch(self, rows: pa.RecordBatch | pa.Table | Sequence[Mapping[str, Any]], to: int = 0) -> None:
         """Push rows as one batch; arguments and errors as for `push`."""
@@ -138,8 +138,16 @@ class Harness:
         if isinstance(rows, pa.Table):
             rows = table_to_record_batch(rows.combine_chunks())
         if not isinstance(rows, pa.RecordBatch):
-            rows = RowConverter(schema, f"input {to}").convert(rows)
+            rows = self._converted(rows, to)
+        _check_columns(rows.schema.names, schema.names, to)
         self._send(rows.select(schema.names).cast(schema), to)
+
+    def _converted(self, rows: Sequence[Mapping[str, Any]], to: int) -> pa.RecordBatch:
+        schema = self._input(to).schema
+        for row in rows:
+            if isinstance(row, Mapping):
+                _check_columns(list(row), schema.names, to)
+        return RowConverter(schema, f"input {to}").convert(rows)
 
     def _send(self, data: pa.RecordBatch, to: int) -> None:
         name = self._input(to).event_time
@@ -234,6 +242,21 @@ class Harness:
         if not 0 <= number < len(self._inputs):
             raise ConfigurationError(f"Harness: there is no input {number}; there are {len(self._inputs)}, from 0")
         return self._inputs[number]
+
+
+def _check_columns(given: Sequence[str], columns: Sequence[str], to: int) -> None:
+    """A row that a test pushes has the columns of its input, all of them and no other.
+
+    Raises:
+        RecordError: it has not.
+    """
+    there = f"input {to} has the columns {', '.join(columns)}"
+    for name in given:
+        if name not in columns:
+            raise RecordError(f"Harness: a row has {name!r}{nearest(name, columns)}; {there}")
+    for name in columns:
+        if name not in given:
+            raise RecordError(f"Harness: a row lacks {name!r}; {there}; a null is None")
 
 
 def _program(build: Callable[..., DataStream], inputs: Sequence[Input]) -> Program:

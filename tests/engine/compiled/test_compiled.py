@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import StreamEnvironment
 from penstock.engine.errors import GraphError, JobFailedError
-from penstock.engine.operators.rows import RowFilterOperator, RowMapOperator
+from penstock.engine.operators.rows import RowFilterOperator, RowFlatMapOperator, RowMapOperator
 
 SCHEMA = pa.schema([("i", pa.int64()), ("s", pa.int8()), ("x", pa.float64()), ("b", pa.bool_()), ("t", pa.string())])
 FEE = 3
@@ -103,6 +103,72 @@ def test_maps_give_what_plain_python_gives(function: Any, returns: dict[str, str
         assert outcome(lambda stream: stream.map(compiled, returns=returns), rows) == plain
 
     check()
+
+
+def yielded(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """More rows than places, none, and what follows a loop."""
+    if row["t"] == "view":
+        return
+    for number in range(row["s"]):
+        if number % 2 == 0:
+            yield {"t": row["t"], "n": number + row["i"]}
+    yield {"t": row["t"], "n": -1}
+
+
+def listed(row: dict[str, Any]) -> list[dict[str, Any]]:
+    if row["b"]:
+        return []
+    return [{"t": row["t"], "n": row["s"]}, {"t": row["t"], "n": row["i"] + 1}]
+
+
+@pytest.mark.parametrize("function", [yielded, listed])
+def test_flat_maps_give_what_plain_python_gives(function: Any) -> None:
+    compiled, returns = ps.compiled(function), {"t": "string", "n": "int64"}
+
+    @settings(max_examples=40, deadline=None)
+    @given(ROWS)
+    def check(rows: list[dict[str, Any]]) -> None:
+        plain = outcome(lambda stream: stream.flat_map(function, returns=returns), rows)
+        assert outcome(lambda stream: stream.flat_map(compiled, returns=returns), rows) == plain
+
+    check()
+
+
+def test_flat_maps_of_many_rows_are_not_run_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    returns = {"t": "string", "n": "int64"}
+    rows = [{"i": n, "s": 100, "x": 0.5, "b": False, "t": "tap"} for n in range(20)]
+    wanted = outcome(lambda stream: stream.flat_map(yielded, returns=returns), rows)
+    monkeypatch.setattr(RowFlatMapOperator, "process_batch", lambda *_: pytest.fail("rows were made"))
+    assert outcome(lambda stream: stream.flat_map(ps.compiled(yielded), returns=returns), rows) == wanted
+
+
+def chooses(row: dict[str, Any]) -> Any:
+    return [{"n": 1}] if row["b"] else None
+
+
+def returns_nothing(row: dict[str, Any]) -> Any:
+    if row["b"]:
+        return [{"n": 1}]
+    return None
+
+
+def yields_and_returns(row: dict[str, Any]) -> Any:
+    yield {"n": 1}
+    return [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (returns_nothing, "ends without rows; return"),
+        (chooses, "only lists of dicts are returned"),
+        (yields_and_returns, "only lists of dicts are returned"),
+    ],
+)
+def test_flat_maps_that_are_not_compiled_are_refused(function: Any, message: str) -> None:
+    stream = StreamEnvironment(runtime="local").from_collection([], SCHEMA)
+    with pytest.raises(GraphError, match=message):
+        stream.flat_map(ps.compiled(function), returns={"n": "int64"})
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray import cloudpickle
 
 import penstock as ps
 from penstock import StreamEnvironment
+from penstock.engine.compiled.functions import is_compiled
 from penstock.engine.errors import GraphError, JobFailedError
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
 from penstock.testing.harness import Harness, Input
@@ -94,21 +96,12 @@ def test_the_plain_function_is_not_called_where_compiled_code_serves(monkeypatch
     assert outcome(Compiled, rows, 1000) == wanted
 
 
-class WithTimer(Plain):
-    def on_timer(self, timestamp: int, ctx: Any) -> None:
-        return None
-
-
-class InLoop(Plain):
-    def process_element(self, row: Any, ctx: Any) -> Any:
-        for number in range(3):
-            yield {"k": row["k"], "total": number, "best": 0.5, "label": "a"}
-
-
-class RegistersTimer(Plain):
-    def process_element(self, row: Any, ctx: Any) -> Any:
-        ctx.timer_service.register_event_time_timer(1)
-        yield {"k": row["k"], "total": 1, "best": 0.5, "label": "a"}
+def test_a_class_that_is_compiled_stays_as_it_is() -> None:
+    marked = ps.compiled(Lists)
+    assert is_compiled(marked)
+    assert not is_compiled(Lists)
+    again = cloudpickle.loads(cloudpickle.dumps(marked()))
+    assert (type(again).__qualname__, is_compiled(again)) == ("Lists", True)
 
 
 class NoDefault(Plain):
@@ -130,9 +123,6 @@ class WrongKind(Plain):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (WithTimer, "timers are not compiled"),
-        (InLoop, "rows are yielded in a loop"),
-        (RegistersTimer, "`Expr` is not compiled"),
         (NoDefault, "state 'total' has no default"),
         (Lists, "uses get_list_state"),
         (WrongKind, "an int is needed, and this is the value of column 'x'|an int is needed, and this is a float"),

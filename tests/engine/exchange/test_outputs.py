@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.elements import Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus, concat_batches
+from penstock.engine.elements import (
+    Batch,
+    Control,
+    Element,
+    EndOfInput,
+    LatencyMarker,
+    Watermark,
+    WatermarkStatus,
+    concat_batches,
+)
 from penstock.engine.exchange import outputs
 from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer, Message
 from tests.engine.helpers import RecordingChannel, numbers, numbers_in
@@ -42,6 +51,22 @@ def test_a_part_of_a_batch_waits_for_the_timeout() -> None:
     assert [shape(message) for message in channel.sent] == [[[1]]]
     assert tested.empty
     assert tested.deadline is None
+
+
+def test_a_latency_marker_waits_with_the_rows_before_it_and_ends_no_message() -> None:
+    channel, marker = RecordingChannel(), LatencyMarker("events", 1)
+    tested = buffer(channel, rows=4, timeout=0.05)
+    for numbered in ([1, 2, 3], [4, 5], [6]):
+        tested.add(numbers(numbered), now=0.0)
+        tested.add_control(LatencyMarker("events", numbered[-1]), now=0.0)
+    tested.flush(0.05)
+    third, fifth, sixth = (LatencyMarker("events", number) for number in (3, 5, 6))
+    assert [shape(message) for message in channel.sent] == [[[1, 2, 3, 4], third], [[5, 6], fifth, sixth]]
+    tested.add_control(marker, now=1.0)
+    tested.flush(1.0)
+    assert tested.deadline == 1.05
+    tested.flush(1.05)
+    assert channel.sent[2:] == [(marker,)]
 
 
 def test_the_oldest_row_says_when_the_batch_is_due() -> None:

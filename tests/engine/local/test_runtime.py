@@ -360,3 +360,25 @@ def test_a_failure_that_is_got_over_is_told_with_its_cause(tmp_path: Path, caplo
     assert len(told) == 1
     assert "is restarted (restart-strategy.type sets how often): " in told[0]
     assert "ValueError: no such carrier" in told[0]
+
+
+def test_a_local_job_says_how_it_stands(tmp_path: Path) -> None:
+    failed = []
+
+    def once(row: Row) -> Row:
+        if row["x"] == 50 and not failed:
+            failed.append(row)
+            raise ValueError("no")
+        return row
+
+    env = local_environment(2, checkpoints=checkpoints("5m", str(tmp_path)), restart=fixed_delay(1, "0s"))
+    env.from_collection(values(60)).map(once).uid("once").sink_to(RecordingSink())
+    job = env.submit("orders")
+    job.checkpoint()
+    running = job.info()
+    assert (running.name, running.status, running.restarts, running.parallelism) == ("orders", JobStatus.RUNNING, 0, 2)
+    assert running.completed_checkpoints == 1
+    assert "once" in [operator.uid for task in running.tasks for operator in task.operators]
+    job.wait()
+    ended = job.info()
+    assert (ended.status, ended.restarts, ended.restart_history[0].kind) == (JobStatus.FINISHED, 1, "failure")

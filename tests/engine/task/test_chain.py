@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.clock import ManualClock
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, EndOfInput, Watermark, WatermarkStatus
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, EndOfInput, LatencyMarker, Watermark, WatermarkStatus
 from penstock.engine.errors import RecordError
+from penstock.engine.metric_types import read_together
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.task.chain import ChainLink, fan_out
@@ -107,6 +108,27 @@ def test_several_consumers_get_the_same_elements() -> None:
     both.collect(batch)
     both.broadcast(Watermark(1))
     assert [out.elements for out in outs] == [[batch, Watermark(1)]] * 2
+
+
+def test_each_operator_notes_the_age_of_a_marker_and_passes_it_on_as_it_is() -> None:
+    out, marker = RecordingCollector(), LatencyMarker("2 events", 400)
+    last = link(Doubling(), out)
+    first = link(Doubling(), last)
+    first.context.clock.wait_until(1.0)  # type: ignore[attr-defined]
+    age = first.context.clock.now_ms() - 400
+    first.broadcast(marker)
+    assert out.elements == [marker]
+    (noted,) = read_together([first.context.metrics.latency])
+    assert (noted.name, noted.value, noted.highest) == ("_2_events", 1, age)
+    assert read_together([last.context.metrics.latency])[0].value == 1
+
+
+def test_where_ways_part_a_marker_takes_one_of_them_in_turn() -> None:
+    outs = [RecordingCollector(), RecordingCollector()]
+    tested = link(Doubling(), fan_out(outs))
+    for time in range(4):
+        tested.broadcast(LatencyMarker("events", time))
+    assert [[one.marked_ms for one in out.elements] for out in outs] == [[0, 2], [1, 3]]  # type: ignore[union-attr]
 
 
 def test_rows_for_several_consumers_count_once() -> None:

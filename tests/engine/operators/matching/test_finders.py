@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,20 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock import Pattern, col
-from penstock.engine.errors import PatternError
-from penstock.engine.operators.matching import column_finder
+from penstock.engine.errors import PatternError, RecordError
+from penstock.engine.operators.matching import column_finder, match_spec
 from penstock.engine.operators.matching.column_finder import ColumnFinder
 from penstock.engine.operators.matching.keyed_finder import KeyedFinder
+from penstock.engine.operators.matching.match_spec import DROPPED
 from penstock.engine.patterns import machine
-from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
+from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits, Overflow
 from tests.engine.operators.matching.match_job import MatchJob, row
 from tests.engine.patterns.cases import Case, pattern_of
 from tests.engine.patterns.definition import all_matches
 
 _EXAMPLES = int(os.environ.get("PATTERNS", "200"))
 """`PATTERNS=2000` tries more."""
-_NEVER_REACHED = MatchLimits(most=10**9)
-"""Only objects know limits, so this chooses them, and changes nothing."""
 _LETTERS = "ABC"
 
 
@@ -103,21 +103,41 @@ def _cases(draw: st.DrawFn) -> Case:
     }
 
 
-def _run(case: Case, limits: MatchLimits, restarts: bool) -> tuple[Any, Any, Any]:
-    job = MatchJob(pattern_of(case), limits=limits)
-    kind = ColumnFinder if limits is NO_LIMITS else KeyedFinder
-    assert isinstance(job.operators[0].finder, kind)
-    for number, step in enumerate(case["steps"]):
-        if restarts and number == len(case["steps"]) // 2:
-            job.limit(_NEVER_REACHED if limits is NO_LIMITS else NO_LIMITS)
-            job.restart(2)
-        if step[0] == "wm":
-            job.advance(step[1])
+def _run(case: Case, finders: Sequence[type], by_clock: bool = False) -> Any:
+    """What comes of a case: in order with one finder, else without, as the second takes over in the middle."""
+    try:
+        return _found(case, finders, by_clock)
+    except RecordError:
+        return "more than max_partial_matches"
+
+
+def _found(case: Case, finders: Sequence[type], by_clock: bool) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        if finders[0] is KeyedFinder:
+            patch.setattr(match_spec, "fits", lambda pattern: False)
+        job = MatchJob(pattern_of(case), is_event_time=not by_clock, limits=case.get("limits", NO_LIMITS))
+        for number, step in enumerate(case["steps"]):
+            if len(finders) > 1 and number == len(case["steps"]) // 2:
+                patch.undo()
+                if finders[1] is KeyedFinder:
+                    patch.setattr(match_spec, "fits", lambda pattern: False)
+                job.restart(2)
+                assert isinstance(job.operators[0].finder, finders[1])
+            if by_clock:
+                job.clock.advance(0.004 if step[0] == "wm" else number % 3 / 1000)
+                job.tick()
+            if step[0] != "wm":
+                job.rows([row(number, *step[1:])])
+            elif not by_clock:
+                job.advance(step[1])
+        if by_clock:
+            job.clock.advance(1)
+            job.tick()
         else:
-            job.rows([row(number, *step[1:])])
-    job.advance()
-    matches = job.matches()
-    return (sorted(matches) if restarts else matches, sorted(job.timed_out()), sorted(job.late()))
+            job.advance()
+    found = job.matches()
+    dropped = job.metrics.counter(DROPPED).value
+    return found if len(finders) == 1 else sorted(found), sorted(job.timed_out()), sorted(job.late()), dropped
 
 
 @settings(
@@ -126,27 +146,61 @@ def _run(case: Case, limits: MatchLimits, restarts: bool) -> tuple[Any, Any, Any
 @given(_cases())
 def test_columns_and_objects_find_the_same(case: Case) -> None:
     try:
-        expected = _run(case, _NEVER_REACHED, restarts=False)
+        expected = _run(case, [KeyedFinder])
     except PatternError:
         return
-    assert _run(case, NO_LIMITS, restarts=False) == expected
-    expected[0].sort()
-    begins_with = NO_LIMITS if len(case["steps"]) % 2 else _NEVER_REACHED
-    assert _run(case, begins_with, restarts=True) == expected
+    assert _run(case, [ColumnFinder]) == expected
+    takes_over = [ColumnFinder, KeyedFinder] if len(case["steps"]) % 2 else [KeyedFinder, ColumnFinder]
+    assert _run(case, takes_over) == _unordered(expected)
+
+
+_LIMITS = st.one_of(
+    st.builds(MatchLimits, st.integers(1, 3), st.sampled_from(Overflow), st.sampled_from([None, 5])),
+    st.builds(MatchLimits, ttl_ms=st.sampled_from([2, 5, 9])),
+)
+
+
+@settings(max_examples=_EXAMPLES // 4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_cases(), _LIMITS)
+def test_limits_end_the_same_on_columns_and_objects(case: Case, limits: MatchLimits) -> None:
+    limited = case | {"limits": limits}
+    try:
+        expected = _run(limited, [KeyedFinder])
+    except PatternError:
+        return
+    assert _run(limited, [ColumnFinder]) == expected
+    assert _run(limited, [ColumnFinder, ColumnFinder]) == _unordered(expected)
+
+
+@settings(max_examples=_EXAMPLES // 4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_cases(), st.one_of(st.just(NO_LIMITS), _LIMITS))
+def test_by_the_clock_columns_and_objects_find_the_same(case: Case, limits: MatchLimits) -> None:
+    limited = case | {"limits": limits}
+    try:
+        expected = _run(limited, [KeyedFinder], by_clock=True)
+    except PatternError:
+        return
+    assert _run(limited, [ColumnFinder], by_clock=True) == expected
+    assert _run(limited, [KeyedFinder, ColumnFinder], by_clock=True) == _unordered(expected)
+
+
+def _unordered(found: Any) -> Any:
+    return found if isinstance(found, str) else (sorted(found[0]), *found[1:])
 
 
 @settings(max_examples=_EXAMPLES // 4, deadline=None)
-@given(_cases())
-def test_compiled_rules_and_clean_ups_change_nothing(case: Case) -> None:
+@given(_cases(), st.one_of(st.just(NO_LIMITS), _LIMITS))
+def test_compiled_rules_and_clean_ups_change_nothing(case: Case, limits: MatchLimits) -> None:
+    limited = case | {"limits": limits}
     with pytest.MonkeyPatch.context() as patch:
         try:
-            expected = _run(case, NO_LIMITS, restarts=False)
+            expected = _run(limited, [ColumnFinder])
         except PatternError:
             return
         patch.setattr(column_finder, "_MIN_GARBAGE", 1)
-        assert _run(case, NO_LIMITS, restarts=False) == expected
+        assert _run(limited, [ColumnFinder]) == expected
         patch.setattr(machine, "_MANY_ROWS", 0)
-        assert _run(case, NO_LIMITS, restarts=False) == expected
+        assert _run(limited, [ColumnFinder]) == expected
 
 
 def test_nothing_is_left_of_keys_that_have_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import AfterMatchSkipStrategy, Pattern, col
 from penstock.engine.errors import ConfigurationError, RecordError
-from penstock.engine.operators.matching.keyed_finder import DROPPED
+from penstock.engine.operators.matching.match_spec import DROPPED
 from penstock.engine.patterns.limits import MatchLimits, Overflow, limits_of
 from tests.engine.operators.matching.match_job import MatchJob, row
 from tests.engine.state.saved import snapshot_of
@@ -61,6 +61,17 @@ def test_an_idle_partial_match_goes_though_its_key_gets_no_row(is_by_row: bool) 
     job.advance()
     assert job.matches() == [("j|a=1;b=3", 17)]
     assert job.timed_out() == []
+
+
+def test_what_was_idle_before_the_job_had_a_ttl_goes_as_well() -> None:
+    job = MatchJob(A_THEN_B)
+    job.rows([row(0, "k", "A", 0, 5)])
+    job.advance(8)
+    job.limit(MatchLimits(ttl_ms=10))
+    job.restart(1)
+    job.advance(15)
+    assert job.metrics.counter(DROPPED).value == 1
+    assert not any(table.data.num_rows for table in snapshot_of(job.operators[0]).tables.values())
 
 
 def test_a_partial_match_that_goes_releases_what_it_held_back() -> None:

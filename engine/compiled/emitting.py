@@ -1,0 +1,287 @@
+"""Translates functions that emit any number of rows: for each row of a batch, or for each timer that fires.
+
+`keyed_translation` and `operators/compiled.py` call it. Beyond what `translation` compiles: `yield` and lists of rows,
+and, of keyed functions, value states, timers, side outputs and constants of the object.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, is_passed_on
+from penstock.engine.compiled.translation import Translator, outer_names, source_of, without_docstring
+from penstock.engine.functions import OutputTag
+from penstock.engine.state.descriptors import ValueStateDescriptor
+
+STATE_KINDS: Final[Mapping[pa.DataType, Kind]] = {pa.int64(): INT, pa.float64(): FLOAT, pa.bool_(): BOOL}
+UPDATED: Final = 1
+CLEARED: Final = 2
+TIMER_CALLS: Final = (
+    "register_event_time_timer",
+    "delete_event_time_timer",
+    "register_processing_time_timer",
+    "delete_processing_time_timer",
+)
+"""What is done to a timer, by the number that compiled code gives it."""
+_MOMENTS: Final = {"current_watermark": "watermark", "current_processing_time": "now"}
+_TIMER: Final[Mapping[str, Kind]] = {"call": INT, "time": INT}
+
+
+@dataclass(slots=True)
+class Emitted:
+    """What a function emits to one output.
+
+    Attributes:
+        kinds: kind of each value by name, in order.
+        places: so many places in the function emit it.
+    """
+
+    kinds: Mapping[str, Kind]
+    places: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EmittingTranslation:
+    """A function that emits rows in terms of columns.
+
+    Attributes:
+        source: a function `process_row` as `EmittingProgram` calls it; it gives False where an output has no room.
+        columns: the columns whose values it takes.
+        states: the names of the attributes that hold value states, in this order.
+        words: the texts that stand in it, by number.
+        results, timers: rows, and what is done to timers: `call` (of `TIMER_CALLS`) and `time`.
+        sides: rows of side outputs.
+        needs_time: whether it asks for the timestamp.
+    """
+
+    source: str
+    columns: tuple[str, ...]
+    states: Mapping[str, Kind]
+    words: tuple[str, ...]
+    results: Emitted
+    timers: Emitted
+    sides: Mapping[OutputTag, Emitted]
+    needs_time: bool
+
+    @property
+    def outputs(self) -> Sequence[Emitted]:
+        """All of them, by their numbers in `source`."""
+        return [self.results, self.timers, *self.sides.values()]
+
+
+def translate_flat_map(function: Callable[..., Any], schema: pa.Schema) -> EmittingTranslation:
+    """A function from a row to any number of rows, in terms of the columns of `schema`.
+
+    Raises:
+        GraphError: it does what compiled functions cannot; names the line, the reason and the remedy.
+    """
+    tree, place, lines_before = source_of(function, 1)
+    row = tree.args.args[0].arg
+    return EmittingTranslator(schema, row, outer_names(function), place, lines_before).emitting(tree)
+
+
+def output_names(number: int, kinds: Mapping[str, Kind]) -> list[str]:
+    """The arrays of an output in generated code: the row that each of its rows comes from, and what is computed."""
+    places = [f"o{number}_{place}" for place, kind in enumerate(kinds.values()) if not is_passed_on(kind)]
+    return [f"o{number}_origin", *places]
+
+
+@dataclass
+class EmittingTranslator(Translator):
+    """Walks through one function that emits rows.
+
+    Args:
+        this, context, time: how a keyed function names itself, the context, and the time of a timer; "" for none.
+        timed: whether rows have timestamps.
+        keys: the key columns.
+        attributes: those of the function, states as descriptors.
+        handles_timers: whether it may register timers.
+    """
+
+    this: str = ""
+    context: str = ""
+    time: str = ""
+    timed: bool = False
+    keys: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    handles_timers: bool = False
+    states: dict[str, Kind] = field(default_factory=dict)
+    emitted: dict[int, Emitted] = field(default_factory=dict)
+    sides: dict[str, tuple[int, OutputTag]] = field(default_factory=dict)
+    needs_time: bool = False
+    yields: bool = False
+
+    def emitting(self, tree: ast.FunctionDef) -> EmittingTranslation:
+        self.yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(tree))
+        body, returns = self._block(without_docstring(tree.body), 1)
+        if not returns:
+            self._check_rows(tree)
+        results, timers = (self.emitted.get(number, Emitted({})) for number in (0, 1))
+        sides = {tag: self.emitted[number] for number, tag in self.sides.values()}
+        outputs = enumerate([results, timers, *sides.values()])
+        given = [
+            *("i", "key", "time", "now", "watermark", "is_event_time", "count"),
+            *self.columns.values(),
+            *(f"{letter}_{name}" for letter in "sw" for name in self.states),
+            *(name for number, output in outputs for name in output_names(number, output.kinds)),
+        ]
+        lines = [f"def process_row({', '.join(given)}):", *body, *([] if returns else ["    return True"]), ""]
+        words, columns = tuple(self.words), tuple(self.columns)
+        return EmittingTranslation(
+            "\n".join(lines), columns, self.states, words, results, timers, sides, self.needs_time
+        )
+
+    # Statements
+
+    def _check_rows(self, node: ast.AST) -> None:
+        """No rows are None for keyed functions and generators alone."""
+        if not self.this and not self.yields:
+            raise self._refused(node, "a way through the function ends without rows", "return [] there")
+
+    def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> str:
+        if name in (self.this, self.context, self.time):
+            raise self._refused(node, f"{name!r} is a parameter", "give the variable another name")
+        return super()._assign(node, name, value, kind)
+
+    def _statement(self, node: ast.stmt) -> tuple[list[str], bool]:
+        match node:
+            case ast.Return(value=None | ast.Constant(value=None)):
+                self._check_rows(node)
+                return ["return True"], True
+            case ast.Return(value=ast.List(elts=rows) | ast.Tuple(elts=rows)) if not self.yields:
+                return [*(line for row in rows for line in self._result(row)), "return True"], True
+            case ast.Return():
+                raise self._refused(node, "only lists of dicts are returned", "yield each row, or return [{...}]")
+            case ast.Expr(value=ast.Yield(value=ast.expr() as row)):
+                return self._result(row), False
+            case ast.Expr(value=ast.Call(func=ast.Attribute(), keywords=[]) as call):
+                return self._effect(call), False
+        return super()._statement(node)
+
+    def _result(self, row: ast.expr) -> list[str]:
+        if not isinstance(row, ast.Dict):
+            raise self._refused(row, "rows are dicts here", 'write {"name": value}')
+        return self._emit(row, 0, *self._row(row))
+
+    def _emit(self, node: ast.AST, number: int, kinds: Mapping[str, Kind], codes: Sequence[str]) -> list[str]:
+        output = self.emitted.setdefault(number, Emitted(kinds))
+        self._check_same(node, output.kinds, kinds)
+        output.places += 1
+        origin, *arrays = output_names(number, kinds)
+        computed = [code for kind, code in zip(kinds.values(), codes, strict=True) if not is_passed_on(kind)]
+        return [
+            f"at = count[{number}]",
+            f"if at == len({origin}):",
+            "    return False",
+            *(f"{array}[at] = {code}" for array, code in zip(arrays, computed, strict=True)),
+            f"{origin}[at] = i",
+            f"count[{number}] = at + 1",
+        ]
+
+    def _effect(self, call: ast.Call) -> list[str]:
+        """A call for what it does: to a state, a timer, or a side output."""
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="update"),
+                args=[value],
+            ):
+                return [f"s_{name}[key] = {self._of(value, self._state(call, name))}", f"w_{name}[key] = {UPDATED}"]
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="clear"), args=[]
+            ):
+                self._state(call, name)
+                default, _ = self._constant(call, self.attributes[name].default)
+                return [f"s_{name}[key] = {default}", f"w_{name}[key] = {CLEARED}"]
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id=self.context), attr="timer_service"), attr=name
+                ),
+                args=[time],
+            ) if name in TIMER_CALLS:
+                if not self.handles_timers:
+                    raise self._refused(call, "there is no on_timer", "implement on_timer(self, timestamp, ctx)")
+                return self._emit(call, 1, _TIMER, [str(TIMER_CALLS.index(name)), self._of(time, INT)])
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=self.context), attr="output"), args=[tag, ast.Dict() as row]
+            ):
+                return self._emit(call, self._side(tag), *self._row(row))
+        raise self._refused(
+            call, f"`{ast.unparse(call)}` is not compiled", "help(penstock.compiled) lists what is; or drop @compiled"
+        )
+
+    def _side(self, node: ast.expr) -> int:
+        """The number of a side output."""
+        match node:
+            case ast.Name(id=name):
+                tag = None if name in self.kinds else self.outer.get(name)
+            case ast.Attribute(value=ast.Name(id=self.this), attr=name):
+                tag = self.attributes.get(name)
+            case _:
+                tag = None
+        if not isinstance(tag, OutputTag) or tag.schema is None:
+            raise self._refused(
+                node,
+                f"`{ast.unparse(node)}` is no OutputTag that declares its columns",
+                'define OutputTag("late", {"user": "string"}) outside of the function',
+            )
+        number, known = self.sides.setdefault(tag.name, (len(self.sides) + 2, tag))
+        if known.schema != tag.schema:
+            raise self._refused(node, f"side output {tag.name!r} has two OutputTags with other columns", "use one")
+        return number
+
+    def _state(self, node: ast.AST, name: str) -> Kind:
+        descriptor = self.attributes.get(name)
+        if not isinstance(descriptor, ValueStateDescriptor):
+            raise self._refused(node, f"`{self.this}.{name}` is no value state", "get it in open()")
+        return self.states.setdefault(name, STATE_KINDS[descriptor.value_type])
+
+    # Expressions
+
+    def _expression(self, node: ast.expr) -> tuple[str, Kind]:
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="value"),
+                args=[],
+                keywords=[],
+            ):
+                kind = self._state(node, name)
+                return f"s_{name}[key]", kind
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id=self.context), attr="timer_service"), attr=name
+                ),
+                args=[],
+                keywords=[],
+            ) if name in _MOMENTS:
+                return _MOMENTS[name], INT
+            case ast.Attribute(value=ast.Name(id=self.context)):
+                return self._of_context(node)
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=self.context), attr="current_key"),
+                slice=ast.Constant(value=int(at)),
+            ) if 0 <= at < len(self.keys) > 1:
+                return self._column(node, self.keys[at])
+            case ast.Attribute(value=ast.Name(id=self.this), attr=name) if name in self.attributes:
+                return self._constant(node, self.attributes[name])
+            case ast.Name(id=self.time):
+                return self._timestamp()
+        return super()._expression(node)
+
+    def _of_context(self, node: ast.Attribute) -> tuple[str, Kind]:
+        match node.attr:
+            case "current_key" if len(self.keys) == 1:
+                return self._column(node, self.keys[0])
+            case "timestamp" if self.timed or self.time:
+                return self._timestamp()
+            case "is_event_time" if self.time:
+                return "is_event_time", BOOL
+        return super()._expression(node)
+
+    def _timestamp(self) -> tuple[str, Kind]:
+        self.needs_time = True
+        return "time", INT

@@ -1,0 +1,148 @@
+"""The formats that CREATE TABLE may name, as `format`, `key.format` and `value.format`, with the options of Flink's.
+
+Tables of Kafka use it. `debezium-json` is a format of changes: `kafka_rows.py` makes rows of its envelopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from penstock.engine.errors import ConfigurationError
+from penstock.table_options import TableOptions
+
+if TYPE_CHECKING:
+    from penstock.connectors.records.format import RecordFormat
+
+DEBEZIUM: Final = "debezium-json"
+PLAIN: Final = ("json", "csv", "avro", "avro-confluent", "raw")
+FORMATS: Final = (*PLAIN, DEBEZIUM)
+"""All formats of values; keys take the plain ones."""
+_OPTIONS: Final[Mapping[str, str]] = {
+    "json.ignore-parse-errors": "'true' leaves records out that cannot be read",
+    "json.timestamp-format.standard": "ISO-8601; both forms are read",
+    "csv.field-delimiter": "one character between fields; , without it",
+    "csv.quote-character": 'one character around fields; " without it',
+    "csv.ignore-parse-errors": "'true' leaves records out that cannot be read",
+    "avro-confluent.url": "the schema registry's",
+    "avro-confluent.subject": "under which the schema is registered",
+    "avro-confluent.basic-auth.user-info": "user:password",
+    "debezium-json.ignore-parse-errors": "'true' leaves records out that cannot be read",
+    "debezium-json.schema-include": "'true' where the envelope is in the field `payload`",
+}
+FORMAT_OPTIONS: Final[Mapping[str, str]] = {
+    "format": f"one of {', '.join(FORMATS)}",
+    "value.format": "the same",
+    "key.format": f"of the record's key: one of {', '.join(PLAIN)}",
+    **{f"{prefix}{option}": text for prefix in ("", "value.", "key.") for option, text in _OPTIONS.items()},
+}
+"""What SHOW CONNECTORS says of them."""
+
+
+def value_format(options: TableOptions) -> tuple[str, str]:
+    """The format of a table's values, and what its options begin with.
+
+    Raises:
+        SqlValidationError: none, two, or one that there is not; or an option of another format.
+    """
+    given = [option for option in ("format", "value.format") if options.get(option) is not None]
+    if len(given) == 2:
+        raise options.invalid("value.format", "'format' and 'value.format' mean the same; leave one out")
+    option = given[0] if given else "format"
+    name = options.choice(option, FORMATS)
+    prefix = option.removesuffix("format")
+    _check_own(options, prefix, name)
+    return name, prefix
+
+
+def key_format(options: TableOptions) -> str | None:
+    """The format of a table's keys; None: they are not read and not written."""
+    if options.get("key.format") is None:
+        return None
+    name = options.choice("key.format", PLAIN)
+    _check_own(options, "key.", name)
+    return name
+
+
+def leaves_bad_out(options: TableOptions, name: str, prefix: str) -> bool:
+    """Whether records that cannot be read are left out; else they fail the job."""
+    return name in ("json", "csv", DEBEZIUM) and options.flag(f"{prefix}{name}.ignore-parse-errors")
+
+
+def record_format(options: TableOptions, name: str, prefix: str, schema: pa.Schema, subject: str) -> RecordFormat:
+    """A plain format for some columns.
+
+    Args:
+        options: of the table.
+        name: of the format.
+        prefix: before the format's options: nothing, `value.` or `key.`.
+        schema: the columns.
+        subject: of the schema registry, where the options name none.
+
+    Raises:
+        SqlValidationError: an option, or a column of a type, that the format does not take.
+    """
+    with options.placed():
+        match name:
+            case "json":
+                return _json(options, prefix, schema)
+            case "csv":
+                from penstock.connectors.records.csv_format import CsvFormat
+
+                delimiter = (options.get(f"{prefix}csv.field-delimiter") or ",").replace("\\t", "\t")
+                return CsvFormat(schema, delimiter, options.get(f"{prefix}csv.quote-character") or '"')
+            case "raw":
+                return _raw(options, schema)
+            case "avro":
+                from penstock.connectors.records.avro_format import AvroFormat
+
+                return AvroFormat(_avro_schema(schema))
+        return _confluent(options, prefix, schema, subject)
+
+
+def _check_own(options: TableOptions, prefix: str, name: str) -> None:
+    for other in FORMATS:
+        for option in options.table.options:
+            if other != name and option.startswith(f"{prefix}{other}."):
+                raise options.invalid(option, f"{option!r} is an option of the format {other!r}; here it is {name!r}")
+
+
+def _json(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat:
+    from penstock.connectors.records.json_format import JsonFormat
+
+    options.choice(f"{prefix}json.timestamp-format.standard", ("ISO-8601",), "ISO-8601")
+    return JsonFormat(schema)
+
+
+def _raw(options: TableOptions, schema: pa.Schema) -> RecordFormat:
+    from penstock.connectors.records.raw import RawFormat
+
+    if len(schema) != 1:
+        raise options.invalid(
+            "format", f"the format 'raw' has one column, not {len(schema)}: {', '.join(schema.names)}"
+        )
+    return RawFormat(schema.names[0], schema.field(0).type)
+
+
+def _avro_schema(schema: pa.Schema) -> dict[str, object]:
+    """The Avro record of the columns, each of which may be null."""
+    from penstock.connectors.files.avro_files import avro_record
+
+    try:
+        return avro_record({field.name: field.type for field in schema}, "record")
+    except ValueError as error:
+        raise ConfigurationError(
+            f"avro: {str(error) or 'a column has a type that Avro does not have; cast it'}"
+        ) from None
+
+
+def _confluent(options: TableOptions, prefix: str, schema: pa.Schema, subject: str) -> RecordFormat:
+    from penstock.connectors.records.registry import ConfluentSchemaRegistry, RegistryAvroFormat
+
+    own = f"{prefix}avro-confluent"
+    url = options.required(f"{own}.url", "the format 'avro-confluent'")
+    user, colon, password = (options.get(f"{own}.basic-auth.user-info") or "").partition(":")
+    registry = ConfluentSchemaRegistry(url, user, password) if colon else ConfluentSchemaRegistry(url)
+    return RegistryAvroFormat(_avro_schema(schema), registry, options.get(f"{own}.subject") or subject)

@@ -1,0 +1,124 @@
+"""Finds the calls of the user's functions in a statement, and binds them.
+
+The environment resolves names before a statement is bound, so that a view keeps the functions that it was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.tables.expressions import Expression, UserCall
+from penstock.tables.functions.common_types import common_type
+from penstock.tables.functions.user import UserFunction, UserFunctionKind
+from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
+from penstock.tables.parse.text import SqlText
+from penstock.tables.types import SqlType
+
+if TYPE_CHECKING:
+    from penstock.tables.bind.expression_binder import ExpressionBinder
+
+_Tree = TypeVar("_Tree")
+
+
+def resolved(tree: _Tree, functions: Mapping[str, UserFunction], source: SqlText) -> _Tree:
+    """A statement, in which each call of a function of the user is a `UserCall`.
+
+    Args:
+        tree: the statement, or a part of it.
+        functions: by name, in capitals.
+        source: its text, for errors.
+
+    Raises:
+        SqlError: a call in a place where its function may not stand.
+    """
+    if not functions:
+        return tree
+    found: Any = _resolved(tree, functions, source)
+    return found  # type: ignore[no-any-return]
+
+
+def _resolved(tree: Any, functions: Mapping[str, UserFunction], source: SqlText) -> Any:
+    if isinstance(tree, tuple):
+        return tuple(_resolved(part, functions, source) for part in tree)
+    if isinstance(tree, SqlType) or not is_dataclass(tree) or isinstance(tree, type):
+        return tree
+    if isinstance(tree, q.FunctionTable) and tree.call.name in functions:
+        call = _call(tree.call, functions[tree.call.name], functions, source, table=True)
+        unnest = n.Call(call.at, "UNNEST", (n.Argument(call.at, call),))
+        return replace(tree, call=unnest, lateral=True)
+    if isinstance(tree, n.Call) and tree.name in functions:
+        return _call(tree, functions[tree.name], functions, source, table=False)
+    changed = {
+        field.name: made
+        for field in fields(tree)
+        if (made := _resolved(given := getattr(tree, field.name), functions, source)) is not given
+    }
+    return replace(tree, **changed) if changed else tree
+
+
+def _call(
+    node: n.Call, function: UserFunction, functions: Mapping[str, UserFunction], source: SqlText, *, table: bool
+) -> n.UserCall:
+    is_table = function.kind is UserFunctionKind.TABLE
+    if table is not is_table:
+        where = "in FROM, as LATERAL TABLE(...)" if is_table else "in expressions, not in FROM"
+        raise source.invalid(node.at, f"{node.name} is a function of kind {function.kind.value}; it may stand {where}")
+    if node.over is not None or node.star or node.distinct or node.within:
+        raise source.unsupported(
+            node.at, f"{node.name} takes no *, DISTINCT, ORDER BY or OVER: it is written in Python"
+        )
+    if node.filter is not None and function.kind is not UserFunctionKind.AGGREGATE:
+        raise source.invalid(node.at, f"{node.name} is no aggregate: no FILTER")
+    if function.takes is not None and len(function.takes) != len(node.arguments):
+        raise source.invalid(node.at, f"{node.name} takes {len(function.takes)} arguments, not {len(node.arguments)}")
+    if any(argument.name is not None for argument in node.arguments):
+        raise source.unsupported(node.at, f"{node.name} takes no named arguments")
+    values = tuple(_resolved(argument.value, functions, source) for argument in node.arguments)
+    if function.kind is not UserFunctionKind.AGGREGATE:
+        return n.UserCall(node.at, node.name, function, values)
+    if not values:
+        raise source.invalid(node.at, f"{node.name} is an aggregate; give it an argument")
+    typed = tuple(n.Typed(value.at, value, node.name, kind) for value, kind in _pairs(values, function))
+    value = typed[0] if len(typed) == 1 else n.RowConstructor(node.at, typed)
+    of_group = n.Call(
+        node.at, "ARRAY_AGG", (n.Argument(node.at, value),), filter=_resolved(node.filter, functions, source)
+    )
+    return n.UserCall(node.at, node.name, function, (of_group,))
+
+
+def _pairs(values: tuple[n.Node, ...], function: UserFunction) -> list[tuple[n.Node, SqlType | None]]:
+    return list(zip(values, function.takes or (None,) * len(values), strict=True))
+
+
+def bound_user_call(binder: ExpressionBinder, node: n.UserCall) -> UserCall:
+    """The bound call.
+
+    Raises:
+        SqlValidationError: an argument of a type that the function does not take.
+    """
+    function = node.function
+    if function.kind is UserFunctionKind.AGGREGATE:
+        arguments = tuple(binder.bind(value) for value in node.arguments)
+    else:
+        arguments = tuple(
+            typed(binder, n.Typed(value.at, value, node.name, kind)) for value, kind in _pairs(node.arguments, function)
+        )
+    return UserCall(function.returns.with_nullable(True), node.name, function, arguments)
+
+
+def typed(binder: ExpressionBinder, node: n.Typed) -> Expression:
+    """An argument as the type that a function takes, where that loses nothing."""
+    from penstock.tables.bind.expression_binder import converted
+
+    bound = binder.bind(node.value)
+    if node.type is None:
+        return bound
+    common = common_type([bound.type, node.type])
+    if common is None or not common.same_as(node.type):
+        raise binder.source.invalid(
+            node.at, f"{node.function} takes {node.type} here, not {bound.type.with_nullable(True)}; cast it"
+        )
+    return converted(bound, node.type)

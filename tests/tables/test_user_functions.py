@@ -1,0 +1,137 @@
+"""Functions of the user in SQL: scalar, by columns, table and aggregate functions."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock import StreamEnvironment, arrow_udf, udaf, udf, udtf
+from penstock.engine.errors import ConfigurationError, JobFailedError, SqlError
+from penstock.tables.functions.user import UserFunction
+from penstock.tables.table import Table
+
+
+@pytest.fixture
+def env() -> StreamEnvironment:
+    made = StreamEnvironment(runtime="local", parallelism=1)
+    made.sql(
+        "CREATE VIEW bids AS SELECT * FROM (VALUES ('pen', 3, 'ann bob'), ('cup', 5, ''), "
+        "('pen', 4, CAST(NULL AS STRING))) AS t (item, price, who)"
+    )
+    return made
+
+
+def _rows(env: StreamEnvironment, statement: str) -> list[tuple[Any, ...]]:
+    table = env.sql(statement)
+    assert isinstance(table, Table)
+    return [tuple(row.values()) for row in table.rows().collect()]
+
+
+def test_a_scalar_function_gets_the_values_of_a_row_and_none_for_null(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function(
+        "words", udf(lambda text: None if text is None else len(text.split()), returns="INT")
+    )
+    assert _rows(env, "SELECT item, words(who) + 1 FROM bids WHERE Words(who) IS NULL OR words(who) > 0") == [
+        ("pen", 3),
+        ("pen", None),
+    ]
+
+
+def test_arguments_become_the_types_that_are_taken(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("kind", udf(lambda x: type(x).__name__, returns="STRING", takes=["DOUBLE"]))
+    assert _rows(env, "SELECT kind(price) FROM bids LIMIT 1")[0][-1] == "float"
+    with pytest.raises(SqlError, match="KIND takes DOUBLE here, not STRING; cast it") as raised:
+        env.sql("SELECT kind(CAST(item AS STRING)) FROM bids")
+    assert raised.value.column == 13
+    with pytest.raises(SqlError, match="KIND takes 1 arguments, not 2"):
+        env.sql("SELECT kind(price, price) FROM bids")
+
+
+def test_a_function_by_columns_gets_arrays(env: StreamEnvironment) -> None:
+    def total(price: pa.Array, more: pa.Array) -> pa.Array:
+        return pc.add(price, more)
+
+    env.tables.create_temporary_function("total", arrow_udf(total, returns="BIGINT"))
+    assert _rows(env, "SELECT total(price, 10) FROM bids") == [(13,), (15,), (14,)]
+
+
+def test_a_table_function_gives_rows_beside_each_row(env: StreamEnvironment) -> None:
+    def split(text: str | None) -> Iterator[tuple[str, int]]:
+        for place, word in enumerate((text or "").split()):
+            yield word, place
+
+    env.tables.create_temporary_function("parts", udtf(split, returns={"word": "STRING", "place": "INT"}))
+    wanted = [("pen", "ann", 0), ("pen", "bob", 1)]
+    assert _rows(env, "SELECT item, word, place FROM bids, LATERAL TABLE(parts(who))") == wanted
+    assert _rows(env, "SELECT item, w, p FROM bids CROSS JOIN LATERAL TABLE(parts(who)) AS s (w, p)") == wanted
+    kept = _rows(env, "SELECT item, word FROM bids LEFT JOIN LATERAL TABLE(parts(who)) ON TRUE")
+    assert kept == [("pen", "ann"), ("pen", "bob"), ("cup", None), ("pen", None)]
+
+
+def test_an_aggregate_function_gets_the_values_of_a_group(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("median", udaf(statistics.median, returns="DOUBLE", takes=["DOUBLE"]))
+    env.tables.create_temporary_function("pairs", udaf(lambda rows: str(sorted(rows)), returns="STRING"))
+    statement = "SELECT item, median(price) + 1, COUNT(*) FROM bids GROUP BY item HAVING median(price) < 9"
+    assert sorted(_rows(env, statement)) == [("+I", "cup", 6.0, 1), ("+I", "pen", 4.5, 2)]
+    assert _rows(env, "SELECT median(price) FILTER (WHERE item = 'pen') FROM bids")[-1][-1] == 3.5
+    assert _rows(env, "SELECT pairs(item, price) FROM bids")[-1][-1] == "[('cup', 5), ('pen', 3), ('pen', 4)]"
+
+
+def test_an_aggregate_function_forgets_what_is_taken_back() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=1)
+    env.tables.create_temporary_function("spread", udaf(lambda given: max(given) - min(given), returns="BIGINT"))
+    changes = [("INSERT", 1), ("INSERT", 9), ("DELETE", 9), ("INSERT", 4)]
+    env.tables.create_temporary_view("changes", env.from_collection(changes, schema=["op", "n"]))
+    found = _rows(env, "SELECT spread(n) FROM (SELECT * FROM FROM_CHANGELOG(input => TABLE changes))")
+    assert [row[-1] for row in found if row[0] in ("+I", "+U")] == [0, 8, 0, 3]
+
+
+def test_a_view_keeps_the_function_that_it_was_made_with(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("f", udf(lambda n: n + 1, returns="BIGINT"))
+    env.sql("CREATE VIEW v AS SELECT f(price) AS p FROM bids")
+    assert env.tables.drop_temporary_function("F")
+    assert _rows(env, "SELECT p FROM v")[0] == (4,)
+    with pytest.raises(SqlError, match="there is no function F"):
+        env.sql("SELECT f(1)")
+
+
+def test_what_a_function_raises_is_told_with_the_row(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("inverse", udf(lambda n: 1 // (n - 5), returns="INT"))
+    table = env.sql("SELECT inverse(price) FROM bids")
+    assert table is not None
+    with pytest.raises(JobFailedError, match=r"the function INVERSE fails \(ZeroDivisionError: .*\) in row .*cup"):
+        list(table.collect())
+
+
+def test_a_function_that_is_not_deterministic_is_refused_where_rows_change(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("draw", udf(lambda: 4, returns="INT", deterministic=False))
+    assert _rows(env, "SELECT draw() FROM bids LIMIT 1")[0][-1] == 4
+    with pytest.raises(SqlError, match="DRAW gives another value when a row is taken back"):
+        env.sql("SELECT item, n + draw() FROM (SELECT item, COUNT(*) AS n FROM bids GROUP BY item)")
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "says"),
+    [
+        ("upper", udf(str, returns="STRING"), "SQL has a function UPPER already"),
+        ("a b", udf(str, returns="STRING"), "cannot be called in SQL"),
+        ("select", udf(str, returns="STRING"), "cannot be called in SQL"),
+        ("f", str, "takes udf"),
+    ],
+)
+def test_a_wrong_registration_is_refused(env: StreamEnvironment, name: str, function: UserFunction, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        env.tables.create_temporary_function(name, function)
+
+
+def test_wrong_types_and_places_are_refused(env: StreamEnvironment) -> None:
+    with pytest.raises(ConfigurationError, match="'INTT' is no SQL type"):
+        udf(str, returns="INTT")
+    env.tables.create_temporary_function("rows", udtf(str.split, returns={"w": "STRING"}))
+    with pytest.raises(SqlError, match=r"it may stand in FROM, as LATERAL TABLE\(...\)"):
+        env.sql("SELECT rows('a b')")
