@@ -355,7 +355,7 @@ MUTANTS = (
         "what was not uploaded is uploaded with the next checkpoint",
         _forget_failed_uploads,
         rates=STORAGE,
-        first_seed=122,
+        first_seed=134,
     ),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
     Mutant("who had finished has finished", _forget_who_had_finished, first_seed=24),
