@@ -1,6 +1,6 @@
 """The Kafka that the examples use: the one that is named, or one of their own for as long as they run.
 
-`clickstream_kafka.py`, `anomaly_detection.py` and `advertising.py` call it.
+`clickstream_kafka.py`, `fraud_chains.py`, `anomaly_detection.py` and `advertising.py` call it.
 """
 
 from __future__ import annotations

@@ -386,7 +386,8 @@ class StreamEnvironment:
         savepoint_to: str | None = None,
         resume: Resume | None = None,
     ) -> JobHandle:
-        """Run the program and return when it has finished. In a terminal, shows the job at work.
+        """Run the program and return when it has finished. In a terminal or a
+        notebook, shows the job at work.
 
         Where this is interrupted (Ctrl-C), the job is cancelled. On Ray, SIGTERM suspends it: its newest checkpoint
         stays, the process ends with code 143, and `resume="latest"` resumes from there.
@@ -412,10 +413,10 @@ class StreamEnvironment:
         job = self.submit(name, parallelism, savepoint, allow_non_restored_state, False, mode, savepoint_to, resume)
         # An attached job does not outlive the call that runs it.
         with job.attached():
-            if sys.stderr.isatty():
-                from penstock.live_view import wait_with_view
+            if sys.stderr.isatty() or "IPython" in sys.modules:
+                from penstock.live_view import wait_showing
 
-                wait_with_view(job)
+                wait_showing(job)
             else:
                 job.wait()
         return job

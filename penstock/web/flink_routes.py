@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.engine.job.info import TaskInfo
-from penstock.web import flink, flink_metrics
+from penstock.web import flink, flink_metrics, rescales
 from penstock.web.cluster import Cluster
 from penstock.web.collector import Collector
 from penstock.web.flame import flame_document
@@ -134,8 +134,16 @@ def _job_routes(collector: Collector) -> list[Route]:
             raise unknown("checkpoint", number)
         return JSONResponse(flink.checkpoint(found))
 
+    async def rescale(request: Request) -> Response:
+        number = request.path_params["rescale"]
+        found = rescales.rescale_details(job_in(request, collector).info, number)
+        if found is None:
+            raise unknown("rescale", number)
+        return JSONResponse(found)
+
     return [
         Route("/jobs/{job}", of_job(flink.job)),
+        Route("/jobs/{job}/status", of_job(lambda view: {"status": flink.job_state(view)})),
         Route("/jobs/{job}/plan", of_job(lambda view: {"plan": flink.plan(view.info)})),
         Route("/jobs/{job}/config", of_job(lambda view: flink.job_config(view.info))),
         Route("/jobs/{job}/metrics", metrics),
@@ -143,6 +151,11 @@ def _job_routes(collector: Collector) -> list[Route]:
         Route("/jobs/{job}/checkpoints", of_job(lambda view: flink.checkpoints(view.info))),
         Route("/jobs/{job}/checkpoints/config", of_job(lambda view: flink.checkpoints_config(view.info))),
         Route("/jobs/{job}/checkpoints/details/{number}", checkpoint),
+        Route("/jobs/{job}/rescales/overview", of_job(lambda view: rescales.rescales_overview(view.info))),
+        Route("/jobs/{job}/rescales/history", of_job(lambda view: rescales.rescales_history(view.info))),
+        Route("/jobs/{job}/rescales/summary", of_job(lambda view: rescales.rescales_summary(view.info))),
+        Route("/jobs/{job}/rescales/config", of_job(lambda view: rescales.rescales_config(view.info))),
+        Route("/jobs/{job}/rescales/details/{rescale}", rescale),
         Route("/jobs/{job}/resource-requirements", of_job(lambda view: flink.resource_requirements(view.info))),
     ]
 
