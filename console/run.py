@@ -268,6 +268,6 @@ def _wait(job: JobHandle, output: Output) -> None:
     if output.as_json or not sys.stderr.isatty():
         job.wait()
         return
-    from penstock.live_view import wait_with_view
+    from penstock.live_view import wait_showing
 
-    wait_with_view(job)
+    wait_showing(job)

@@ -24,7 +24,6 @@ from penstock.batch import (
     start_batch_job,
 )
 from penstock.connectors.collection import CollectionSource, RowSchema
-from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, RestartStrategy
@@ -50,6 +49,7 @@ from penstock.savepoints.restore import NonRestoredState, url_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.connectors.files.source import FilePath
     from penstock.tables.environment import TableEnvironment
     from penstock.tables.table import Table
 
@@ -301,6 +301,9 @@ class StreamEnvironment:
         Example:
             >>> env.from_files("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})
         """
+        # Readers of all formats come with it.
+        from penstock.connectors.files.source import FileSource
+
         if monitor is None:
             return self.from_source(FileSource.of(paths, format, schema, null_values))
         return self.from_source(FileSource.of(paths, format, schema, null_values, monitor=monitor))
@@ -383,7 +386,8 @@ class StreamEnvironment:
         savepoint_to: str | None = None,
         resume: Resume | None = None,
     ) -> JobHandle:
-        """Run the program and return when it has finished. In a terminal, shows the job at work.
+        """Run the program and return when it has finished. In a terminal or a
+        notebook, shows the job at work.
 
         Where this is interrupted (Ctrl-C), the job is cancelled. On Ray, SIGTERM suspends it: its newest checkpoint
         stays, the process ends with code 143, and `resume="latest"` resumes from there.
@@ -409,10 +413,10 @@ class StreamEnvironment:
         job = self.submit(name, parallelism, savepoint, allow_non_restored_state, False, mode, savepoint_to, resume)
         # An attached job does not outlive the call that runs it.
         with job.attached():
-            if sys.stderr.isatty():
-                from penstock.live_view import wait_with_view
+            if sys.stderr.isatty() or "IPython" in sys.modules:
+                from penstock.live_view import wait_showing
 
-                wait_with_view(job)
+                wait_showing(job)
             else:
                 job.wait()
         return job

@@ -1,4 +1,4 @@
-"""The live view of a running job in a terminal: one row an operator, redrawn while `execute` waits.
+"""The live view of a running job, in a terminal or a notebook: one row an operator, redrawn while `execute` waits.
 
 Reads the job's metrics about twice a second and computes rates between readings; the job pays for it by a few calls.
 Below the operators stand the stages of a batch job that are at work.
@@ -6,10 +6,12 @@ Below the operators stand the stages of a batch job that are at work.
 
 from __future__ import annotations
 
+import io
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Final
+from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -25,25 +27,50 @@ from penstock.engine.metrics import JobMetrics, OperatorReport
 
 _PERIOD_SECONDS: Final = 0.5
 _BAR_WIDTH: Final = 30
+_NOTEBOOK_WIDTH: Final = 110
+"""Characters."""
 
 
-def wait_with_view(job: JobHandle) -> None:
-    """Wait for the job as `job.wait()` does, showing it on standard error; its printed rows appear above the view.
+def wait_showing(job: JobHandle) -> None:
+    """Wait for the job as `job.wait()` does, and show it at work where there is a terminal or a notebook to show it in.
+
+    In a terminal it stands on standard error, and printed rows appear above it.
 
     Raises:
         JobFailedError, JobCancelledError: as for `JobHandle.wait`.
     """
+    if (place := _notebook()) is not None:
+        shown = place.display(place.HTML(""), display_id=True)
+        _wait_drawing(job, lambda view: shown.update(place.HTML(_html(view))))
+    elif sys.stderr.isatty():
+        with Live(console=Console(stderr=True), auto_refresh=False) as live:
+            _wait_drawing(job, lambda view: live.update(view, refresh=True))
+    else:
+        job.wait()
+
+
+def _notebook() -> Any:
+    """The displays of the notebook that this process is the kernel of; None: it is none."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return sys.modules.get("IPython.display") if hasattr(shell, "kernel") else None
+
+
+def _html(view: Group) -> str:
+    console = Console(file=io.StringIO(), record=True, width=_NOTEBOOK_WIDTH, force_jupyter=False)
+    console.print(view)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def _wait_drawing(job: JobHandle, draw: Callable[[Group], object]) -> None:
     rates = Rates()
-    console = Console(stderr=True)
-    with Live(console=console, auto_refresh=False) as live:
-        more, drawn = True, 0.0
-        while more:
-            more = job.pump(_PERIOD_SECONDS)
-            now = time.monotonic()
-            if now - drawn >= _PERIOD_SECONDS or not more:
-                table = job_table(job.name, job.status(), job.metrics(), rates, now)
-                live.update(Group(table, stage_bars(job.progress())), refresh=True)
-                drawn = now
+    more, drawn = True, 0.0
+    while more:
+        more = job.pump(_PERIOD_SECONDS)
+        now = time.monotonic()
+        if now - drawn >= _PERIOD_SECONDS or not more:
+            table = job_table(job.name, job.status(), job.metrics(), rates, now)
+            draw(Group(table, stage_bars(job.progress())))
+            drawn = now
     job.raise_if_ended_badly()
 
 

@@ -19,7 +19,7 @@ from penstock.tables.bind.inserts import bind_insert
 from penstock.tables.bind.query_binder import QueryContext, bind_query
 from penstock.tables.bind.table_binder import bind_table, check_table, primary_key
 from penstock.tables.bind.user_calls import resolved
-from penstock.tables.catalog.catalog import Catalog, CatalogTable, CatalogView, Entry, StreamTable
+from penstock.tables.catalog.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Entry, StreamTable
 from penstock.tables.catalog.connectors import Connectors, TableConnector
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
@@ -28,6 +28,7 @@ from penstock.tables.lower.lowering import Lowering
 from penstock.tables.lower.sinks import write
 from penstock.tables.parse import statements as s
 from penstock.tables.parse.cursor import RESERVED
+from penstock.tables.parse.nodes import Name
 from penstock.tables.parse.queries import Query
 from penstock.tables.parse.statement_parser import TOO_DEEP, parse_script, parse_statement
 from penstock.tables.parse.text import SqlText
@@ -135,7 +136,9 @@ class TableEnvironment:
             case s.Show():
                 return self._show(statement, source)
             case s.Describe():
-                return self._describe(statement, source)
+                return self._describe(statement.name, source)
+            case s.Use():
+                self.catalog.check_use(statement.kind, statement.name, source)
             case s.SetOption():
                 return self._set(statement, source)
             case s.ResetOption():
@@ -307,15 +310,23 @@ class TableEnvironment:
                     name.lower() for name in (*SCALAR_FUNCTIONS, *AGGREGATES, *self._functions) if name[0].isalpha()
                 ]
                 return self._listed("function name", sorted(names))
+            case "USER FUNCTIONS":
+                return self._listed("function name", sorted(name.lower() for name in self._functions))
             case "CONNECTORS":
                 return self._listed("connector", self.connectors.names())
+            case "CATALOGS" | "CURRENT CATALOG":
+                return self._listed("catalog name", [CATALOG])
+            case "DATABASES" | "CURRENT DATABASE":
+                return self._listed("database name", [DATABASE])
         assert statement.name is not None
+        if statement.what == "COLUMNS":
+            return self._describe(statement.name, source)
         entry = self.catalog.resolve(statement.name, source)
         text = "" if isinstance(entry, StreamTable) else entry.source.text.strip()
         return self._listed("statement", [text])
 
-    def _describe(self, statement: s.Describe, source: SqlText) -> Table:
-        entry = self.catalog.resolve(statement.name, source)
+    def _describe(self, name: Name, source: SqlText) -> Table:
+        entry = self.catalog.resolve(name, source)
         keys = primary_key(entry) if isinstance(entry, CatalogTable) else ()
         rows = [
             {

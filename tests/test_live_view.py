@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from penstock import JobStatus
+from penstock import JobStatus, StreamEnvironment, col
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.job.handle import StageProgress
 from penstock.engine.metrics import JobMetrics, OperatorMetrics, SubtaskMetrics, report
@@ -49,6 +51,23 @@ def test_a_stage_at_work_has_a_bar_as_long_as_the_part_that_is_done() -> None:
     (line,) = console.file.getvalue().splitlines()
     assert line.split() == ["stage", "2", "of", "3", "━" * 7 + "╸", "2", "of", "8", "tasks"]
     assert line.index("2 of 8") == line.index("━") + 31
+
+
+def test_in_a_notebook_the_view_is_one_output_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    outputs = SimpleNamespace(update=shown.append)
+    shell = SimpleNamespace(kernel=object(), custom_exceptions=(Exception,))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    displays = SimpleNamespace(HTML=str, display=lambda _, display_id: outputs)
+    monkeypatch.setitem(sys.modules, "IPython.display", displays)
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    results = env.from_collection([{"n": n} for n in range(7)]).filter(col("n") > 1).collect()
+    env.execute("flights")
+    assert "flights: finished" in shown[-1]
+    assert shown[-1].startswith("<pre>")
+    (line,) = (line for line in shown[-1].splitlines() if "filter" in line)
+    assert line.split()[4:6] == ["7", "5"], line
+    assert len(list(results)) == 5
 
 
 def test_a_line_for_the_user_is_not_cut_and_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,12 +297,12 @@ def checkpoints(info: JobInfo) -> dict[str, Any]:
             "failed": found.failed,
         },
         "summary": {
-            "checkpointed_size": _summary([one.bytes_written for one in completed]),
-            "state_size": _summary([one.bytes for one in completed]),
-            "end_to_end_duration": _summary([one.duration_ms for one in completed]),
-            "alignment_buffered": _summary([]),
-            "processed_data": _summary([]),
-            "persisted_data": _summary([]),
+            "checkpointed_size": summary_of([one.bytes_written for one in completed]),
+            "state_size": summary_of([one.bytes for one in completed]),
+            "end_to_end_duration": summary_of([one.duration_ms for one in completed]),
+            "alignment_buffered": summary_of([]),
+            "processed_data": summary_of([]),
+            "persisted_data": summary_of([]),
         },
         "latest": newest,
         "history": history,
@@ -340,7 +340,8 @@ def checkpoint(one: CheckpointInfo) -> dict[str, Any]:
     }
 
 
-def _summary(values: Sequence[float]) -> dict[str, float | str]:
+def summary_of(values: Sequence[float]) -> dict[str, float | str]:
+    """How figures are spread, as Flink tells it; quantiles of none are no numbers."""
     if not values:
         return {"min": 0, "max": 0, "avg": 0, **{name: "NaN" for name, _ in _SHARES}}
     ordered = sorted(values)

@@ -122,6 +122,8 @@ class ExpressionBinder:
                 return bound_user_call(self, node)
             case n.Typed():
                 return typed(self, node)
+            case n.ValueColumn():
+                return self.scope.column(node.place)
         return self._constructed(node)
 
     def condition(self, node: n.Node, where: str) -> Expression:
@@ -330,7 +332,9 @@ class ExpressionBinder:
             case n.FieldOf():
                 return field_of(self.bind(node.operand), node.field, self.source)
             case n.Subquery():
-                raise self.source.unsupported(node.at, "a query as a value is not supported here; use a join")
+                raise self.source.unsupported(
+                    node.at, "a query as a value may stand in WHERE, and in SELECT without aggregates; use a join"
+                )
             case n.Exists() | n.InQuery():
                 raise self.source.unsupported(
                     node.at, "EXISTS and IN with a query may only stand in WHERE, joined by AND; use a join elsewhere"

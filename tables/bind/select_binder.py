@@ -13,6 +13,7 @@ from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow, find_group_window
 from penstock.tables.bind.grouping import Grouping
 from penstock.tables.bind.over_calls import OverCalls
+from penstock.tables.bind.scalar_subqueries import ScalarSubqueries
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.subqueries import bind_where
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
@@ -55,6 +56,8 @@ class SelectBinder:
         ttls = self._ttls()
         node, scope = self._from(ttls)
         self._check_tables(ttls, scope)
+        node, scope = self._with_values(node, scope)
+        select = self._select
         if select.where is not None:
             node = bind_where(self._queries, select.where, node, scope)
         window = find_group_window(select.group_by or (), node, scope, self._source)
@@ -72,6 +75,16 @@ class SelectBinder:
         if self._select.source is None:
             return Values(((),), ()), Scope((), ())
         return self._queries.with_ttls(ttls).relation(self._select.source)
+
+    def _with_values(self, node: PlanNode, scope: Scope) -> tuple[PlanNode, Scope]:
+        """The rows with the values of queries that stand in expressions; SELECT has their columns in their places."""
+        select = self._select
+        values = ScalarSubqueries(self._queries, node, scope)
+        where = values.replaced(select.where)
+        is_grouped = select.group_by is not None or self._has_aggregates()
+        items = select.items if is_grouped else values.replaced(select.items)
+        self._select = replace(select, where=where, items=items)
+        return values.node, values.scope
 
     # Hints
 

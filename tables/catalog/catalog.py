@@ -126,6 +126,23 @@ class Catalog:
             )
         return name.parts[-1].name
 
+    def check_use(self, kind: str, name: Name, source: SqlText) -> None:
+        """Check that USE names what is there.
+
+        Args:
+            kind: CATALOG or DATABASE.
+            name: of it.
+            source: the text, for errors.
+
+        Raises:
+            SqlValidationError: another catalog or database.
+        """
+        given = tuple(part.name for part in name.parts)
+        if given not in ({(CATALOG,)} if kind == "CATALOG" else {(DATABASE,), (CATALOG, DATABASE)}):
+            raise source.invalid(
+                name.at, f"there is no {kind.lower()} {name.text!r}: the only one is {CATALOG}.{DATABASE}"
+            )
+
     def resolve(self, name: Name, source: SqlText) -> Entry:
         """The entry that a name in a statement means.
 

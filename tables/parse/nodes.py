@@ -344,3 +344,10 @@ class Typed(Node):
     value: Node
     function: str
     type: SqlType | None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueColumn(Node):
+    """The value of a query in an expression, which stands in column `place` of the rows."""
+
+    place: int

@@ -27,12 +27,24 @@ _STARTS = (
     "SHOW",
     "DESCRIBE",
     "DESC",
+    "USE",
     "SET",
     "RESET",
     "EXECUTE",
     "BEGIN",
     "STATEMENT",
     "TABLE",
+)
+_SHOWN: Final = (
+    "TABLES",
+    "VIEWS",
+    "FUNCTIONS",
+    "USER FUNCTIONS",
+    "CONNECTORS",
+    "CATALOGS",
+    "DATABASES",
+    "CURRENT CATALOG",
+    "CURRENT DATABASE",
 )
 TOO_DEEP: Final = "brackets are nested too deeply here; name inner parts by WITH or CREATE VIEW"
 """What is said of texts that Python's stack does not hold."""
@@ -42,7 +54,6 @@ _REFUSED = {
     "DELETE": "rows are deleted by changelogs, not by DELETE; write a query with INSERT INTO",
     "TRUNCATE": "TRUNCATE is not supported",
     "ANALYZE": "there are no statistics to gather",
-    "USE": "there is one catalog and one database; write the table's own name",
     "LOAD": "modules are not supported; all functions are there",
     "UNLOAD": "modules are not supported; all functions are there",
     "CALL": "there are no procedures",
@@ -119,6 +130,12 @@ class StatementParser:
             case "DESCRIBE" | "DESC":
                 cursor.take()
                 return s.Describe(token.at, cursor.name("the name of a table"))
+            case "USE":
+                cursor.take()
+                if cursor.accept("MODULES"):
+                    raise cursor.source.unsupported(token.at, "modules are not supported; all functions are there")
+                kind = "CATALOG" if cursor.accept("CATALOG") else "DATABASE"
+                return s.Use(token.at, kind, cursor.name(f"the name of a {kind.lower()}"))
             case "SET" | "RESET":
                 return self._set()
         if token.word in _REFUSED:
@@ -192,10 +209,14 @@ class StatementParser:
                 if cursor.accept(kind):
                     return s.Show(at, f"CREATE {kind}", cursor.name(f"the name of a {kind.lower()}"))
             raise cursor.expected("TABLE or VIEW", "behind SHOW CREATE")
-        for what in ("TABLES", "VIEWS", "FUNCTIONS", "CONNECTORS"):
-            if cursor.accept(what):
-                return s.Show(at, what)
-        raise cursor.expected("TABLES, VIEWS, FUNCTIONS, CONNECTORS or CREATE TABLE", "behind SHOW")
+        if cursor.accept("COLUMNS"):
+            if not cursor.accept("FROM") and not cursor.accept("IN"):
+                raise cursor.expected("FROM", "behind SHOW COLUMNS")
+            return s.Show(at, "COLUMNS", cursor.name("the name of a table"))
+        for words in _SHOWN:
+            if cursor.accept(*words.split()):
+                return s.Show(at, words)
+        raise cursor.expected(f"{', '.join(_SHOWN)}, COLUMNS FROM or CREATE TABLE", "behind SHOW")
 
     def _set(self) -> s.SetOption | s.ResetOption:
         cursor, token = self.cursor, self.cursor.take()

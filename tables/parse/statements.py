@@ -115,7 +115,7 @@ class Explain(Node):
 
 @dataclass(frozen=True, slots=True)
 class Show(Node):
-    """`SHOW TABLES`, `VIEWS`, `FUNCTIONS`, `CREATE TABLE name`, ..."""
+    """`SHOW TABLES`, `VIEWS`, `FUNCTIONS`, `CREATE TABLE name`, `COLUMNS FROM name`, ..."""
 
     what: str
     name: Name | None = None
@@ -125,6 +125,14 @@ class Show(Node):
 class Describe(Node):
     """`DESCRIBE name`."""
 
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Use(Node):
+    """`USE CATALOG name`, `USE [catalog.]database`."""
+
+    kind: str
     name: Name
 
 
@@ -153,6 +161,7 @@ Statement = (
     | Explain
     | Show
     | Describe
+    | Use
     | SetOption
     | ResetOption
 )

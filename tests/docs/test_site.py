@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -45,3 +46,22 @@ def test_pages_load_nothing_from_elsewhere_and_are_searched_offline(site: Path) 
     loaded = re.compile(r'(?:<script[^>]+src|<link[^>]+rel="stylesheet"[^>]+href|<img[^>]+src)="(https?:[^"]+)"')
     assert {found for page in site.rglob("*.html") for found in loaded.findall(page.read_text())} == set()
     assert "watermark" in (site / "search" / "search_index.json").read_text()
+
+
+def test_the_page_on_performance_has_the_newest_reading_of_each_benchmark(site: Path) -> None:
+    page = (site / "performance.html").read_text()
+    path = max((ROOT / "perf" / "results").glob("grep-*.json"))
+    (result,) = (one for one in json.loads(path.read_text())["results"] if one["variant"] == "1% hits")
+    row = page.partition("grep, 1% hits")[2].partition("</tr>")[0]
+    assert [f"{result['ours']['events_per_second'] / 1e6:.3g}", f"{result['ratio']:.3g}"] == [
+        cell for cell in re.findall(r"<td>([^<]*)</td>", row) if re.fullmatch(r"[\d.]+", cell)
+    ][:2]
+    assert "<!-- performance" not in page
+    for chart in re.findall(r'src="(images/performance/[^"]+)"', page):
+        assert (site / chart).exists(), chart
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = (ROOT / "mkdocs.yml").read_text()
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page not in named and not re.match(r"adr/\d", page)] == []

@@ -15,24 +15,39 @@ ROOT = Path(__file__).parents[2]
 CONCEPTS = ["time", "windows", "state", "queryable-state", "checkpoints", "savepoints", "joins", "pyflink"]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/guide.md",
-        "docs/index.md",
-        "docs/tutorial.md",
-        "docs/cookbook.md",
-        "docs/from-bytewax-and-spark.md",
-        "docs/sources-and-sinks.md",
-        "docs/patterns.md",
-        "docs/console.md",
-        "docs/testing.md",
-        "docs/sql/README.md",
-        "docs/sql/match-recognize.md",
-        *(f"docs/concepts/{name}.md" for name in CONCEPTS),
-    ],
-)
+PAGES = [
+    "README.md",
+    "docs/autoscaling.md",
+    "docs/cli.md",
+    "docs/guide.md",
+    "docs/index.md",
+    "docs/tutorial.md",
+    "docs/cookbook.md",
+    "docs/from-bytewax-and-spark.md",
+    "docs/sources-and-sinks.md",
+    "docs/patterns.md",
+    "docs/console.md",
+    "docs/notebooks.md",
+    "docs/testing.md",
+    "docs/sql/README.md",
+    "docs/sql/match-recognize.md",
+    *(f"docs/concepts/{name}.md" for name in CONCEPTS),
+]
+ELSEWHERE = {
+    "docs/batch-mode.md": "tests/actors/spark/test_page.py",
+    "docs/connectors.md": "tests/testing/test_connector_suite_tutorial.py",
+}
+
+
+def test_no_page_is_left_out() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = {str(page.relative_to(ROOT)) for page in pages if "\n```python\n" in page.read_text()}
+    assert found == {*PAGES, *ELSEWHERE}
+    for page, test in ELSEWHERE.items():
+        assert Path(page).name in (ROOT / test).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text()

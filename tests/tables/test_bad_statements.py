@@ -122,6 +122,9 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
         1,
         "column 'n' is NOT NULL and gets no value",
     ),
+    (SqlValidationError, "USE CATALOG hive", 13, "there is no catalog 'hive'"),
+    (SqlValidationError, "USE default_catalog.db", 5, "there is no database 'default_catalog.db'"),
+    (SqlSyntaxError, "SHOW TABELS", 6, "did you mean"),
     (SqlValidationError, "SET 'table.local-time-zone' = 'Mars/Base'", 1, "is no time zone"),
     (SqlValidationError, "SET 'table.local-timezone' = 'UTC'", 1, "did you mean 'table.local-time-zone'"),
     # What Flink has, and Penstock does not
@@ -153,6 +156,22 @@ def test_a_bad_statement_is_refused_at_its_place(
         tables.sql(statement)
     assert says in str(raised.value)
     assert (raised.value.line, raised.value.column) == (1, column)
+
+
+@pytest.mark.parametrize(
+    ("statement", "shown"),
+    [
+        ("SHOW CURRENT CATALOG", ["default_catalog"]),
+        ("SHOW DATABASES", ["default_database"]),
+        ("SHOW COLUMNS FROM totals", ["item", "total"]),
+        ("SHOW USER FUNCTIONS", []),
+    ],
+)
+def test_what_there_is_is_shown(tables: TableEnvironment, statement: str, shown: list[str]) -> None:
+    table = tables.sql(statement)
+    assert table is not None
+    assert [next(iter(row.values())) for row in table.collect()] == shown
+    assert tables.sql("USE default_catalog.default_database") is None
 
 
 def test_what_no_operator_computes_is_refused_at_the_query(tables: TableEnvironment) -> None:

@@ -32,7 +32,7 @@ from penstock.engine.local.manager import LocalManager
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
-from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open
+from penstock.testing.connector_suite.crash_points import LineCounter, leaving_things_open
 from penstock.testing.connector_suite.rows import Rows, as_table, difference, set_difference, surplus
 from penstock.testing.connector_suite.rules import AT_LEAST_ONCE, AT_MOST_ONCE, JOB, require
 
@@ -247,11 +247,8 @@ class _MortalSink(TransactionalSink):
         cut = self._luck.strikes(_CUT, "a commit was cut off")
         fatal = self._luck.chosen.randrange(self._lines + 1) if cut else None
         counter = LineCounter(self._sink, fatal)
-        try:
-            with counter:
-                self._sink.commit(committables, context)
-        except SimulatedCrash:
-            raise WorkerLostError("killed within a commit") from None
+        if not counter.run(lambda: self._sink.commit(committables, context)):
+            raise WorkerLostError("killed within a commit")
         self._lines = counter.lines
         if fatal is not None:
             raise WorkerLostError("killed behind a commit")

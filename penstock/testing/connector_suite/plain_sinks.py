@@ -5,7 +5,6 @@ pytest runs its methods, each on targets of its own; it raises `ConformanceError
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.testing.connector_suite.any_sinks import AnySinkSuite
 from penstock.testing.connector_suite.copies import copied
-from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open, spread
+from penstock.testing.connector_suite.crash_points import LineCounter, leaving_things_open, spread
 from penstock.testing.connector_suite.rows import as_table, difference, every
 from penstock.testing.connector_suite.rules import FINISH, WRITER_CLOSE, obeying, require
 
@@ -50,15 +49,14 @@ class SinkSuite(AnySinkSuite[Sink]):
     def test_writers_can_be_closed_after_an_error(self) -> None:
         rows = self.rows(0, 9)
         writer = _write(self._prepared(), rows, self.clock())
-        with LineCounter(self.sink()) as counter:
-            writer.finish()
+        counter = LineCounter(self.sink())
+        counter.run(writer.finish)
         writer.close()
         with leaving_things_open():
             for fatal in spread(counter.lines, 15):
                 sink = self._prepared()
                 writer = _write(sink, rows, self.clock())
-                with contextlib.suppress(SimulatedCrash), LineCounter(sink, fatal):
-                    writer.finish()
+                LineCounter(sink, fatal).run(writer.finish)
                 with obeying(WRITER_CLOSE, f"close() behind an error in line {fatal} of finish()"):
                     writer.close()
 

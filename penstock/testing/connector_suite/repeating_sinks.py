@@ -20,7 +20,7 @@ from penstock.engine.operators.sink import SinkSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.testing.connector_suite.any_sinks import AnySinkSuite
 from penstock.testing.connector_suite.copies import copied
-from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open, spread
+from penstock.testing.connector_suite.crash_points import LineCounter, leaving_things_open, spread
 from penstock.testing.connector_suite.jobs import check_repeating_sink_job
 from penstock.testing.connector_suite.rows import as_table, difference, set_difference
 from penstock.testing.connector_suite.rules import (
@@ -125,8 +125,8 @@ class AtLeastOnceSinkSuite(AnySinkSuite[Sink]):
             _write(subtask, rows.slice(0, 4))
             _take_checkpoint(subtask, 1)
             before(subtask)
-            with contextlib.suppress(SimulatedCrash), LineCounter(sink, fatal) as counter:
-                step(subtask)
+            counter = LineCounter(sink, fatal)
+            counter.run(lambda: step(subtask))
             with obeying(AT_LEAST_ONCE, f"{where}the next attempt"), self._subtask(sink) as again:
                 _write(again, rows.slice(4))
                 _take_checkpoint(again, 3)

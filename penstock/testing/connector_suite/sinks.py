@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.engine.connectors import TransactionalSink
 from penstock.testing.connector_suite.any_sinks import AnySinkSuite
-from penstock.testing.connector_suite.crash_points import SimulatedCrash, leaving_things_open, spread
+from penstock.testing.connector_suite.crash_points import leaving_things_open, spread
 from penstock.testing.connector_suite.jobs import check_sink_job
 from penstock.testing.connector_suite.rows import as_table, difference, every, surplus
 from penstock.testing.connector_suite.rules import (
@@ -314,8 +314,7 @@ class TransactionalSinkSuite(AnySinkSuite[TransactionalSink]):
                 subtask.complete(1)
                 before(subtask)
                 counter = subtask.until_line(fatal)
-                with contextlib.suppress(SimulatedCrash), counter:
-                    step(subtask)
+                counter.run(lambda: step(subtask))
                 where = f"the process died in line {fatal} of {what}: "
                 self._expect(job, rows.slice(0, 4), CRASH, where)
                 with obeying(CRASH, f"{where}the next attempt"):
@@ -338,8 +337,7 @@ class TransactionalSinkSuite(AnySinkSuite[TransactionalSink]):
                 subtask.write(rows.slice(4 * checkpoint - 4, 4))
                 held = subtask.prepare(checkpoint)
             counter = subtask.until_line(fatal)
-            with contextlib.suppress(SimulatedCrash), counter:
-                subtask.complete(3)
+            counter.run(lambda: subtask.complete(3))
             where = f"the process died in line {fatal} of commit(): "
             wrong = surplus(self._seen(job), rows)
             require(not wrong, CRASH, f"{where}{wrong}")

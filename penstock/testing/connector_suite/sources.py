@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.connectors import Source, SourceReader, Split, SplitOrder
 from penstock.testing.connector_suite.copies import copied, split_ids_elsewhere
-from penstock.testing.connector_suite.crash_points import LineCounter, SimulatedCrash, leaving_things_open, spread
+from penstock.testing.connector_suite.crash_points import LineCounter, leaving_things_open, spread
 from penstock.testing.connector_suite.jobs import check_source_job
 from penstock.testing.connector_suite.reading import Reading, SourceDriver, Subtask, position_text
 from penstock.testing.connector_suite.rows import Rows, as_table, difference, order_difference
@@ -204,8 +204,9 @@ class SourceSuite:
     def test_readers_can_be_closed_after_an_error(self) -> None:
         split, whole = max(self._whole(), key=lambda one: one[1].num_rows)
         driver = self._driver()
-        with contextlib.closing(driver.open(split)) as reader, LineCounter(driver.source) as counter:
-            reader.next_batch(3)
+        counter = LineCounter(driver.source)
+        with contextlib.closing(driver.open(split)) as reader:
+            counter.run(lambda: reader.next_batch(3))
         with leaving_things_open():
             for fatal in spread(counter.lines, self.most_positions):
                 self._fail_and_close(driver.open(split), driver.source, fatal)
@@ -215,8 +216,7 @@ class SourceSuite:
 
     @staticmethod
     def _fail_and_close(reader: SourceReader, source: Source, fatal: int) -> None:
-        with contextlib.suppress(SimulatedCrash), LineCounter(source, fatal):
-            reader.next_batch(3)
+        LineCounter(source, fatal).run(lambda: reader.next_batch(3))
         with obeying(READER_CLOSE, f"close() behind an error in line {fatal} of next_batch()"):
             reader.close()
 

@@ -1,0 +1,68 @@
+"""Queries that stand for a value: each row meets their one row, and null where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.engine.errors import SqlError
+
+_BIDS = "(VALUES ('pen', 3), ('cup', 5), ('hat', 10)) AS bids (item, price)"
+
+
+def _held(statement: str, max_batch_rows: int = 1000) -> list[tuple[Any, ...]]:
+    """What is there when all changes have come."""
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=max_batch_rows)
+    table = env.sql(statement)
+    assert table is not None
+    held: list[tuple[Any, ...]] = []
+    for row in table.to_changelog().collect():
+        op, *values = row.values()
+        if op in ("+I", "+U"):
+            held.append(tuple(values))
+        else:
+            held.remove(tuple(values))
+    return sorted(held)
+
+
+@pytest.mark.parametrize("max_batch_rows", [1, 1000])
+def test_a_row_is_compared_with_the_value_of_a_query(max_batch_rows: int) -> None:
+    dear = f"SELECT item FROM {_BIDS} WHERE price > (SELECT AVG(price) FROM {_BIDS}) - 2"
+    assert _held(dear, max_batch_rows) == [("cup",), ("hat",)]
+
+
+def test_a_value_stands_beside_each_row() -> None:
+    share = f"SELECT *, (SELECT MAX(price) FROM {_BIDS}) - price AS behind FROM {_BIDS}"
+    assert _held(share) == [("cup", 5, 5), ("hat", 10, 0), ("pen", 3, 7)]
+
+
+def test_a_query_without_a_row_is_null() -> None:
+    assert _held(f"SELECT item, (SELECT price FROM {_BIDS} WHERE price > 99 LIMIT 1) AS p FROM {_BIDS}") == [
+        ("cup", None),
+        ("hat", None),
+        ("pen", None),
+    ]
+
+
+def test_values_stand_in_conditions_of_groups_and_without_from() -> None:
+    grouped = f"SELECT COUNT(*) AS n FROM {_BIDS} WHERE price < (SELECT MAX(price) FROM {_BIDS})"
+    assert _held(grouped) == [(2,)]
+    assert _held("SELECT (SELECT 1) + (SELECT 2) AS three") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("SELECT price FROM {}", "a query as a value gives one row: aggregate without GROUP BY, or write LIMIT 1"),
+        ("SELECT item, MAX(price) FROM {} GROUP BY item", "a query as a value has one column, not 2"),
+        ("SELECT MAX(price) FROM {} GROUP BY item", "a query as a value gives one row"),
+    ],
+)
+def test_a_query_of_several_rows_or_columns_is_refused(query: str, says: str) -> None:
+    env = StreamEnvironment(runtime="local")
+    with pytest.raises(SqlError) as raised:
+        env.sql(f"SELECT item FROM {_BIDS} WHERE price > ({query.format(_BIDS)})")
+    assert says in str(raised.value)
+    assert raised.value.column > 80
