@@ -35,6 +35,7 @@ from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
 from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.errors import JobError, PenstockError, StateNotReadyError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
@@ -336,6 +337,11 @@ class JobManager:
     async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where a subtask's threads are; see `SubtaskActor.stacks`."""
         return await self._execution.stacks(place, seconds)
+
+    async def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:
+        """What each subtask has done for a checkpoint; nothing where that is not known, or not any more."""
+        checkpoints = self._brain.checkpoints
+        return () if checkpoints is None else checkpoints.coordinator.parts(checkpoint)
 
     async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
         """What the subtasks have printed and logged; see `Execution.logs`."""

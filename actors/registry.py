@@ -31,6 +31,7 @@ from penstock.actors.live_state import PATIENCE_SECONDS, live_state
 from penstock.actors.recorded_commands import Ending, forget, new_command, record
 from penstock.actors.stacks import Stack
 from penstock.actors.task_log import LogLine
+from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.errors import (
     ClusterError,
     JobCancelledError,
@@ -248,6 +249,15 @@ class JobControl:
         """
         stacks: Sequence[tuple[Stack, int]] = self._ask("stacks", seconds + _ASK_SECONDS, (task, subtask), seconds)
         return stacks
+
+    def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:
+        """What each subtask has done for a checkpoint: of one under way and of the newest three; else nothing.
+
+        Raises:
+            JobError: the job has ended.
+        """
+        parts: Sequence[CheckpointPart] = self._ask("checkpoint_parts", _ASK_SECONDS, checkpoint)
+        return parts
 
     def checkpoint(self) -> str:
         """Take a checkpoint now; its URL.

@@ -46,12 +46,13 @@ def runs_in_batch(mode: Mode, graph: PhysicalGraph, runtime: str) -> bool:
         ConfigurationError: a local job cannot.
         GraphError: a source has no end, or an operator cannot run so.
     """
+    if mode == "streaming" or (mode == "automatic" and runtime == "local"):
+        return False
+    # What Spark runs by itself, with all operators that it knows: jobs that cannot go there do without.
     from penstock.actors.spark.checks import check_translatable, untranslatable
 
-    if mode == "streaming":
-        return False
     if mode == "automatic":
-        return runtime != "local" and not untranslatable(graph)
+        return not untranslatable(graph)
     if runtime == "local":
         raise ConfigurationError(
             "batch mode runs Spark on Ray, and this environment is local: leave out runtime='local', or mode='batch' "

@@ -24,7 +24,6 @@ from penstock.batch import (
     start_batch_job,
 )
 from penstock.connectors.collection import CollectionSource, RowSchema
-from penstock.connectors.files.source import FilePath, FileSource
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, RestartStrategy
@@ -50,6 +49,7 @@ from penstock.savepoints.restore import NonRestoredState, url_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.connectors.files.source import FilePath
     from penstock.tables.environment import TableEnvironment
     from penstock.tables.table import Table
 
@@ -301,6 +301,9 @@ class StreamEnvironment:
         Example:
             >>> env.from_files("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})
         """
+        # Readers of all formats come with it.
+        from penstock.connectors.files.source import FileSource
+
         if monitor is None:
             return self.from_source(FileSource.of(paths, format, schema, null_values))
         return self.from_source(FileSource.of(paths, format, schema, null_values, monitor=monitor))

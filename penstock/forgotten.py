@@ -1,11 +1,13 @@
 """Reminds of a program with sinks, `print()` or `collect()` that nobody has run: the script would end silently.
 
-`StreamEnvironment` makes its programs here, and says when one is run, explained or cleared. Nothing is said behind an
-error.
+`StreamEnvironment` makes its programs here, and says when one is run, explained or cleared. It is told when the process
+ends, and nothing is told behind an error.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import logging
 import sys
 import weakref
@@ -19,18 +21,20 @@ _LOG = logging.getLogger(__name__)
 
 
 def reminding_program(submit: Callable[[Program], JobHandle]) -> Program:
-    """A program that, where it goes without anybody having asked for it, tells so; `submit` as for `Program`."""
+    """A program that, where nobody has asked for it when the process ends, is told of; `submit` as for `Program`."""
     program = Program(submit)
-    reminder = weakref.finalize(program, _remind, program.graph)
-
-    program.asked_for = reminder.detach
+    remind = functools.partial(_remind, weakref.ref(program.graph))
+    atexit.register(remind)
+    weakref.finalize(program, atexit.unregister, remind).atexit = False
+    program.asked_for = functools.partial(atexit.unregister, remind)
     return program
 
 
-def _remind(graph: GraphBuilder) -> None:
-    ends = [node.name for node in graph.build() if node.is_end]
+def _remind(graph: weakref.ref[GraphBuilder]) -> None:
+    built = graph()
+    ends = [] if built is None else [node.name for node in built.build() if node.is_end]
     # Behind an error, only that counts.
-    if ends and not hasattr(sys, "last_value") and sys.exc_info()[1] is None:
+    if ends and not hasattr(sys, "last_value"):
         _LOG.warning(
             'a program that ends in %s was never run: call env.execute("a name"), or read what collect() returned',
             ", ".join(ends),

@@ -21,9 +21,9 @@ from penstock import max as max_of
 from penstock import min as min_of
 from penstock import sum as sum_of
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.cells.free_memory import free_memory
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark
+from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.windows.window_aggregate import WindowAggregate, WindowAggregateSpec
 from penstock.engine.windows.assigners import tumbling
@@ -33,7 +33,7 @@ _WINDOW_MS: Final = 10_000
 _ROWS_A_KEY: Final = 2
 
 
-class _Drain:
+class Drain:
     """Counts the rows that are emitted, and the largest resident set meanwhile."""
 
     def __init__(self) -> None:
@@ -48,18 +48,19 @@ class _Drain:
         """Nothing to count."""
 
     def look(self) -> None:
-        self.peak_mb = max(self.peak_mb, _resident_mb())
+        self.peak_mb = max(self.peak_mb, resident_mb())
 
 
-def _resident_mb() -> float:
+def resident_mb() -> float:
     """Of this process; Linux says it in pages."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
-def _settled_mb() -> float:
+def settled_mb() -> float:
+    """The same, once all that is free has been given back."""
     gc.collect()
     free_memory()
-    return _resident_mb()
+    return resident_mb()
 
 
 def _operator() -> WindowAggregate:
@@ -69,7 +70,7 @@ def _operator() -> WindowAggregate:
     return operator
 
 
-def _feed(operator: WindowAggregate, keys: int, windows: int, out: _Drain) -> None:
+def _feed(operator: WindowAggregate, keys: int, windows: int, out: Drain) -> None:
     """Two rows of each key, in an order that looks random; window by window, each with its share of the keys."""
     share = keys // windows
     rng = np.random.default_rng(42)
@@ -91,14 +92,14 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000_000)
     keys = parser.parse_args().keys
     # What the first batch loads (compiled kernels, Arrow's own pools) is not state.
-    _feed(_operator(), keys // 100, 1, _Drain())
+    _feed(_operator(), keys // 100, 1, Drain())
     print("| windows | keys in each | rows out | before MB | peak MB | after MB | bytes a key at the peak |")
     print("|---|---|---|---|---|---|---|")
     for windows in (1, 10):
-        before = _settled_mb()
-        operator, out = _operator(), _Drain()
+        before = settled_mb()
+        operator, out = _operator(), Drain()
         _feed(operator, keys, windows, out)
-        after = _settled_mb()
+        after = settled_mb()
         each = keys // windows
         grown = (out.peak_mb - before) * 2**20 / each
         print(f"| {windows} | {each:,} | {out.rows:,} | {before:.0f} | {out.peak_mb:.0f} | {after:.0f} | {grown:.0f} |")

@@ -3,12 +3,10 @@
 `paths` names every file, `storage` holds them, `segments` makes Arrow files of tables, `manifest` lists what a
 checkpoint consists of, `store` decides which checkpoint counts, `writer` and `restore` serve the subtasks.
 
-Users call `read`, `write`, `modify`, `bootstrap` and `diff`: state as Arrow tables, whatever job took it.
+Users call `read`, `write`, `modify`, `bootstrap` and `diff`: state as Arrow tables, whatever job took it. These names
+stand in `__init__.pyi` and are loaded when they are first used: to start a job, only storage is needed.
 """
 
-from penstock.savepoints.diff import SavepointDiff, diff
-from penstock.savepoints.editor import SavepointEditor, bootstrap, modify, write
-from penstock.savepoints.layout import StateKind
-from penstock.savepoints.reader import Savepoint, read
+import lazy_loader
 
-__all__ = ["Savepoint", "SavepointDiff", "SavepointEditor", "StateKind", "bootstrap", "diff", "modify", "read", "write"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -27,7 +27,13 @@ from penstock.engine.checkpointing.instructions import (
     Store,
     Trigger,
 )
-from penstock.engine.checkpointing.pending import CheckpointRecord, CheckpointStatistics, PendingCheckpoint, Phase
+from penstock.engine.checkpointing.pending import (
+    CheckpointPart,
+    CheckpointRecord,
+    CheckpointStatistics,
+    PendingCheckpoint,
+    Phase,
+)
 from penstock.engine.checkpointing.shared_files import SharedFiles, Size, distinct
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
@@ -149,6 +155,11 @@ class CheckpointCoordinator:
     def history(self) -> tuple[CheckpointRecord, ...]:
         """The last outcomes, oldest first."""
         return self._history.records
+
+    def parts(self, checkpoint: int) -> tuple[CheckpointPart, ...]:
+        """What each subtask has done for a checkpoint that is under way, or one of the newest; else nothing."""
+        pending = self._pending.get(checkpoint)
+        return self._history.parts(checkpoint) if pending is None else pending.parts
 
     @property
     def deadline(self) -> float | None:
@@ -278,7 +289,7 @@ class CheckpointCoordinator:
         outcome = pending.acknowledge(place, handle, now_ms)
         if outcome is not Acknowledgement.SUCCESS:
             return outcome, []
-        pending.size = pending.size.plus(self._add_files(pending, handle))
+        pending.note_part(place, self._add_files(pending, handle), now_ms)
         return outcome, [] if pending.is_open else self._store_next()
 
     def decline(
@@ -308,7 +319,7 @@ class CheckpointCoordinator:
             return []
         pending = self._pending.pop(checkpoint)
         pending.move(Phase.COMPLETED)
-        self._history.on_completed(pending.record(now))
+        self._history.on_completed(pending.record(now), pending.parts)
         places = self._places(pending)
         commits = bool(places) and pending.kind is not SnapshotKind.SAVEPOINT
         answer: list[Instruction] = [NotifyComplete(checkpoint, places)] if commits else []
@@ -462,7 +473,7 @@ class CheckpointCoordinator:
     def _abort(self, pending: PendingCheckpoint, reason: AbortReason, message: str, now: float) -> list[Instruction]:
         del self._pending[pending.number]
         pending.move(Phase.ABORTED)
-        self._history.on_aborted(pending.record(now, reason, message))
+        self._history.on_aborted(pending.record(now, reason, message), pending.parts)
         text = f"{pending.kind.noun} {pending.number} was aborted, as {reason.value}: {message}"
         # Subtasks outlive their attempt where only a region of the job failed: they must not wait for it for ever.
         answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, pending.places)]

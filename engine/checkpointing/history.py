@@ -9,10 +9,12 @@ from collections import deque
 from typing import Final
 
 from penstock.engine.checkpointing.handles import JobStory
-from penstock.engine.checkpointing.pending import CheckpointRecord, CheckpointStatistics
+from penstock.engine.checkpointing.pending import CheckpointPart, CheckpointRecord, CheckpointStatistics
 
 KEPT: Final = 20
 """How many outcomes are kept for people."""
+PARTS_KEPT: Final = 3
+"""Of so many of them, what each subtask has done is kept: there may be ten thousand."""
 STORED: Final = 5
 """How many of them go into each manifest, and how many restarts."""
 
@@ -33,6 +35,7 @@ class CheckpointHistory:
         self._completed, self._failed = story.completed, story.failed
         told = (CheckpointRecord.from_text(text) for text in story.checkpoints)
         self._records: deque[CheckpointRecord] = deque((one for one in told if one is not None), maxlen=KEPT)
+        self._parts: deque[tuple[int, tuple[CheckpointPart, ...]]] = deque(maxlen=PARTS_KEPT)
         completed = [record for record in self._records if record.reason is None]
         self._last: CheckpointRecord | None = completed[-1] if completed else None
 
@@ -41,15 +44,21 @@ class CheckpointHistory:
         """The last outcomes, oldest first."""
         return tuple(self._records)
 
-    def on_completed(self, record: CheckpointRecord) -> None:
-        """One counts."""
+    def parts(self, checkpoint: int) -> tuple[CheckpointPart, ...]:
+        """What each subtask has done for one of the newest; of others nothing is known."""
+        return next((parts for number, parts in self._parts if number == checkpoint), ())
+
+    def on_completed(self, record: CheckpointRecord, parts: tuple[CheckpointPart, ...]) -> None:
+        """One counts; `parts` is what its subtasks have done."""
         self._completed += 1
+        self._parts.append((record.checkpoint, parts))
         self._last = record
         self._records.append(record)
 
-    def on_aborted(self, record: CheckpointRecord) -> None:
-        """One that had been triggered never will count."""
+    def on_aborted(self, record: CheckpointRecord, parts: tuple[CheckpointPart, ...]) -> None:
+        """One that had been triggered never will count; `parts` is what its subtasks have done."""
         self._failed += 1
+        self._parts.append((record.checkpoint, parts))
         self._records.append(record)
 
     def on_aborted_before_it_began(self) -> None:

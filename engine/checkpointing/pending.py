@@ -112,6 +112,22 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointPart:
+    """What one subtask has done for a checkpoint; for people.
+
+    Args:
+        task, subtask: which.
+        acknowledged_ms: when it acknowledged, civil time; None: it has not.
+        size: of its files: bytes in all, and bytes written for it.
+    """
+
+    task: int
+    subtask: int
+    acknowledged_ms: int | None = None
+    size: Size = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointStatistics:
     """Checkpoints and savepoints so far; for people and metrics.
 
@@ -165,6 +181,7 @@ class PendingCheckpoint:
         self.acknowledged_ms = triggered_ms
         self.size = NOTHING
         self._missing = set(places)
+        self._parts: dict[Place, CheckpointPart] = {}
         self._handles: dict[Place, SubtaskHandle] = {}
         self._phase = Phase.PENDING
 
@@ -200,6 +217,16 @@ class PendingCheckpoint:
         self._handles[place] = handle
         self.acknowledged_ms = now_ms
         return Acknowledgement.SUCCESS
+
+    def note_part(self, place: Place, size: Size, now_ms: int) -> None:
+        """The part that a subtask has acknowledged is so large."""
+        self.size = self.size.plus(size)
+        self._parts[place] = CheckpointPart(*place, now_ms, size)
+
+    @property
+    def parts(self) -> tuple[CheckpointPart, ...]:
+        """What each subtask has done for it, in the order of `places`."""
+        return tuple(self._parts.get(place) or CheckpointPart(*place) for place in self.places)
 
     def decline(self, place: Place) -> Acknowledgement:
         """What a subtask's word that it cannot take its part means: SUCCESS if it ends the checkpoint."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
@@ -96,6 +97,10 @@ class Cluster(Protocol):
             job_id, task, subtask: which.
             seconds: for how long to look; 0: once.
         """
+        ...
+
+    def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
+        """What each subtask has done for a checkpoint; nothing where that is not known any more."""
         ...
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
@@ -201,6 +206,9 @@ class RayCluster:
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
         return self._job(job_id).stacks(task, subtask, seconds)
+
+    def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
+        return self._job(job_id).checkpoint_parts(checkpoint)
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return self._job(job_id).logs(after, most)

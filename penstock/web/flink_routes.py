@@ -15,8 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.engine.job.info import TaskInfo
+from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.errors import PenstockError
+from penstock.engine.job.info import CheckpointInfo, TaskInfo
 from penstock.web import flink, flink_metrics, rescales
+from penstock.web.checkpoint_parts import by_task, subtasks_document
 from penstock.web.cluster import Cluster
 from penstock.web.collector import Collector
 from penstock.web.flame import flame_document
@@ -33,7 +36,7 @@ def flink_routes(collector: Collector, operations: Operations, cluster: Cluster)
     """All of them."""
     return [
         *_cluster_routes(collector),
-        *_job_routes(collector),
+        *_job_routes(collector, cluster),
         *_vertex_routes(collector, cluster),
         *_operation_routes(collector, operations, cluster),
     ]
@@ -110,7 +113,7 @@ def _aggregated(request: Request, values: Sequence[flink_metrics.Values]) -> Res
     return JSONResponse(flink_metrics.aggregated(values, query.get("get"), query.get("agg")))
 
 
-def _job_routes(collector: Collector) -> list[Route]:
+def _job_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     def of_job(document: Callable[[JobView], Any]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             return JSONResponse(document(job_in(request, collector)))
@@ -126,13 +129,26 @@ def _job_routes(collector: Collector) -> list[Route]:
         values = flink_metrics.of_job(view) | flink_metrics.latencies_of(view)
         return JSONResponse(flink_metrics.answer(values, request.query_params.get("get")))
 
+    async def parts_in(view: JobView, checkpoint: int) -> Sequence[CheckpointPart]:
+        try:
+            return await asyncio.to_thread(cluster.checkpoint_parts, view.info.id, checkpoint)
+        except PenstockError:
+            # The job has ended, or its manager is away: what is known of the whole is told all the same.
+            return ()
+
     async def checkpoint(request: Request) -> Response:
-        view, number = job_in(request, collector), request.path_params["number"]
-        history = view.info.checkpoints.history if view.info.checkpoints is not None else ()
-        found = next((one for one in history if str(one.checkpoint) == number), None)
-        if found is None:
-            raise unknown("checkpoint", number)
-        return JSONResponse(flink.checkpoint(found))
+        view = job_in(request, collector)
+        found = _checkpoint_in(request, view)
+        parts = await parts_in(view, found.checkpoint)
+        return JSONResponse({**flink.checkpoint(found), "tasks": by_task(found, parts)})
+
+    async def checkpoint_subtasks(request: Request) -> Response:
+        view = job_in(request, collector)
+        found, task = _checkpoint_in(request, view), task_in(request, view)
+        parts = [one for one in await parts_in(view, found.checkpoint) if one.task == task.info.id]
+        if not parts:
+            raise HTTPException(404, "what its subtasks did is not known any more; it is of the newest checkpoints")
+        return JSONResponse(subtasks_document(found, parts))
 
     async def rescale(request: Request) -> Response:
         number = request.path_params["rescale"]
@@ -151,6 +167,7 @@ def _job_routes(collector: Collector) -> list[Route]:
         Route("/jobs/{job}/checkpoints", of_job(lambda view: flink.checkpoints(view.info))),
         Route("/jobs/{job}/checkpoints/config", of_job(lambda view: flink.checkpoints_config(view.info))),
         Route("/jobs/{job}/checkpoints/details/{number}", checkpoint),
+        Route("/jobs/{job}/checkpoints/details/{number}/subtasks/{vertex}", checkpoint_subtasks),
         Route("/jobs/{job}/rescales/overview", of_job(lambda view: rescales.rescales_overview(view.info))),
         Route("/jobs/{job}/rescales/history", of_job(lambda view: rescales.rescales_history(view.info))),
         Route("/jobs/{job}/rescales/summary", of_job(lambda view: rescales.rescales_summary(view.info))),
@@ -158,6 +175,15 @@ def _job_routes(collector: Collector) -> list[Route]:
         Route("/jobs/{job}/rescales/details/{rescale}", rescale),
         Route("/jobs/{job}/resource-requirements", of_job(lambda view: flink.resource_requirements(view.info))),
     ]
+
+
+def _checkpoint_in(request: Request, view: JobView) -> CheckpointInfo:
+    number = request.path_params["number"]
+    history = view.info.checkpoints.history if view.info.checkpoints is not None else ()
+    found = next((one for one in history if str(one.checkpoint) == number), None)
+    if found is None:
+        raise unknown("checkpoint", number)
+    return found
 
 
 def _vertex_routes(collector: Collector, cluster: Cluster) -> list[Route]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import ClusterError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest
@@ -61,6 +62,9 @@ class OfflineCluster:
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
         self._refuse()
+
+    def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
+        return ()
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return ()

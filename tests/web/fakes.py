@@ -10,6 +10,8 @@ import penstock as ps
 from penstock import savepoints
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.shared_files import Size
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
 from penstock.engine.graph.scale import ParallelismRequest
@@ -149,6 +151,14 @@ class FakeCluster:
 
     def saved(self, url: str) -> Savepoint:
         return savepoints.read(self.checkpoint_url)
+
+    def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
+        self._asked("parts", job_id, checkpoint)
+        return [
+            CheckpointPart(1, 0, 1_100, Size(10, 10)),
+            CheckpointPart(2, 0, 1_250, Size(4_000, 900)),
+            CheckpointPart(2, 1),
+        ]
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return [LogLine(1, 1_000, "WARNING", "fraud", "no such user", 2, 1, 1, "count")][:most]

@@ -98,6 +98,23 @@ def test_a_shape_that_is_not_kept_is_found() -> None:
     assert len(told) == 1 + 8 + 1
 
 
+def test_a_checkpoint_says_what_each_subtask_has_done_for_it(serve: Serve, cluster: FakeCluster) -> None:
+    client, path = serve(), "/jobs/orders-1/checkpoints/details/7"
+    tasks = client.get(path).json()["tasks"]
+    assert {task: (one["num_acknowledged_subtasks"], one["num_subtasks"]) for task, one in tasks.items()} == {
+        "1": (1, 1),
+        "2": (1, 2),
+    }
+    assert tasks["2"]["status"] == "FAILED"
+    found = client.get(f"{path}/subtasks/2").json()
+    assert [one["status"] for one in found["subtasks"]] == ["completed", "pending_or_failed"]
+    assert found["subtasks"][0]["end_to_end_duration"] == 250
+    assert (found["summary"]["state_size"]["max"], found["checkpointed_size"]) == (4_000, 900)
+    cluster.refuses = "the job has ended"
+    assert client.get(path).json()["tasks"] == {}
+    assert client.get(f"{path}/subtasks/2").status_code == 404
+
+
 def test_rescales_are_counted_by_how_they_ended(serve: Serve, cluster: FakeCluster) -> None:
     begun = replace(DONE, at_ms=9_000, attempt=0, restore_ms=None)
     cluster.readings = [Reading(replace(ORDERS, restart_history=(*JOBS["rescaled"].restart_history, begun)), [])]

@@ -32,20 +32,10 @@ class Delta:
     Args:
         rows: the rows.
         weights: int64, one a row.
-        first, last: the numbers, in what was summed up, of the first and the last row like it that came; of one that
-            went, where none came.
     """
 
     rows: pa.RecordBatch
     weights: Int64s
-    first: Int64s
-    last: Int64s
-
-    @classmethod
-    def of(cls, rows: pa.RecordBatch, weights: Int64s) -> Delta:
-        """Rows that are summed up already, in their order."""
-        numbers = np.arange(len(weights))
-        return cls(rows, weights, numbers, numbers)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -54,7 +44,7 @@ class Delta:
         """The rows where `mask` is true."""
         if mask.all():
             return self
-        return Delta(self.rows.filter(pa.array(mask)), self.weights[mask], self.first[mask], self.last[mask])
+        return Delta(self.rows.filter(pa.array(mask)), self.weights[mask])
 
 
 def row_codes(rows: pa.RecordBatch) -> Int64s:
@@ -71,12 +61,11 @@ def summed(rows: pa.RecordBatch, signs: Int64s) -> Delta:
     count = int(codes.max(initial=-1)) + 1
     sums = np.zeros(count, np.int64)
     np.add.at(sums, codes, signs)
-    first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    last = np.zeros(count, np.int64)
     for places in (np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)):
-        first[codes[places[::-1]]] = places[::-1]
         last[codes[places]] = places
     stay = np.flatnonzero(sums)
-    return Delta(rows.take(pa.array(last[stay])), sums[stay], first[stay], last[stay])
+    return Delta(rows.take(pa.array(last[stay])), sums[stay])
 
 
 def weights(batch: Batch) -> Int64s:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.operators.changelog.changes import Delta
+from penstock.engine.operators.changelog.changes import row_codes
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState
 
@@ -36,33 +37,87 @@ def counted_layout(name: str, keys: pa.Schema, identity: pa.Schema, ttl_ms: int 
     return RowsLayout(name, keys, identity, pa.schema({COUNT: pa.int64(), NUMBER: pa.int64()}), ttl_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Turnover:
+    """The rows of a batch that are not alike, each with what its changes come to when they are taken one by one.
+
+    Args:
+        rows: the rows.
+        weights: how often each came less how often it went.
+        lowest: the least that this was on the way, 0 at most.
+        again: the place in the batch where it first comes after that.
+        last: the place where it comes last; -1 where it only goes.
+    """
+
+    rows: pa.RecordBatch
+    weights: Int64s
+    lowest: Int64s
+    again: Int64s
+    last: Int64s
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, signs: Int64s) -> Turnover:
+        """The changes of a batch, of one row at least.
+
+        Args:
+            rows: of the batch.
+            signs: 1 for each that comes, -1 for each that goes.
+        """
+        codes = row_codes(rows)
+        order = np.argsort(codes, kind="stable")
+        signs, numbers = signs[order], np.arange(len(order))
+        begins = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        lengths = np.diff(begins, append=len(order))
+        ends = begins + lengths
+        total = np.cumsum(signs)
+        running = total - np.repeat(total[begins] - signs[begins], lengths)
+        lowest = np.minimum(np.minimum.reduceat(running, begins), 0)
+        is_low = running == np.repeat(lowest, lengths)
+        behind = np.maximum(np.maximum.reduceat(np.where(is_low, numbers, -1), begins) + 1, begins)
+        comes = np.maximum.reduceat(np.where(signs > 0, numbers, -1), begins)
+        return cls(
+            rows.take(pa.array(order[ends - 1])),
+            running[ends - 1],
+            lowest,
+            order[np.minimum(behind, ends - 1)],
+            np.where(comes < 0, -1, order[comes]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
 def take_in(
     state: RowState,
-    delta: Delta,
+    changes: Turnover,
     keys: Sequence[pa.Array],
     identity: Sequence[pa.Array],
     numbers: Int64s,
     ties: Ties,
 ) -> Int64s:
-    """Take in the changes of a batch.
+    """Take in the changes of a batch: the same state comes of it in whatever batches they come.
 
     Args:
         state: with the layout of `counted_layout`; the keys of the batch have been begun.
-        delta: the changes.
+        changes: those of the batch.
         keys, identity: the columns of its rows.
-        numbers: of the rows' arrival.
-        ties: whether a row that comes again keeps its number.
+        numbers: of arrival, one for each row of the batch.
+        ties: whether a row that comes again keeps its number; one that was gone meanwhile does not.
 
     Returns:
         the slots whose rows are gone; the caller removes them when it has said what has changed.
     """
     found = state.rows.find(keys, identity)
     held = found >= 0
-    before, arrived = np.zeros(len(delta), np.int64), numbers.copy()
+    before, arrived = np.zeros(len(changes), np.int64), np.zeros(len(changes), np.int64)
     before[held] = state.rows.numbers(found[held], COUNT)
-    keeps_number = held & ((delta.weights < 0) | (ties is Ties.FIRST_ARRIVED))
-    arrived[keeps_number] = state.rows.numbers(found[keeps_number], NUMBER)
-    after = np.maximum(before + delta.weights, 0)
+    arrived[held] = state.rows.numbers(found[held], NUMBER)
+    if ties is Ties.FIRST_ARRIVED:
+        arrived = np.where(before + changes.lowest > 0, arrived, numbers[changes.again])
+    else:
+        arrived = np.where(changes.last >= 0, numbers[changes.last], arrived)
+    # What goes, and is not there, is as if it had not gone.
+    after = np.maximum(before, -changes.lowest) + changes.weights
     stay, gone = after > 0, found[(after == 0) & held]
     mask = pa.array(stay)
     if stay.any():

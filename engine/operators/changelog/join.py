@@ -231,7 +231,7 @@ class ChangelogJoin(Operator):
             return None
         rows, weights = pa.concat_batches(result.rows), np.concatenate(result.weights)
         if self._spec.emits is not ChangelogMode.APPEND:
-            return changelog_of(Delta.of(rows, weights), self._spec.key, self._spec.emits)
+            return changelog_of(Delta(rows, weights), self._spec.key, self._spec.emits)
         return Batch(rows if (weights == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(weights)), weights))))
 
     def _can_meet(self, side: int, rows: pa.RecordBatch) -> Mask:

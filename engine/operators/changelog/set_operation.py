@@ -139,7 +139,7 @@ class CountedRows(Operator):
         self._states.end()
         change = self._spec.operation.counts(*after) - self._spec.operation.counts(*before)
         changed = change != 0
-        said = Delta.of(rows.filter(pa.array(changed)), change[changed])
+        said = Delta(rows.filter(pa.array(changed)), change[changed])
         changes = changelog_of(said, None, self._spec.emits)
         if changes is not None:
             out.collect(changes if self._spec.emits is not ChangelogMode.APPEND else Batch(changes.data))

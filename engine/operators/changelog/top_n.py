@@ -20,8 +20,8 @@ from penstock.engine.changelog import ChangelogMode
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.changes import Delta, changelog_of, consolidated, difference
-from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, counted_layout, repeated, take_in
+from penstock.engine.operators.changelog.changes import Delta, changelog_of, difference, weights
+from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, Turnover, counted_layout, repeated, take_in
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.ranks import Order, sorted_places, within_runs
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
@@ -195,16 +195,13 @@ class TopN(Operator):
         self._states = RowStates(context, [counted_layout(_ROWS, self._keys, self._others, self._spec.ttl_ms)])
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        delta = consolidated(batch.with_data(conformed(batch.data, self._input)))
-        if not len(delta):
-            return
-        keys = [delta.rows.column(name) for name in self._keys.names]
-        _, partitions = distinct_keys(keys, len(delta))
+        taken = Turnover.of(conformed(batch.data, self._input), weights(batch))
+        keys = [taken.rows.column(name) for name in self._keys.names]
+        _, partitions = distinct_keys(keys, len(taken))
         state = self._states.begin(_ROWS, partitions)
         before = self._ranked(state, partitions)
-        identity = [delta.rows.column(name) for name in self._others.names]
-        arrivals = delta.first if self._spec.ties is Ties.FIRST_ARRIVED else delta.last
-        gone = take_in(state, delta, keys, identity, state.take_numbers(batch.num_rows)[arrivals], self._spec.ties)
+        identity = [taken.rows.column(name) for name in self._others.names]
+        gone = take_in(state, taken, keys, identity, state.take_numbers(batch.num_rows), self._spec.ties)
         after = self._ranked(state, partitions)
         changes = self._changes(state, before, after)
         # Only now, so that no slot has been given to another row meanwhile.
@@ -222,7 +219,7 @@ class TopN(Operator):
             return difference(was, now, self._spec.result_key, self._spec.emits)
         rows = pa.concat_batches([was, now])
         signs = np.repeat(np.array([-1, 1]), [was.num_rows, now.num_rows])
-        return changelog_of(Delta.of(rows, signs), self._spec.result_key, self._spec.emits)
+        return changelog_of(Delta(rows, signs), self._spec.result_key, self._spec.emits)
 
     def _prune(self, state: RowState, partitions: list[pa.Array], after: _Ranked) -> None:
         """Forget the rows that will never be in the range, where none that is before them goes."""

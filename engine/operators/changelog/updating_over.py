@@ -20,8 +20,8 @@ from penstock.engine.changelog import ChangelogMode
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.changes import consolidated, difference
-from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, counted_layout, repeated, take_in
+from penstock.engine.operators.changelog.changes import difference, weights
+from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, Turnover, counted_layout, repeated, take_in
 from penstock.engine.operators.changelog.frames import NUMBERS, FrameFunction, Ordered, OverCall
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.over import FrameUnit, first_at
@@ -119,16 +119,14 @@ class UpdatingOver(Operator):
         self._states = RowStates(context, [counted_layout(_ROWS, self._keys, self._others, self._spec.ttl_ms)])
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        delta = consolidated(batch.with_data(conformed(batch.data, self._input)))
-        if not len(delta):
-            return
-        keys = [delta.rows.column(name) for name in self._keys.names]
-        _, partitions = distinct_keys(keys, len(delta))
+        taken = Turnover.of(conformed(batch.data, self._input), weights(batch))
+        keys = [taken.rows.column(name) for name in self._keys.names]
+        _, partitions = distinct_keys(keys, len(taken))
         state = self._states.begin(_ROWS, partitions)
         before = self._results(state, partitions)
-        identity = [delta.rows.column(name) for name in self._others.names]
-        numbers = state.take_numbers(batch.num_rows)[delta.first]
-        gone = take_in(state, delta, keys, identity, numbers, Ties.FIRST_ARRIVED)
+        identity = [taken.rows.column(name) for name in self._others.names]
+        numbers = state.take_numbers(batch.num_rows)
+        gone = take_in(state, taken, keys, identity, numbers, Ties.FIRST_ARRIVED)
         after = self._results(state, partitions)
         state.remove(gone)
         self._states.end()

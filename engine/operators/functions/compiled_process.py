@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.compiled.emitting import CLEARED, TIMER_CALLS, EmittingTranslation
 from penstock.engine.compiled.emitting_program import EmittingProgram, Moment, Output, Processed
 from penstock.engine.compiled.keyed_translation import KeyedMethods
@@ -80,7 +81,7 @@ def process_spec(
         methods = KeyedMethods(function, keys, timed)
         _check(methods.process_element(given), function, given, made)
         if methods.has_timers:
-            key_schema = pa.schema([given.field(name) for name in keys])
+            key_schema = pa.schema([pa.field(name, plain_type(given.field(name).type)) for name in keys])
             _check(methods.on_timer(key_schema), function, key_schema, made)
     return CompiledProcessSpec(function, keys, made, timed)
 

@@ -13,6 +13,9 @@ from penstock.engine.checkpointing.coordinator import (
     Store,
     Trigger,
 )
+from penstock.engine.checkpointing.history import PARTS_KEPT
+from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.shared_files import Size
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from tests.engine.checkpointing.coordinator_driver import (
@@ -165,6 +168,28 @@ class TestAcknowledgements:
         assert "task 1 subtask 1: disk full" in aborted.message
         assert job.coordinator.decline(1, 1, PLACES[2], "too", 1.0) == (Acknowledgement.DISCARDED, [])
         assert job.coordinator.decline(1, 8, PLACES[2], "too", 1.0) == (Acknowledgement.UNKNOWN, [])
+
+
+class TestParts:
+    def test_what_each_subtask_did_is_known_of_those_under_way_and_of_the_newest(self) -> None:
+        job = running(interval_ms=1000)
+        job.trigger(1.0)
+        job.now = 1.25
+        job.ack(1, PLACES[1], "a", "b")
+        waiting = CheckpointPart(*PLACES[0])
+        done = CheckpointPart(*PLACES[1], 1250, Size(200, 200))
+        assert job.coordinator.parts(1) == (waiting, done, CheckpointPart(*PLACES[2]))
+        job.coordinator.decline(1, 1, PLACES[0], "no disk", 1.3)
+        assert job.coordinator.parts(1)[:2] == (waiting, done)
+        assert job.coordinator.parts(2) == ()
+
+    def test_no_more_than_the_newest_are_kept(self) -> None:
+        job = running()
+        for number in range(1, PARTS_KEPT + 2):
+            job.trigger(float(number))
+            job.complete(number)
+        assert job.coordinator.parts(1) == ()
+        assert all(len(job.coordinator.parts(number)) == len(PLACES) for number in range(2, PARTS_KEPT + 2))
 
 
 class TestManifests:

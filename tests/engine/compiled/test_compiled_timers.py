@@ -167,6 +167,24 @@ def test_a_program_reads_the_side_output_of_a_compiled_function() -> None:
     assert [row["n"] for row in late if row["n"] == 3] == [3, 3]
 
 
+class Told(ps.KeyedProcessFunction):
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        ctx.timer_service.register_event_time_timer(ctx.timestamp + row["n"])
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield {"k": ctx.current_key[0], "n": ctx.current_key[1]}
+
+
+def test_timers_know_keys_of_several_columns_as_their_plain_values() -> None:
+    given = pa.schema([("k", pa.dictionary(pa.int32(), pa.string())), ("at", pa.int64()), ("n", pa.int64())])
+    rows = [{"k": "b", "at": 5, "n": 3}, {"k": "a", "at": 1, "n": 2}]
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    stamped = env.from_collection(rows, given).assign_timestamps("at", ps.WatermarkStrategy.for_monotonous_timestamps())
+    told = stamped.key_by("k", "n").process(ps.compiled(Told), returns={"k": "string", "n": "int64"}).collect()
+    env.execute("told")
+    assert list(told) == [{"k": "a", "n": 2}, {"k": "b", "n": 3}]
+
+
 class NoTimer(ps.KeyedProcessFunction):
     def process_element(self, row: Any, ctx: Any) -> Any:
         ctx.timer_service.register_event_time_timer(1)

@@ -112,7 +112,7 @@ def test_states_are_compared_as_dicts_are(old: dict[str, int], new: dict[str, in
 
 def test_key_groups_are_compared_one_share_after_another(memory_url: MakeUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     # The function of this name hides the module.
-    monkeypatch.setattr(importlib.import_module("penstock.savepoints.diff"), "_CHUNK_ROWS", 10)
+    monkeypatch.setattr(importlib.import_module("penstock.savepoints.differences"), "_CHUNK_ROWS", 10)
     rows: dict[str, int | None] = {f"user{n}": n for n in range(100)}
     old = checkpoint(memory_url(), [totals(rows)], parallelism=2)
     new = checkpoint(memory_url(), [totals(rows), totals({"user5": None, "user6": -6, "new": 1})], parallelism=3)

@@ -1,0 +1,81 @@
+"""What tasks and subtasks have done for one checkpoint, as Flink's REST tells of it.
+
+`flink_routes.py` serves it: `/jobs/:jobid/checkpoints/details/:checkpointid`, and `.../subtasks/:vertexid`. Managers of
+jobs know it of the newest checkpoints alone; of others the documents have no tasks.
+
+Source of members: Flink's documentation, "REST API". What Penstock has no figure for is 0, or -1 for a duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.job.info import CheckpointInfo
+from penstock.web.flink import summary_of
+
+
+def by_task(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, Any]:
+    """The member `tasks` of a checkpoint."""
+    tasks = dict.fromkeys(part.task for part in parts)
+    return {str(task): _figures(one, [part for part in parts if part.task == task]) for task in tasks}
+
+
+def subtasks_document(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, Any]:
+    """One task with its subtasks; `parts` are those of the task."""
+    done = [part for part in parts if part.acknowledged_ms is not None]
+    nothing = summary_of([])
+    return {
+        **_figures(one, parts),
+        "summary": {
+            "checkpointed_size": summary_of([part.size.new for part in done]),
+            "state_size": summary_of([part.size.total for part in done]),
+            "end_to_end_duration": summary_of([_duration(one, part) for part in done]),
+            "checkpoint_duration": {"sync": nothing, "async": nothing},
+            "alignment": {"buffered": nothing, "processed": nothing, "persisted": nothing, "duration": nothing},
+            "start_delay": nothing,
+        },
+        "subtasks": [_subtask(one, part) for part in parts],
+    }
+
+
+def _figures(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, Any]:
+    acknowledged = [part.acknowledged_ms for part in parts if part.acknowledged_ms is not None]
+    is_whole = len(acknowledged) == len(parts)
+    latest = max(acknowledged, default=-1)
+    return {
+        "id": one.checkpoint,
+        "status": "COMPLETED" if is_whole else "FAILED",
+        "latest_ack_timestamp": latest,
+        "checkpointed_size": sum(part.size.new for part in parts),
+        "state_size": sum(part.size.total for part in parts),
+        "end_to_end_duration": latest - one.triggered_ms if acknowledged else -1,
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": len(parts),
+        "num_acknowledged_subtasks": len(acknowledged),
+    }
+
+
+def _subtask(one: CheckpointInfo, part: CheckpointPart) -> dict[str, Any]:
+    if part.acknowledged_ms is None:
+        return {"index": part.subtask, "status": "pending_or_failed"}
+    return {
+        "index": part.subtask,
+        "status": "completed",
+        "ack_timestamp": part.acknowledged_ms,
+        "end_to_end_duration": _duration(one, part),
+        "checkpointed_size": part.size.new,
+        "state_size": part.size.total,
+        "checkpoint": {"sync": -1, "async": -1},
+        "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": -1},
+        "start_delay": -1,
+        "unaligned_checkpoint": False,
+        "aborted": False,
+    }
+
+
+def _duration(one: CheckpointInfo, part: CheckpointPart) -> int:
+    return (part.acknowledged_ms or one.triggered_ms) - one.triggered_ms
