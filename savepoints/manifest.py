@@ -21,6 +21,7 @@ nothing to who reads one.
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -63,13 +64,19 @@ class _UnfitError(Exception):
     """A value is not what belongs there. Its text says where and why."""
 
 
+@functools.cache
+def _version() -> str:
+    """What is looked up in the files of the installation is the same for each manifest."""
+    return importlib.metadata.version("penstock")
+
+
 def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
     """The manifest of a checkpoint: sorted, readable, the same bytes for equal checkpoints."""
     files = {file.path: file.length for file in checkpoint.files()}
     return seal(
         {
             "format": FORMAT,
-            "penstock": importlib.metadata.version("penstock"),
+            "penstock": _version(),
             "job_id": checkpoint.job_id,
             "job_name": checkpoint.job_name,
             "checkpoint": checkpoint.checkpoint,

@@ -65,6 +65,7 @@ class JobBrain:
         self._finish = Finish(life)
         self._commands = Commands(life, self._finish, self._rescaling)
         self._began = life.now
+        self._deadline: float | None = None
 
     # What there is
 
@@ -145,6 +146,9 @@ class JobBrain:
     @property
     def deadline(self) -> float | None:
         """When a `Ticked` has something to do, monotonic seconds; may be past. None: not before another event."""
+        return self._deadline
+
+    def _next_deadline(self) -> float | None:
         checkpoints = self._life.checkpoints
         if self._life.ending is not None:
             return None
@@ -170,6 +174,8 @@ class JobBrain:
         if life.ending is None:
             self._finish.proceed()
         life.proceed_to_end()
+        # Shells ask at each step, and only an event changes it.
+        self._deadline = self._next_deadline()
         said = tuple(life.said)
         life.said.clear()
         return said

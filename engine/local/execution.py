@@ -237,6 +237,10 @@ class LocalExecution:
         subtask = self._subtasks.get(place)
         return subtask is not None and subtask.attempt == attempt and subtask.is_open and not subtask.is_lost
 
+    def has_finished(self, place: Place) -> bool:
+        """Whether a subtask that is deployed has emitted everything."""
+        return self._subtasks[place].is_over
+
     def running(self, place: Place) -> int:
         """The attempt that a subtask runs; 0: none."""
         subtask = self._subtasks.get(place)

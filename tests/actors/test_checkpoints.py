@@ -33,8 +33,8 @@ class FakeStore:
         self._answers = answers
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            self.calls.append((name, *arguments))
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append((name, *arguments, *named.items()))
             answer = self._answers.get(name)
             if isinstance(answer, Exception):
                 raise answer
@@ -140,7 +140,8 @@ def test_files_that_cannot_be_deleted_are_a_line_of_the_log_and_nothing_else(cap
 def test_the_end_is_written_down_before_anything_is_removed(discards: bool) -> None:
     store = FakeStore()
     assert carried_out(say.WriteEnd(2, JobStatus.FINISHED, "", discards), store=store) == [ev.EndWritten()]
-    assert store.calls == [("finish", 2, JobStatus.FINISHED.value, ""), ("discard",)][: 2 if discards else 1]
+    finish = ("finish", 2, JobStatus.FINISHED.value, "", ("retains", not discards))
+    assert store.calls == [finish, ("discard",)][: 2 if discards else 1]
 
 
 def test_nothing_is_removed_where_the_end_cannot_be_written_down() -> None:

@@ -18,6 +18,7 @@ from penstock.engine.errors import CheckpointError
 from penstock.engine.job.attempts import Attempts
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose
+from penstock.engine.job.ending import Ending
 from penstock.engine.job.finish import Finish
 from penstock.engine.job.life import Life
 from penstock.engine.job.recovery import Recovery
@@ -51,6 +52,7 @@ KILLS = FaultRates(
     suspend=0,
     drain=0,
     corrupt=0,
+    cancel=0,
     delay=0.6,
 )
 CALM = FaultRates(
@@ -71,6 +73,7 @@ CALM = FaultRates(
     suspend=0,
     drain=0,
     corrupt=0,
+    cancel=0,
 )
 LOST = replace(CALM, budget=300, lose=0.15)
 MANAGERS = replace(CALM, budget=20, kill_manager=0.01, zombie=1.0, delay=0.8, kill_subtask=0.003)
@@ -78,6 +81,9 @@ ENDS = replace(CALM, budget=400, storage=0.15)
 DRAINED = ("sequences", "exchanges")
 LATE_DRAINS = replace(CALM, budget=60, hold=0.2, kill_subtask=0.008, drain=0.01)
 DRAINS = replace(CALM, drain=0.01, storage=0.1, kill_manager=0.004, kill_subtask=0.01)
+LATE_STOPS = replace(CALM, budget=300, hold=0.1, kill_subtask=0.01, suspend=0.02)
+LATE_CANCELS = replace(CALM, budget=200, hold=0.15, cancel=0.001)
+LATE_NEWS = replace(CALM, budget=30, late=0.7, kill_subtask=0.004)
 STOPS = FaultRates(budget=12, suspend=0.005, rescale=0.005)
 
 
@@ -301,6 +307,30 @@ def _restart_only_what_failed(patch: Patch) -> None:
     patch.setattr(Recovery, "_region", lambda self, place: self._life.layout.places if place is None else [place])
 
 
+def _restart_beside_manifests(patch: Patch) -> None:
+    may_restart = Recovery._may_restart.fget  # type: ignore[attr-defined]
+    patch.setattr(Recovery, "_may_restart", property(_unsettled(may_restart)))
+
+
+def _end_beside_manifests(patch: Patch) -> None:
+    patch.setattr(Ending, "proceed", _unsettled(Ending.proceed))
+
+
+def _unsettled(original: Any) -> Any:
+    """The same, for which no manifest is ever being written."""
+
+    def call(*args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(JobCheckpoints, "settled", True)
+            return original(*args)
+
+    return call
+
+
+def _hear_of_old_attempts(patch: Patch) -> None:
+    patch.setattr(Attempts, "is_current", lambda self, place, attempt: place in self.deployed)
+
+
 MUTANTS = (
     Mutant(
         "an acknowledgement that comes twice counts once",
@@ -325,7 +355,7 @@ MUTANTS = (
         "what was not uploaded is uploaded with the next checkpoint",
         _forget_failed_uploads,
         rates=STORAGE,
-        first_seed=122,
+        first_seed=134,
     ),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
     Mutant("who had finished has finished", _forget_who_had_finished, first_seed=24),
@@ -348,5 +378,8 @@ MUTANTS = (
     Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS),
     Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
     Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
+    Mutant("a restart waits for manifests", _restart_beside_manifests, rates=LATE_STOPS, first_seed=8),
+    Mutant("the end waits for manifests", _end_beside_manifests, rates=LATE_CANCELS, first_seed=38),
+    Mutant("what is heard of old attempts means nothing", _hear_of_old_attempts, rates=LATE_NEWS),
 )
 """Each is one protection that the design of RELIABILITY names."""

@@ -51,6 +51,7 @@ class FaultRates:
         repeat, delay: of each letter.
         hold: of each letter of storage, and of each that a subtask sends: it comes so late that the job may have been
             restarted.
+        late: of each letter in which a subtask tells that it has finished or failed: held up as by `hold`.
         lose: of each call to a subtask about a checkpoint.
         regions: of a run: that what no channel connects restarts by itself.
         stuck: at each step: one subtask gets no turn for a while; half of them are killed in the end.
@@ -59,6 +60,7 @@ class FaultRates:
         branch: at each step: a savepoint, from which a second job starts when the first has ended.
         suspend: at each step: the job is stopped with a savepoint, and another job resumes from it.
         drain: at each step, where the scenario knows what must be there then: the sources end.
+        cancel: at each step: the job is cancelled; every other time it keeps its checkpoints, and another job resumes.
         corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
     """
 
@@ -74,6 +76,7 @@ class FaultRates:
     delay: float = 0.3
     hold: float = 0.0
     lose: float = 0.01
+    late: float = 0.0
     regions: float = 0.5
     stuck: float = 0.0005
     clock_jump: float = 0.0005
@@ -83,6 +86,7 @@ class FaultRates:
     suspend: float = 0.0004
     drain: float = 0.0001
     corrupt: float = 0.0001
+    cancel: float = 0.0002
 
     def some(self, chosen: random.Random) -> FaultRates:
         """Other rates for one run: none of some faults and more of others, as who has all of them has few of each.

@@ -50,7 +50,8 @@ class SimulatedMailbox(Mailbox):
         if kind in _LOST and self._dice.strikes(self._dice.rates.lose, f"{kind.value} is lost"):
             return
         rates = self._dice.rates
-        if rates.hold and kind in _HELD and self._dice.strikes(rates.hold, f"{kind.value} is held up"):
+        rate = rates.late if kind is LetterKind.TELL and rates.late else rates.hold
+        if rate and kind in _HELD and self._dice.strikes(rate, f"{kind.value} is held up"):
             until = self._dice.step + self._dice.chosen.randint(*_HELD_STEPS)
             self._held.append((until, Posted(kind, letter)))
             return

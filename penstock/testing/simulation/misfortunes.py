@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest, describe_request
-from penstock.engine.job.events import DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
+from penstock.engine.job.events import CancelJob, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
 from penstock.testing.simulation.disk import Disk, SimulatedClock
@@ -66,6 +66,7 @@ class Misfortunes:
             (rates.suspend, "stop with a savepoint", self._suspend),
             (rates.drain, "drain", self._drain),
             (rates.corrupt, "a file is damaged", self._damage),
+            (rates.cancel, "cancel", self._cancel),
         )
         self._any = sum(rate for rate, _, _ in self._table)
 
@@ -146,6 +147,14 @@ class Misfortunes:
         can = job.case.check_drained is not None and self._stuck is None and self.drain is None
         if can and self._happens(what):
             self.drain = real.manager.ask(DrainJob(SAVEPOINTS))
+
+    def _cancel(self, job: Job, real: ManagerProcess, what: str) -> None:
+        retain = bool(self._dice.step % 2)
+        asked = job.cancelled is not None and job.cancelled[0] is real
+        # One that was taken for dead and claims the job once more would have to be asked, too.
+        if not asked and not job.zombies and self._happens(f"{what}, checkpoints {'stay' if retain else 'go'}"):
+            job.cancelled = real, retain
+            real.manager.ask(CancelJob(retain))
 
     def kill_subtask(self, manager: LocalManager) -> None:
         """The process of one subtask dies."""

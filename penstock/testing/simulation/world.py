@@ -7,6 +7,7 @@ savepoint is resumed from it, and a savepoint on the way may become a job of its
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -16,14 +17,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.engine.checkpoint_config import FixedDelay
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import CheckpointCorruptError, CheckpointError, FencedError, WorkerLostError
+from penstock.engine.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    FencedError,
+    PenstockError,
+    RestoreError,
+    WorkerLostError,
+)
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.local.mail import LetterKind
 from penstock.engine.local.manager import LocalManager
+from penstock.savepoints.paths import checkpoint_folder_name
 from penstock.savepoints.restore import plan_restore
 from penstock.savepoints.store import START_AGAIN, FolderJobStore, find_checkpoint
 from penstock.testing.simulation.disk import Disk, SimulatedClock
@@ -89,7 +99,7 @@ class Job:
         job_id: names its folder.
         case, program: what runs; the program as it was rescaled last.
         warehouse: where its rows go.
-        start: the savepoint that it resumes from.
+        start_url, start: the savepoint or checkpoint that it resumes from.
     """
 
     number: int
@@ -97,6 +107,7 @@ class Job:
     case: Case
     program: JobProgram
     warehouse: Warehouse
+    start_url: str | None = None
     start: RestorePlan | None = None
     real: ManagerProcess | None = None
     zombies: list[ManagerProcess] = field(default_factory=list)
@@ -110,6 +121,8 @@ class Job:
     """Who was asked to drain it, and has neither refused nor been replaced: it may be at its end because of that."""
     ends_early: bool = False
     """Whether it resumes from a savepoint behind which there is nothing to do."""
+    cancelled: tuple[ManagerProcess, bool] | None = None
+    """Who was asked last to cancel it, and whether its checkpoints were to stay."""
     corrupted: str | None = None
     """The URL of the file that was damaged."""
 
@@ -151,7 +164,7 @@ class _World:
         if start is not None:
             found = find_checkpoint(start, self._calm_disk.open)
             graph = program.physical(found.checkpoint.split_parallelism)
-            job.start = plan_restore(graph, found.checkpoint, found.location)
+            job.start_url, job.start = start, plan_restore(graph, found.checkpoint, found.location)
         return job
 
     @property
@@ -294,6 +307,8 @@ class _World:
         if suspended is not None and brain.checkpoints is not None:
             job.suspended = brain.checkpoints.urls[suspended.checkpoint]
             job.warehouse.completed.add((job.number, suspended.checkpoint))
+            if brain.attempts.number > suspended.attempt:
+                self._violations.append(f"the job runs behind savepoint {suspended.checkpoint}, which stopped it")
         if one is not job.real:
             return
         if misfortunes.branch is not None and (outcome := one.manager.answers.get(misfortunes.branch)) is not None:
@@ -303,6 +318,14 @@ class _World:
                 job.branch = job.warehouse.branch(job.number, number)
             misfortunes.branch = None
         self._learn_of_drain(one)
+        self._compare_finished(one)
+
+    def _compare_finished(self, one: ManagerProcess) -> None:
+        """What the brain has heard of an attempt that is over must not tell it that the one that runs is."""
+        attempts, execution = one.manager.brain.attempts, one.manager.execution
+        for place in attempts.finished:
+            if execution.runs(place, attempts.deployed[place][0]) and not execution.has_finished(place):
+                self._violations.append(f"the brain takes subtask {place} for finished, which runs")
 
     def _learn_of_drain(self, one: ManagerProcess) -> None:
         job, asked = self._job, self._misfortunes.drain
@@ -368,6 +391,8 @@ class _World:
             following = self._new_job(job.warehouse, job.suspended)
             following.ends_early = drained
             return following
+        if brain.status is JobStatus.CANCELLED and job.cancelled is not None:
+            return self._follow_cancelled(real, job.cancelled[1])
         if brain.status is not JobStatus.FINISHED:
             self._judge_failure(brain.error)
             return None
@@ -380,6 +405,36 @@ class _World:
             waiting.append(branch)
         self._misfortunes.forget()
         return None
+
+    def _follow_cancelled(self, real: ManagerProcess, retains: bool) -> Job | None:
+        """The job that resumes from what a cancelled one has kept, or begins as that one did; None: nothing is kept."""
+        job, kept = self._job, real.manager.brain.kept
+        self._misfortunes.forget()
+        if not retains:
+            self._check_folder(real)
+            return None
+        # What it has told of is there, whatever was under way.
+        self._deliver_all(real)
+        job.zombies.clear()
+        try:
+            following = self._new_job(job.warehouse, self._kept_by(job, kept))
+        except PenstockError as error:
+            self._violations.append(f"what the cancelled job has kept is not there: {error}")
+            return None
+        following.ends_early, following.corrupted = job.ends_early, job.corrupted
+        return following
+
+    def _kept_by(self, job: Job, kept: CompletedCheckpoint | None) -> str | None:
+        """Where a job resumes that follows a cancelled one, of which its last manager knew what was `kept`."""
+        folder = f"{ROOT}/{job.job_id}"
+        if kept is not None:
+            return f"{folder}/{checkpoint_folder_name(kept.checkpoint)}"
+        # A manager that found the job cancelled knows of no checkpoint: its user looks into the folder. What a replaced
+        # manager wrote there counts for nothing.
+        with contextlib.suppress(RestoreError):
+            find_checkpoint(folder, self._calm_disk.open)
+            return folder
+        return job.start_url
 
     def _was_stopped(self, job: Job) -> bool:
         """Whether the savepoint is there that a drain must end with."""
@@ -398,21 +453,26 @@ class _World:
 
     def _check_folder(self, real: ManagerProcess) -> None:
         """Once a job has finished and everything has arrived, nothing is left of it but the claims."""
-        if self._job.zombies:
+        if self._job.zombies or not self._deliver_all(real):
             return
-        real.mail.release_all()
-        while real.mail:
-            try:
-                real.mail.take_next()
-            except Crash:
-                # The job had ended, so nobody takes its place.
-                return
         # Behind the last letters: what they ask of the storage may go wrong too.
         if any(self._loses_files(line) for line in self._dice.schedule):
             return
         left = [path for path in self._disk.under(f"{ROOT}/{self._job.job_id}") if not path.startswith("claims/")]
         if left:
             self._violations.append(f"left in the folder of the finished job: {', '.join(left[:5])}")
+
+    @staticmethod
+    def _deliver_all(real: ManagerProcess) -> bool:
+        """Let all letters come, also those that were held up. False: the manager, which nobody follows, died of one."""
+        while real.mail or real.mail.is_expecting:
+            # What one brings about may be held up in its turn.
+            real.mail.release_all()
+            try:
+                real.mail.take_next()
+            except Crash:
+                return False
+        return True
 
     @staticmethod
     def _loses_files(fault: str) -> bool:
