@@ -27,6 +27,8 @@ _TYPE_NAME: Final = re.compile(r"([a-z_ ]+?)(?:\((\d+)(?:,(-?\d+))?\))?( with(?:
 _UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _MOST_DIGITS: Final = 38
 _MOST_DIGITS_256: Final = 76
+_ZERO: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""In JSON: behind an even number of backslashes, which are characters, `u0000` is text."""
 _LARGE_NUMBER: Final = re.compile(r"\d[eE]|\d{1000}")
 """What any JSON has in which a number may have too many digits."""
 _MOST_BEFORE_POINT: Final = 131_072
@@ -287,7 +289,7 @@ def _check_json(text: str, kind: str, where: str, encoding: str) -> None:
         ascii_text.encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{where}: the text is no JSON that PostgreSQL takes: {error}") from None
-    if "\\u0000" in ascii_text:
+    if _ZERO.search(ascii_text):
         raise RecordError(f"{where}: the JSON has a zero character, which PostgreSQL cannot store")
     if kind == "jsonb":
         # Its texts are stored without escapes.

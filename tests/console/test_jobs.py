@@ -95,7 +95,7 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     assert (wrong.code, "did you mean 'counts'?" in wrong.err) == (2, True)
     assert jobs("rescale", "numbers_flow", "counts").code == 2
     shown = jobs("info", "numbers_flow").out
-    assert "restart " not in shown
+    assert "failure " not in shown
     assert jobs("info", "numbers_flow", "--json").document["restarts"] == 0
 
     stopped = jobs("stop", "numbers_flow", "--json").document["savepoint"]
