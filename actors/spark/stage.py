@@ -182,7 +182,10 @@ def stage_of(graph: PhysicalGraph, task: TaskPlan, reports: StageReports, secret
     inputs = {edge: indexes.index(exchange.input_index) for edge, exchange in incoming(graph, task)}
     edges = [numbers[task.id, output] for output in range(len(task.outputs))]
     others = (other if other is task else replace(other, source=None, operators=()) for other in graph.tasks)
-    return Stage(replace(graph, tasks=tuple(others)), task.id, edges, inputs, indexes, reports, secret, ending)
+    # No barrier and no reader waits for a batch of a stage to end, so that its time bounds none.
+    config = replace(graph.config, buffer_debloat_target_ms=0, latency_interval_ms=0)
+    slim = replace(graph, config=config, tasks=tuple(others))
+    return Stage(slim, task.id, edges, inputs, indexes, reports, secret, ending)
 
 
 def _rows(parcels: Iterable[Arrival], watermarks: list[int]) -> Iterator[Arrival]:

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import pytest
 import ray
@@ -20,16 +21,29 @@ def thaw() -> Iterator[None]:
     gc.unfreeze()
 
 
+@dataclass
+class _Blamed:
+    """What tests have failed for: placement groups and CPUs that stay taken."""
+
+    groups: set[str] = field(default_factory=set)
+    cpus: float = 0.0
+
+
+@pytest.fixture(scope="session")
+def blamed() -> _Blamed:
+    return _Blamed()
+
+
 @pytest.fixture
-def no_leak(ray_cluster: None) -> Iterator[None]:
-    """Fail a test whose job left actors or slots behind; what one before it left is not its fault."""
-    groups, cpus = _groups(), _cpus_taken()
+def no_leak(ray_cluster: None, blamed: _Blamed) -> Iterator[None]:
+    """Fail a test whose job left actors or slots behind, and not those behind it once more for the same."""
     yield
     deadline = time.monotonic() + 20
-    while (_groups() - groups or _cpus_taken() > cpus) and time.monotonic() < deadline:
+    while (_groups() - blamed.groups or _cpus_taken() > blamed.cpus) and time.monotonic() < deadline:
         threading.Event().wait(0.1)
-    taken = _cpus_taken()
-    assert (_groups() - groups, taken) == (set(), min(taken, cpus)), f"there are {_actors()}"
+    known, groups, cpus = replace(blamed), _groups(), _cpus_taken()
+    blamed.groups, blamed.cpus = groups, cpus
+    assert (groups - known.groups, max(cpus - known.cpus, 0.0)) == (set(), 0.0), f"there are {_actors()}"
 
 
 def _groups() -> set[str]:

@@ -1,5 +1,5 @@
 """Fixtures of the chaos tests."""
 
-from tests.actors.conftest import no_leak
+from tests.actors.conftest import blamed, no_leak
 
-__all__ = ["no_leak"]
+__all__ = ["blamed", "no_leak"]

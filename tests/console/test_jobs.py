@@ -96,6 +96,7 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     assert jobs("rescale", "numbers_flow", "counts").code == 2
     shown = jobs("info", "numbers_flow").out
     assert "failure " not in shown
+    assert "takeover " not in shown
     assert jobs("info", "numbers_flow", "--json").document["restarts"] == 0
 
     stopped = jobs("stop", "numbers_flow", "--json").document["savepoint"]
