@@ -92,9 +92,21 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
     deadline = time.monotonic() + _LEAVE_SECONDS
     while True:
         try:
-            return manager_class.options(**options).remote(job_id, detached, *parts)
+            manager = manager_class.options(**options).remote(job_id, detached, *parts)
         except ActorAlreadyExistsError:
             _make_room(name, deadline)
+            continue
+        if detached:
+            _await_outliving(name, manager)
+        return manager
+
+
+def _await_outliving(name: str, manager: Any) -> None:
+    """Return when the manager's process runs: until then Ray drops it if this process, which asked for it, ends."""
+    try:
+        ray.get(manager.__ray_ready__.remote())
+    except RayError as error:
+        raise ClusterError(f"the manager of job {name!r} could not be started: {error}") from error
 
 
 def _make_room(name: str, deadline: float) -> None:

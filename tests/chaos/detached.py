@@ -1,12 +1,21 @@
-"""A driver that starts a detached job and waits to be killed.
+"""A driver that is killed in the moment in which it has created the manager of a detached job.
 
-Run as `python -u -m tests.chaos.detached ADDRESS FOLDER`.
+Run as `python -m tests.chaos.detached ADDRESS FOLDER`.
 """
 
+import os
+import signal
 import sys
-import time
+from typing import Any
+from unittest.mock import patch
 
 from penstock import DataGenSource, FileSink, Sequence, StreamEnvironment, checkpoints, count
+from penstock.actors.registry import create_manager
+
+
+def create_and_die(*arguments: Any) -> None:
+    create_manager(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(address: str, folder: str) -> None:
@@ -15,9 +24,8 @@ def main(address: str, folder: str) -> None:
     )
     rows = env.from_source(DataGenSource({"n": Sequence()}, rate=500))
     rows.key_by("n").aggregate(rows=count()).sink_to(FileSink(f"{folder}/rows", "csv"))
-    env.submit("outlives its driver", detached=True)
-    print("started")  # noqa: T201 - read by the test
-    time.sleep(600)
+    with patch("penstock.actors.client.create_manager", create_and_die):
+        env.submit("outlives its driver", detached=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -167,18 +168,17 @@ def test_a_job_manager_that_was_replaced_while_it_was_away_gives_up_and_leaves_t
 
 def test_a_detached_job_does_not_notice_that_its_driver_was_killed(tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "tests.chaos.detached", address, str(tmp_path)],
+    driver = subprocess.run(
+        [sys.executable, "-m", "tests.chaos.detached", address, str(tmp_path)],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "RAY_AUTH_MODE": "token"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-    ) as driver:
-        assert driver.stdout is not None
-        assert driver.stdout.readline() == "started\n"
-        driver.kill()
-        driver.wait(timeout=60)
+        check=False,
+        timeout=120,
+    )
+    assert driver.returncode == -signal.SIGKILL, driver.stderr
     job = find_job("outlives its driver")
     assert wait_until(lambda: job.info().status is JobStatus.RUNNING)
     before = job.info()
