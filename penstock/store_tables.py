@@ -15,7 +15,7 @@ from penstock.table_options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
 from penstock.tables.lower.lowering import schema_of
-from penstock.tables.plan.nodes import UPSERT, ChangelogMode, Columns
+from penstock.tables.plan.nodes import INSERT_ONLY, UPSERT, ChangelogMode, Columns
 
 _SEARCH_OPTIONS: Final[Mapping[str, str]] = {
     "hosts": "http://host:port of one node",
@@ -41,8 +41,9 @@ class RedisTable:
             "ttl": "how long a key lives after it was written; for ever without it",
         }
 
-    def source_mode(self, table: CatalogTable) -> None:
-        return None
+    def source_mode(self, table: CatalogTable) -> ChangelogMode:
+        # What a lookup gives; `scan` refuses all else.
+        return INSERT_ONLY
 
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return UPSERT
@@ -51,7 +52,11 @@ class RedisTable:
         return True
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        raise NotImplementedError("source_mode says that it cannot be read")
+        raise TableOptions(table).invalid(
+            "connector",
+            f"table {table.name!r} cannot be read: rows of Redis are looked up by JOIN ... FOR SYSTEM_TIME AS OF a "
+            "column of PROCTIME()",
+        )
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.redis.sink import RedisSink

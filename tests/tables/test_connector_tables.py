@@ -45,7 +45,7 @@ UNREADABLE: tuple[tuple[str, str, str, str], ...] = (
     ("k STRING", f"{_SOCKET}, 'byte-delimiter' = '300'", "byte-delimiter", "a character of ASCII"),
     ("k STRING", f"{_SOCKET}, 'scan.restore' = 'no'", "scan.restore", "takes refuse, skip"),
     ("k STRING", "'connector' = 'websocket', 'url' = 'http://x', 'format' = 'json'", "connector", "ws"),
-    ("k STRING", _REDIS, "connector", "is for INSERT INTO only"),
+    ("k STRING", _REDIS, "connector", "are looked up by JOIN"),
 )
 
 
