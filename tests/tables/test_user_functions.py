@@ -104,7 +104,10 @@ def test_what_a_function_raises_is_told_with_the_row(env: StreamEnvironment) -> 
     env.tables.create_temporary_function("inverse", udf(lambda n: 1 // (n - 5), returns="INT"))
     table = env.sql("SELECT inverse(price) FROM bids")
     assert table is not None
-    with pytest.raises(JobFailedError, match=r"the function INVERSE fails in test_user_functions.py, line \d+ \(ZeroDivisionError: .*\) in row .*cup"):
+    with pytest.raises(
+        JobFailedError,
+        match=r"the function INVERSE fails in test_user_functions.py, line \d+ \(ZeroDivisionError: .*\) in row .*cup",
+    ):
         list(table.collect())
 
 
