@@ -333,10 +333,18 @@ class StreamEnvironment:
     def tables(self) -> TableEnvironment:
         """Tables, views and options of SQL: for what `sql` has no word."""
         if self._tables is None:
+            from penstock.saved_operators import saved_operators
             from penstock.table_connectors import CONNECTORS
             from penstock.tables.environment import TableEnvironment
 
-            self._tables = TableEnvironment(self.from_source, self.from_collection, CONNECTORS, self.configure)
+            self._tables = TableEnvironment(
+                self.from_source,
+                self.from_collection,
+                CONNECTORS,
+                self.configure,
+                lambda: self._program.graph,
+                saved_operators,
+            )
         return self._tables
 
     def sql(self, statement: str) -> Table | None:
