@@ -101,14 +101,15 @@ def build_task(
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
         gate.let_overtake(_overtakable_channels(graph, task, subtask))
-        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, outputs=taps)
+        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, gate=gate, outputs=taps)
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
     emitted = CountingCollector(behind(task.source.chained, task.source.outputs), counters)
     taps[task.source.uid, MAIN] = emitted
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
-    return Task(head, _SourceEntry(emitted), chain, Router(edges), clock, counted, info, pace, head, taps)
+    source_entry = _SourceEntry(emitted)
+    return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head, outputs=taps)
 
 
 def pace_of(config: JobConfig) -> Pace:

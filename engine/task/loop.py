@@ -24,7 +24,7 @@ from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.task.chain import ChainLink, CountingCollector
-from penstock.engine.task.checkpoints import Barriers, TaskCheckpoints, TaskInfo
+from penstock.engine.task.checkpoints import Barriers, Gate, TaskCheckpoints, TaskInfo
 from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router
 from penstock.engine.task.source_head import SourceHead
@@ -116,7 +116,8 @@ class Task:
         metrics: kept up to date by each step.
         info: which subtask it is.
         pace: how many rows it takes at a time; it is told what they cost.
-        source: the head, where that is a source; None where elements come through a gate.
+        source: the head, where that is a source.
+        gate: the head, where that is an input gate.
         outputs: by uid and tag of the side output, or `MAIN`, where operators emit; those of them that can be tapped.
     """
 
@@ -131,6 +132,7 @@ class Task:
         info: TaskInfo,
         pace: Pace,
         source: SourceHead | None = None,
+        gate: Gate | None = None,
         outputs: Mapping[tuple[str, str], CountingCollector] | None = None,
     ) -> None:
         self._head = head
@@ -144,7 +146,7 @@ class Task:
         self._clock = clock
         self._source = source
         self._outputs = outputs or {}
-        self._checkpoints = TaskCheckpoints(info, head, source, links, router, clock)
+        self._checkpoints = TaskCheckpoints(info, head, source, gate, links, router, clock)
         self._timers_went_first = False
         head.follow(pace)
         self._last_step = clock.monotonic()
