@@ -57,8 +57,8 @@ def test_a_running_job_is_looked_at(penstock: Penstock, folder: Path, chatty: st
     with urllib.request.urlopen(f"{console['url']}v1/jobs/{chatty}/logs") as answer:
         assert b"and logged it" in answer.read()
     tailed = penstock("tail", "chatty_flow", "said", "--rows", "3", "--json").document
-    first, *others = [row["n"] for row in tailed["rows"]]
-    assert others == [first + 1, first + 2]
+    assert len(tailed["rows"]) == 3
+    assert all(set(row) == {"subtask", "n"} for row in tailed["rows"])
     assert penstock("tail", "chatty_flow", "numbers", "--rows", "1", "--json").document["seen"] > 0
     assert "is a sink" in penstock("tail", "chatty_flow", "out").err
     assert penstock("console").out == f"web console: {console['url']}\n"
