@@ -20,6 +20,8 @@ _MASK: Final = "***"
 _SECRET: Final = re.compile(
     r"(?i)passw|passphrase|secret|credential|(^|[_-])(token|pwd)$|(api|access|private|auth)[_-]?key"
 )
+_SECRET_OPTION: Final = re.compile(r"user-info|jaas|[.](token|key)$")
+_URL_PASSWORD: Final = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 
 
 def is_hidden() -> bool:
@@ -68,6 +70,19 @@ def _masked_column(name: str, column: pa.Array) -> pa.Array:
         offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
         return pa.LargeListArray.from_arrays(offsets, shown, mask=column.is_null())
     return column
+
+
+def masked_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a table or connector, with masks in the place of secrets.
+
+    Example:
+        >>> masked_options({"url": "redis://:x@cache", "password": "x"})
+        {'url': 'redis://:***@cache', 'password': '***'}
+    """
+    return {
+        key: _MASK if _SECRET_OPTION.search(key) or _SECRET.search(key) else _URL_PASSWORD.sub(rf"\1{_MASK}@", value)
+        for key, value in options.items()
+    }
 
 
 def _masked(value: object) -> object:

@@ -34,7 +34,7 @@ from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, Stage, WrittenTable
 from penstock.tables.lower.changelogs import ToChangelogSpec
 from penstock.tables.lower.lowering import schema_of
-from penstock.tables.parse.statements import MetadataColumn
+from penstock.tables.parse.table_statements import MetadataColumn
 from penstock.tables.plan.nodes import Columns
 
 _READABLE: Final = ("topic", "partition", "headers", "offset", "timestamp")
