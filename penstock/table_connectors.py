@@ -17,6 +17,9 @@ from penstock.engine.connectors import ConnectorContext, LookupTable, Sink, Sink
 from penstock.engine.elements import Batch
 from penstock.jdbc_tables import JdbcTable
 from penstock.kafka_tables import KafkaTable, UpsertKafkaTable
+from penstock.lake_tables import DeltaTable, IcebergTable
+from penstock.live_tables import LiveTable
+from penstock.store_tables import ElasticsearchTable, RedisTable
 from penstock.table_options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, TableConnector, WrittenTable
@@ -179,5 +182,12 @@ CONNECTORS: Final[tuple[TableConnector, ...]] = (
     KafkaTable(),
     UpsertKafkaTable(),
     JdbcTable(),
+    RedisTable(),
+    ElasticsearchTable(),
+    DeltaTable(),
+    IcebergTable(),
+    LiveTable("socket"),
+    LiveTable("http"),
+    LiveTable("websocket"),
 )
 """All of them."""

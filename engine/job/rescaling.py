@@ -6,7 +6,8 @@ The brain asks how far it is, and does the restart; here is whom it is for, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.errors import ClusterError, JobError, PenstockError
@@ -14,6 +15,9 @@ from penstock.engine.graph.scale import ParallelismRequest, Scale, describe_requ
 from penstock.engine.job.instructions import Prepare
 from penstock.engine.job.layout import Layout, Planner
 from penstock.engine.job.requests import Requests
+
+_OF_THE_BRAIN: Final = 0
+"""The request of a rescale that nobody waits for."""
 
 
 @dataclass(slots=True)
@@ -54,6 +58,11 @@ class Rescaling:
         self._rescale: _Rescale | None = None
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether somebody waits for one."""
+        return self._rescale is not None
+
+    @property
     def is_preparing(self) -> bool:
         """Whether slots and processes are being changed, so that nothing may be deployed."""
         rescale = self._rescale
@@ -80,6 +89,11 @@ class Rescaling:
             return False
         self._rescale = _Rescale(request, wanted, scale)
         return True
+
+    def widen(self, running: Layout) -> None:
+        """There is room again for what a job should have that runs smaller; a checkpoint is to be taken for it."""
+        scale = replace(running.scale, most=None)
+        self._rescale = _Rescale(_OF_THE_BRAIN, max(self._plan(scale).parallelisms.values()), scale)
 
     def on_checkpoint(self, outcome: str | PenstockError, latest: CompletedCheckpoint | None) -> Sequence[Prepare]:
         """What became of the checkpoint: what is to be prepared now, if anything."""

@@ -218,7 +218,8 @@ class LocalManager:
             case say.End():
                 if self._log_writer is not None:
                     self._log_writer.write(self.brain)
-            case say.FillStandbys():
+            case say.FillStandbys() | say.AwaitRoom():
+                # There is room, and nothing to keep warm, in a process of one's own.
                 pass
 
     @property
@@ -329,9 +330,16 @@ class LocalManager:
             # Nothing is removed before the end is written down.
             if write.discards:
                 store.discard()
+            if write.discards_rows:
+                self._discard_rows()
         except (CheckpointError, FencedError) as error:
             problem = str(error)
         self._post(MailKind.REPORT, ev.EndWritten(problem))
+
+    def _discard_rows(self) -> None:
+        if self.brain.layout is not None:
+            for problem in self._planner.graph(self.brain.layout).discard_rows(self._clock):
+                self._warn(f"what was not committed is left behind: {problem}")
 
     # Subtasks
 

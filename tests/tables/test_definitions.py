@@ -220,3 +220,15 @@ def test_wrong_options_are_pointed_at_in_their_own_statement(env: StreamEnvironm
             "SELECT * FROM b",
         )
     assert (raised.value.line, raised.value.column) == (2, 72)
+
+
+def test_rows_grouped_by_a_narrower_type_are_told_apart_by_the_key_of_the_table(env: StreamEnvironment) -> None:
+    _run(
+        env,
+        """CREATE TABLE totals (item STRING, k BIGINT, n BIGINT, PRIMARY KEY (item, k) NOT ENFORCED) WITH (
+        'connector' = 'redis', 'url' = 'redis://nowhere')""",
+    )
+    query = "SELECT {}, {}, COUNT(*) FROM (VALUES ('pen', 1)) AS t (item, k) GROUP BY item, k"
+    assert "Sink(totals)" in _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'k')}")[0]["plan"]
+    with pytest.raises(SqlValidationError, match="not told apart by the primary key"):
+        _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'CAST(CAST(k AS SMALLINT) AS BIGINT)')}")
