@@ -21,6 +21,7 @@ from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.time_sort import TimeSortSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
+from penstock.tables.bind.expression_binder import call
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
@@ -188,14 +189,8 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     if goes_by_time(node):
         stream = _in_time(stream, node)
     elif node.order:
-        for key in node.order:
-            if key.nulls_first is key.descending:
-                raise GraphError(
-                    "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
-                )
-        names = [node.columns[key.column].name for key in node.order]
         try:
-            stream = stream.sort(*names, descending=[key.descending for key in node.order])
+            stream = _sorted(lowering, stream, node)
         except GraphError as error:
             raise GraphError(
                 "ORDER BY of a stream without end is not supported: its rows are in order only when all have come; use "
@@ -204,6 +199,25 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     if node.limit is None and not node.offset:
         return stream
     return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
+
+
+def _sorted(lowering: Lowering, stream: DataStream, node: p.Sort) -> DataStream:
+    """All rows in order. Null is the smallest value; for another place of it, whether a value is null goes first."""
+    keys: list[tuple[str, bool]] = []
+    own: list[Expression] = [InputColumn(column.type, place) for place, column in enumerate(node.columns)]
+    flags: list[Expression] = []
+    columns = list(node.columns)
+    for key in node.order:
+        if key.nulls_first is key.descending:
+            name = f"null${len(flags)}"
+            flags.append(call("IS_NULL", own[key.column]))
+            columns.append(p.Column(name, flags[-1].type))
+            keys.append((name, key.nulls_first))
+        keys.append((node.columns[key.column].name, key.descending))
+    if flags:
+        stream = lowering.projected(stream, (*own, *flags), tuple(columns))
+    stream = stream.sort(*(name for name, _ in keys), descending=[descending for _, descending in keys])
+    return lowering.projected(stream, tuple(own), node.columns) if flags else stream
 
 
 def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
