@@ -332,8 +332,7 @@ class StreamEnvironment:
         """Have a file or folder copied once to each node whose functions read it: `context.cached_file(name)`.
 
         Args:
-            path: that every node can read, or a URL of a bucket (`s3://bucket/models/v7`). It should not change while
-                jobs run: a function that is opened later gets a copy of what is there then.
+            path: that every node can read, or a URL of a bucket; it should not change while jobs run.
             name: what functions call it.
 
         Raises:
@@ -344,10 +343,10 @@ class StreamEnvironment:
         """
         from penstock.connectors.files.node_copy import NodeCopy
 
-        registered = self._config.cached_files
-        if any(file.name == name for file in registered):
+        files = self._config.cached_files
+        if any(file.name == name for file in files):
             raise ConfigurationError(f"register_cached_file: {name!r} is the name of another file already")
-        self._config = replace(self._config, cached_files=(*registered, NodeCopy.of(path, name)))
+        self._config = replace(self._config, cached_files=(*files, NodeCopy.of(path, name)))
 
     # Tables
 
