@@ -29,6 +29,7 @@ from penstock.tables.lower.calc import CalcSpec
 from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec, UpsertSpec
 from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
+from penstock.tables.lower.uids import StatementUids
 from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
@@ -53,6 +54,7 @@ class Lowering:
         from_rows: begins a stream of rows that are here.
         catalog, connectors: of the tables.
         zone: the session's time zone.
+        uids: gives operators theirs.
         ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
     """
 
@@ -61,6 +63,7 @@ class Lowering:
     catalog: Catalog
     connectors: Connectors
     zone: str
+    uids: StatementUids
     ttl_ms: int | None = None
 
     def stream(self, node: p.PlanNode) -> DataStream:
@@ -72,7 +75,8 @@ class Lowering:
         lower = _LOWERED.get(type(node))
         if lower is None:
             raise GraphError(f"{type(node).__name__} is not supported")
-        return lower(self, node)
+        with self.uids.of(node):
+            return lower(self, node)
 
     def calc(
         self,
