@@ -39,6 +39,7 @@ def test_every_error_class_is_in_the_reference(site: Path) -> None:
 
 def test_the_reference_is_made_of_the_docstrings(site: Path) -> None:
     text = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
+    assert "<blockquote>" not in text, "an example is shown as code"
     methods = ["StreamEnvironment.execute", "DataStream.map_batches", "KafkaSource", "Harness.push"]
     assert [name for name in methods if f'.{name}"' not in text] == []
     public = [(name, getattr(penstock, name)) for name in dir(penstock) if not name.startswith("_")]
