@@ -83,6 +83,7 @@ class SubtaskActor:
         task = graph.task(deployment.task).name
         name_process(self, SubtaskActor, process_name(graph.name, task, deployment.subtask))
         self._log.set_levels(graph.config.log_levels)
+        self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
         return Process.own()

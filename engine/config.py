@@ -36,6 +36,8 @@ class JobConfig:
         latency_interval_ms: how often sources send latency markers; 0 for never.
         metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
         log_levels: by name of a logger ("" for all others), the lowest level (as `logging` has it) that functions log.
+        log_format: of the lines that the processes of functions write to standard error, and of the times in them, as
+            `logging.Formatter` has them; None: the message alone.
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
             `"rocksdb"` (local disk, for state larger than memory).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
@@ -59,6 +61,7 @@ class JobConfig:
     latency_interval_ms: int = 0
     metrics_log_interval_ms: int = 0
     log_levels: tuple[tuple[str, str], ...] = ()
+    log_format: tuple[str, str] | None = None
     state_backend: str = "heap"
     state_directory: str | None = None
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)

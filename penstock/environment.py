@@ -335,10 +335,9 @@ class StreamEnvironment:
     def tables(self) -> TableEnvironment:
         """Tables, views and options of SQL: for what `sql` has no word."""
         if self._tables is None:
-            from penstock.table_connectors import CONNECTORS
-            from penstock.tables.environment import TableEnvironment
+            from penstock.table_environment import tables_of
 
-            self._tables = TableEnvironment(self.from_source, self.from_collection, CONNECTORS, self.configure)
+            self._tables = tables_of(self, lambda: self._program.graph)
         return self._tables
 
     def sql(self, statement: str) -> Table | None:
@@ -442,6 +441,8 @@ class StreamEnvironment:
         Args:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
+        # Whoever is refused below has been told enough.
+        self._program.asked_for()
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
         if resume is not None:
             if savepoint is not None:

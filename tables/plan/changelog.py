@@ -12,7 +12,7 @@ from penstock.tables.plan import nodes as p
 from penstock.tables.plan.expression_traits import is_deterministic
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
-_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.MatchRecognize)
+_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.MatchRecognize)
 _SESSION = p.WindowKind.SESSION
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
@@ -59,6 +59,8 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
                     "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it; add LIMIT, "
                     "so that the first rows are kept up to date"
                 )
+            return INSERT_ONLY
+        case p.Aggregate() | p.Join() | p.TopN() if node.in_windows:
             return INSERT_ONLY
         case p.TemporalJoin():
             return INSERT_ONLY
@@ -128,8 +130,6 @@ def _shown(node: PlanNode) -> str:
     return {
         p.WindowAggregate: "an aggregation by windows",
         p.IntervalJoin: "a join within an interval",
-        p.WindowJoin: "a join within windows",
-        p.WindowTopN: "a Top-N within windows",
         p.MatchRecognize: "MATCH_RECOGNIZE",
     }[type(node)]
 
@@ -165,7 +165,7 @@ def state_bound(node: PlanNode) -> str | None:
             )
         case p.IntervalJoin():
             return f"rows of {node.upper_ms - node.lower_ms} ms of event time"
-        case p.WindowJoin() | p.WindowTopN():
+        case p.Aggregate() | p.Join() | p.TopN() if node.in_windows:
             return "the rows of windows that the watermark has not passed"
         case p.TemporalJoin():
             return "left rows that the watermark has not passed, and the last version of each key, for ever"
