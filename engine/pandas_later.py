@@ -1,7 +1,8 @@
 """Keeps Arrow from loading pandas before somebody uses it: some half a second of each process's start.
 
 Processes of jobs and programs call `load_pandas_later` when they begin. Arrow looks for pandas when it makes its first
-array of Python values, to know Series when it meets them; it is told that there is none, and of pandas when it is there.
+array of Python values, to know Series when it meets them; it is told that there is none, and of pandas behind its
+import.
 """
 
 from __future__ import annotations
