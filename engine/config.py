@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.engine.autoscaler_config import AutoscalerConfig
+from penstock.engine.cached_files import CachedFile
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig
 from penstock.engine.errors import ConfigurationError, nearest
 
@@ -40,10 +41,11 @@ class JobConfig:
             `logging.Formatter` has them; None: the message alone.
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
             `"rocksdb"` (local disk, for state larger than memory).
-        state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
+        state_directory: folder for `"rocksdb"`, and copies of cached files; None means the system's temporary folder.
         checkpoints: when and how checkpoints are taken.
         failover: how the job gets over failures.
         autoscaler: when and how the job is rescaled by itself.
+        cached_files: what functions may ask for by name.
 
     Raises:
         ConfigurationError: names every setting that cannot be used.
@@ -67,6 +69,7 @@ class JobConfig:
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     failover: FailoverConfig = field(default_factory=FailoverConfig)
     autoscaler: AutoscalerConfig = field(default_factory=AutoscalerConfig)
+    cached_files: tuple[CachedFile, ...] = ()
 
     def __post_init__(self) -> None:
         problems = [

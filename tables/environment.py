@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -238,6 +239,36 @@ class TableEnvironment:
     def option(self, key: str) -> str:
         """The value of an option of SET."""
         return self._options.get(key, OPTIONS[key][0])
+
+    def table(self, name: str) -> Table:
+        """A table or view of the catalog.
+
+        Raises:
+            SqlError: there is none by that name.
+        """
+        return self.queried(f"SELECT * FROM {name}", {})
+
+    def queried(self, query: str, tables: Mapping[str, PlanNode]) -> Table:
+        """The result of a query that may also name the tables `tables`.
+
+        Raises:
+            SqlError: it cannot be run; or it is no query.
+        """
+        source = SqlText(query)
+        statement = parse_statement(query)
+        if not isinstance(statement, Query):
+            raise source.invalid(statement.at, "a query is wanted here; run other statements by sql()")
+        context = replace(self._context(source), common=tables)
+        node = rewritten_plan(bind_query(resolved(statement, self._functions.named, source), context))
+        changelog_mode(node)
+        return Table(self, node, Origin(source, statement.at))
+
+    def insert(self, name: str, plan: PlanNode) -> None:
+        """Add a sink to the program: the rows of a plan go into the table `name`."""
+        text = f"INSERT INTO {name} SELECT * FROM this"
+        source, statement = SqlText(text), parse_statement(text)
+        assert isinstance(statement, s.Insert), "it is one"
+        self._write([bind_insert(statement, replace(self._context(source), common={"this": plan}))])
 
     # Plans
 
