@@ -40,6 +40,7 @@ from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGrap
 from penstock.engine.job.handle import DEFAULT_NAME, CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
 from penstock.engine.operators.timestamp_assigners import check_assigner
+from penstock.engine.pandas_later import load_pandas_later
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
@@ -125,6 +126,7 @@ class StreamEnvironment:
         clock: Clock | None = None,
     ) -> None:
         show_errors_briefly()
+        load_pandas_later()
         problems = Problems()
         problems.check(lambda: _check_runtime(runtime), None)
         buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
