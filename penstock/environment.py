@@ -75,12 +75,10 @@ class StreamEnvironment:
         buffer_debloat_target: what waits before an operator should be worth so much of its time; 0: any.
         max_batch_rows, max_batch_bytes: limits of a batch.
         channel_credits: how many batches may be under way between two subtasks.
-        auto_watermark_interval: how often custom watermark generators, and ingestion time, are asked while no row
-            comes; 0 for never.
+        auto_watermark_interval: how often watermark generators and ingestion time are asked where no row comes; 0: no.
         slot_cpus: CPUs that each slot reserves (Ray); a slot holds one subtask of each task.
         slot_timeout: how long a job waits for room on the cluster before that is a failure (Ray).
-        state_backend: where the state of process functions and general windows lives: `"heap"` (memory), or `"rocksdb"`
-            (local disk, for state that is larger).
+        state_backend: of process functions and general windows: `"heap"` (memory), or `"rocksdb"` (disk, for more).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
         checkpoints: when and where checkpoints are taken, from `checkpoints(...)`; None takes none.
         restart: what happens after a failure, from `fixed_delay(...)`, `exponential_delay(...)`, `failure_rate(...)` or
