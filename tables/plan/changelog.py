@@ -35,7 +35,7 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
         )
     if isinstance(node, p.TemporalJoin) and given[0] != INSERT_ONLY:
         raise GraphError("a temporal join takes rows on its left that are only inserted, and gets updates or deletes")
-    if isinstance(node, p.Filter | p.Project) and given[0] != INSERT_ONLY:
+    if any(mode != INSERT_ONLY for mode in given):
         _check_repeatable(node)
     if isinstance(node, p.Filter) and isinstance(node.input, p.Join):
         check_clock(node.condition, node.columns)
@@ -115,15 +115,26 @@ def check_clock(condition: Expression, columns: p.Columns) -> None:
         raise GraphError("a join by columns of PROCTIME is not supported; join by event time")
 
 
-def _check_repeatable(node: p.Filter | p.Project) -> None:
+def _check_repeatable(node: PlanNode) -> None:
     """A row that is taken back must be computed as it was when it came."""
-    expressions = (node.condition,) if isinstance(node, p.Filter) else node.expressions
-    for part in (part for expression in expressions for part in walk(expression)):
+    for part in (part for expression in _computed_by(node) for part in walk(expression)):
         if isinstance(part, FunctionCall | UserCall) and not is_deterministic(part):
             raise GraphError(
                 f"{part.name} gives another value when a row is taken back, and rows change here; compute it "
                 "where rows are only inserted"
             )
+
+
+def _computed_by(node: PlanNode) -> tuple[Expression, ...]:
+    """What a node computes of rows that may be taken back."""
+    match node:
+        case p.Project():
+            return node.expressions
+        case p.Unnest():
+            return (node.collection,)
+        case p.Filter() | p.Join() if node.condition is not None:
+            return (node.condition,)
+    return ()
 
 
 def _shown(node: PlanNode) -> str:
