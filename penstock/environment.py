@@ -338,8 +338,7 @@ class StreamEnvironment:
         Raises:
             ConfigurationError: the name is taken, or the URL cannot be used.
 
-        Example:
-            >>> env.register_cached_file("s3://models/fraud.onnx", "model")  # doctest: +SKIP
+        Example: `env.register_cached_file("s3://models/fraud.onnx", "model")`
         """
         from penstock.connectors.files.node_copy import NodeCopy
 
