@@ -1,4 +1,4 @@
-"""Random patterns give what Flink has answered: `python -m tests.flink --save` has kept it."""
+"""Random patterns and MATCH_RECOGNIZE give what Flink has answered: `python -m tests.flink --save` has kept it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from penstock.engine.errors import PatternError
 from tests.engine.patterns.cases import Case
 from tests.flink.chains import found_here
+from tests.flink.clauses import found_here as found_by_clause
 
 _CASES: list[Case] = json.loads(
     gzip.decompress((Path(__file__).parents[1] / "data" / "flink-answers.json.gz").read_bytes())
@@ -30,3 +31,10 @@ def test_patterns_find_what_flink_has_found() -> None:
         if case["seed"] % 4 == 0:
             # Row by row with a restart, which takes several times as long.
             assert found_here(case, True, len(case["steps"]) // 2) == wanted, f"seed {case['seed']}"
+
+
+def test_clauses_find_what_flink_has_found() -> None:
+    given = [case for case in _CASES if "clause" in case]
+    assert len(given) > 50
+    for case in given:
+        assert found_by_clause(case) == sorted(case["answer"]["rows"]), f"seed {case['seed']}: {case['clause']}"
