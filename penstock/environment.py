@@ -338,8 +338,7 @@ class StreamEnvironment:
         Raises:
             ConfigurationError: the name is taken, or the URL cannot be used.
 
-        Example:
-            >>> env.register_cached_file("s3://models/fraud.onnx", "model")  # doctest: +SKIP
+        Example: `env.register_cached_file("s3://models/fraud.onnx", "model")`
         """
         from penstock.connectors.files.node_copy import NodeCopy
 
@@ -460,7 +459,6 @@ class StreamEnvironment:
         Args:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
-        # Whoever is refused below has been told enough.
         self._program.asked_for()
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
         if resume is not None:
