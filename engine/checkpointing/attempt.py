@@ -51,9 +51,11 @@ class Request:
         number, kind: which; whoever asked for it knows the number.
         directory: of a savepoint: where the user wants it.
         requested: when, monotonic seconds.
+        replaced: as in `Barrier`.
     """
 
     number: int
     kind: SnapshotKind
     directory: str | None
     requested: float
+    replaced: frozenset[int] = frozenset()

@@ -89,9 +89,15 @@ class JobBrain:
         """Whether it has come to its end as it should: all rows for the client are final."""
         return self._life.status is JobStatus.FINISHED
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all subtasks run, and none is being replaced while the others do."""
+        attempts = self._life.attempts
+        return self.runs and attempts.pending is None and attempts.deployment is None
+
     def runs_anew(self, seen: int) -> bool:
         """Whether it runs an attempt behind number `seen`."""
-        return self.runs and self._life.attempts.number > seen
+        return self.is_whole and self._life.attempts.number > seen
 
     @property
     def since_ms(self) -> int:
@@ -312,3 +318,5 @@ class JobBrain:
             case Purpose.RESCALE if life.ending is None:
                 latest = None if life.checkpoints is None else life.checkpoints.latest
                 life.said += self._rescaling.on_checkpoint(outcome, latest)
+            case Purpose.SWITCH if life.ending is None:
+                self._recovery.on_switch_checkpoint(outcome)

@@ -95,6 +95,9 @@ class Commands:
         assert layout is not None
         if not self._rescaling.ask(self._life.name, request, wanted, layout):
             return
+        if self._rescaling.goes_live:
+            self._life.said += self._rescaling.prepare(checkpoints.latest)
+            return
         try:
             checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._life.now)
         except CheckpointError as error:

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from penstock.engine.checkpointing.instructions import Place
+from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, ClusterError, JobError, PenstockError
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.attempts import PendingRestart
+from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Wanted
 from penstock.engine.job.failover import ATTEMPTS, TERMINAL_ERRORS, RestartPolicy
 from penstock.engine.job.life import Life
 from penstock.engine.job.rescaling import Rescaling
@@ -50,7 +52,10 @@ class Recovery:
         """Begin what has become possible."""
         life = self._life
         if self._rescaling.is_ready and life.attempts.deployment is None:
-            self._stop_for_rescale()
+            if self._rescaling.goes_live:
+                self._begin_switch()
+            if self._rescaling.is_ready:
+                self._stop_for_rescale()
         pending = life.attempts.pending
         if pending is not None and self._may_restart and life.now.monotonic >= pending.due:
             self._begin_restart(pending)
@@ -213,9 +218,51 @@ class Recovery:
         assert life.layout is not None
         if life.attempts.pending is None and not self._interrupt(JobError("the job is rescaled")):
             return
-        layout, wanted = self._rescaling.stop(life.now.monotonic, life.layout)
+        layout, wanted = self._rescaling.stop(life.now, life.layout)
         if life.restarts.current is None:
             life.restarts.on_rescale(wanted, layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)
         assert life.attempts.pending is not None
         life.attempts.pending.places, life.attempts.pending.layout = set(layout.places), layout
+
+    # Live rescales
+
+    def _begin_switch(self) -> None:
+        """Have the tasks that are to be rescaled stop behind a checkpoint, which all others only pass."""
+        life = self._life
+        if life.attempts.pending is not None or life.checkpoints is None or life.status is not JobStatus.RUNNING:
+            self._rescaling.restart_instead("the job was restarted while it was prepared")
+            return
+        replaced = self._rescaling.begin_switch(life.now)
+        try:
+            life.checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.SWITCH, replaced=replaced), life.now)
+        except CheckpointError as error:
+            self._rescaling.restart_instead(str(error))
+
+    def on_switch_checkpoint(self, outcome: str | CheckpointError) -> None:
+        """What became of the checkpoint: until it counts the job is in its old layout, from then on in the new one."""
+        life, checkpoints = self._life, self._life.checkpoints
+        latest = None if checkpoints is None else checkpoints.latest
+        if isinstance(outcome, CheckpointError) or latest is None or checkpoints is None:
+            self._rescaling.restart_instead(str(outcome))
+        elif life.attempts.pending is not None or checkpoints.latest_url != outcome:
+            self._rescaling.restart_instead("the job failed on the way")
+        elif life.drain is not None:
+            self._rescaling.restart_instead("the job was drained meanwhile")
+        elif any(one.finished and self._rescaling.replaces(one.task) for one in latest.subtasks):
+            self._rescaling.restart_instead("some of its subtasks had come to their end")
+        else:
+            self._switch(checkpoints)
+
+    def _switch(self, checkpoints: JobCheckpoints) -> None:
+        """Replace the subtasks of the tasks that have stopped; the others run on."""
+        life, attempts, running = self._life, self._life.attempts, self._life.layout
+        assert running is not None
+        layout, replaced, wanted, since = self._rescaling.switch(running)
+        checkpoints.end_attempt(life.now)
+        old, new = ([place for place in one.places if place[0] in replaced] for one in (running, layout))
+        life.restarts.on_rescale(wanted, new, since)
+        life.said += attempts.stop(old)
+        attempts.forget(set(old) - set(new))
+        life.layout = layout
+        attempts.pending = PendingRestart(set(new), life.now.monotonic)

@@ -25,7 +25,7 @@ from penstock.engine.state.request import StateRequest
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.checkpoints import Barriers, TaskCheckpoints, TaskInfo
 from penstock.engine.task.pace import Pace
-from penstock.engine.task.router import Router
+from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
 
 
@@ -199,6 +199,15 @@ class Task:
             StateError: the task has no such operator, or it is the source.
         """
         return self._checkpoints.link(uid).operator.read_state(request)
+
+    def replace_inputs(self, keys: Sequence[str]) -> None:
+        """The gate has new channels behind those that it had, with these `in_flight_key`s."""
+        self._checkpoints.replace_inputs(keys)
+
+    def connect(self, edges: Mapping[int, RouterEdge]) -> None:
+        """Send to the channels of other edges from now on, by number of the edge, and what was kept back for them."""
+        self._checkpoints.connect(edges)
+        self._router.flush(self._clock.monotonic())
 
     def suspend_at_end(self, barrier: Barrier) -> None:
         """Let the barrier stand where the input ends, if the task is a source: event time stays where it is."""

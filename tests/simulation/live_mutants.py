@@ -1,0 +1,124 @@
+"""Safeguards of live rescales, and how each is switched off; beside `mutants.py`, which has those of all else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
+from penstock.engine.job.recovery import Recovery
+from penstock.engine.task.barriers import BarrierAligner
+from penstock.engine.task.checkpoints import TaskCheckpoints
+from penstock.engine.task.input_gate import WatermarkMerger
+from penstock.engine.task.router import Router, RouterEdge
+from tests.simulation.mutants import CALM, EXACT, Mutant
+
+Patch = pytest.MonkeyPatch
+RESCALES = replace(CALM, budget=30, rescale=0.02)
+RESCALES_AND_KILLS = replace(RESCALES, kill_subtask=0.01)
+RESCALES_AND_STORAGE = replace(RESCALES, storage=0.1, lose=0.02)
+
+
+def _keep_nothing_back(patch: Patch) -> None:
+    patch.setattr(Router, "hold", lambda self, tasks: None)
+
+
+def _keep_back_before_the_barrier(patch: Patch) -> None:
+    original = TaskCheckpoints.begin
+
+    def begin(self: Any, barrier: Any) -> None:
+        self._router.hold(barrier.replaced)
+        original(self, barrier)
+
+    patch.setattr(TaskCheckpoints, "begin", begin)
+
+
+def _keep_back_for_ever(patch: Patch) -> None:
+    patch.setattr(Router, "resume", lambda self: None)
+
+
+def _forget_what_was_kept_back(patch: Patch) -> None:
+    original = RouterEdge.connect
+
+    def connect(self: Any, other: Any) -> None:
+        self._held = []
+        original(self, other)
+
+    patch.setattr(RouterEdge, "connect", connect)
+
+
+def _await_retired_channels(patch: Patch) -> None:
+    patch.setattr(BarrierAligner, "replace", lambda self, retired, added, may: self._open.update(added))
+
+
+def _align_without_new_channels(patch: Patch) -> None:
+    def replace_channels(self: Any, retired: Any, added: Any, may: Any) -> None:
+        self._open.difference_update(retired)
+
+    patch.setattr(BarrierAligner, "replace", replace_channels)
+
+
+def _wait_for_event_time_of_retired_channels(patch: Patch) -> None:
+    original = WatermarkMerger.replace
+    patch.setattr(WatermarkMerger, "replace", lambda self, retired, added: original(self, (), added))
+
+
+def _count_before_it_is_stored(patch: Patch) -> None:
+    original = Recovery.on_switch_checkpoint
+
+    def on_switch_checkpoint(self: Any, outcome: Any) -> None:
+        checkpoints = self._life.checkpoints
+        aborted = isinstance(outcome, Exception) and checkpoints.latest is not None
+        if aborted and self._life.attempts.pending is None:
+            self._switch(checkpoints)
+        else:
+            original(self, outcome)
+
+    patch.setattr(Recovery, "on_switch_checkpoint", on_switch_checkpoint)
+
+
+def _restart_the_old_layout(patch: Patch) -> None:
+    original = Recovery.recover
+
+    def recover(self: Any, place: Any, error: Any, unexplained: Any = None) -> None:
+        before = self._rescaling._rescale and self._rescaling._rescale.before
+        if before is not None and self._rescaling.goes_live:
+            self._life.layout = before
+        original(self, place, error, unexplained)
+
+    patch.setattr(Recovery, "recover", recover)
+
+
+def _let_others_follow(patch: Patch) -> None:
+    patch.setattr(CheckpointCoordinator, "_may_follow", lambda self, request=None: True)
+
+
+def _replace_who_had_finished(patch: Patch) -> None:
+    original = Recovery.on_switch_checkpoint
+
+    def on_switch_checkpoint(self: Any, outcome: Any) -> None:
+        life, checkpoints = self._life, self._life.checkpoints
+        if isinstance(outcome, str) and life.attempts.pending is None and checkpoints.latest_url == outcome:
+            self._switch(checkpoints)
+        else:
+            original(self, outcome)
+
+    patch.setattr(Recovery, "on_switch_checkpoint", on_switch_checkpoint)
+
+
+LIVE_MUTANTS = (
+    Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES),
+    Mutant("rows are kept back behind the barrier", _keep_back_before_the_barrier, EXACT, RESCALES),
+    Mutant("a rescale that is given up gives back what was kept", _keep_back_for_ever, EXACT, RESCALES_AND_STORAGE),
+    Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES),
+    Mutant("no barrier is awaited on channels that are gone", _await_retired_channels, EXACT, RESCALES),
+    Mutant("barriers are awaited on new channels", _align_without_new_channels, EXACT, RESCALES_AND_KILLS),
+    Mutant("channels that are gone hold no event time back", _wait_for_event_time_of_retired_channels, EXACT, RESCALES),
+    Mutant("a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE),
+    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, RESCALES_AND_KILLS),
+    Mutant("no checkpoint follows that of a rescale", _let_others_follow, EXACT, RESCALES),
+    Mutant("who had finished is not replaced", _replace_who_had_finished, EXACT, RESCALES),
+)
+"""The steps of docs/adr/0052."""
