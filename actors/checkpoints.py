@@ -20,6 +20,7 @@ from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
+from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
@@ -144,6 +145,9 @@ class Checkpoints:
             # Nothing is removed before the end is written down.
             if write.discards:
                 await asyncio.to_thread(self._store.discard)
+            if write.discards_rows and self._execution.graph is not None:
+                for left in await asyncio.to_thread(self._execution.graph.discard_rows, SystemClock()):
+                    _LOG.warning("job %r: what was not committed is left behind: %s", self._name, left)
         except Exception as error:
             problem = str(error)
         self._hear(ev.EndWritten(problem))

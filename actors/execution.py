@@ -42,6 +42,8 @@ _RECONNECT_SECONDS: Final = 30.0
 _METRICS_SECONDS: Final = 2.0
 _EXPLAINED_SECONDS: Final = 5.0
 """How long to wait for what Ray has to say of a process that has ended."""
+_ROOM_SECONDS: Final = 5.0
+"""How long a job that runs smaller than it should does so at least."""
 _START_SECONDS: Final = 5.0
 """How much longer to wait for each process that has to start."""
 _PINGS: Final = 5
@@ -83,6 +85,7 @@ class Execution:
         self._explaining: set[asyncio.Task[None]] = set()
         self._aligning: list[asyncio.Task[None]] = []
         self._metrics: dict[Place, SubtaskMetrics] = {}
+        self._awaiting_room: asyncio.Task[None] | None = None
 
     def remove_old(self) -> None:
         """Free what an earlier manager of the job has left on the cluster; its processes have died with it."""
@@ -94,8 +97,10 @@ class Execution:
         """Have a process for each subtask of `graph`: those that live are kept, others are replaced.
 
         Raises:
-            ClusterError: there is no room.
+            NoRoomError: there is no room.
+            ClusterError: there is, and yet processes do not start.
         """
+        self._stop_awaiting_room()
         wanted, bundles = set(places(graph)), slot_bundles(graph)
         kept = self._slots.kept(bundles)
         # What lives in a slot that is given back dies with it.
@@ -147,6 +152,22 @@ class Execution:
         except BaseException:
             self._drop_spare()
             raise
+
+    def await_room(self, graph: PhysicalGraph) -> None:
+        """Tell once there is room for all slots of `graph`, unless the job is deployed again before."""
+        self._stop_awaiting_room()
+        self._awaiting_room = asyncio.ensure_future(self._find_room(graph))
+
+    async def _find_room(self, graph: PhysicalGraph) -> None:
+        # Where a rescale fails though there is room, it is not tried again and again.
+        await asyncio.sleep(_ROOM_SECONDS)
+        await self._slots.room_for(slot_bundles(graph))
+        self._tell(ev.RoomFound())
+
+    def _stop_awaiting_room(self) -> None:
+        if self._awaiting_room is not None:
+            self._awaiting_room.cancel()
+            self._awaiting_room = None
 
     def _drop_spare(self) -> None:
         while self._spare:
@@ -461,6 +482,7 @@ class Execution:
 
     def kill(self) -> None:
         """End all processes without waiting for anything."""
+        self._stop_awaiting_room()
         for place in list(self.actors):
             self.discard(place)
         self._slots.release()

@@ -37,7 +37,7 @@ from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.checkpointing.store import JobFolder
-from penstock.engine.errors import JobError, PenstockError, StateNotReadyError, WorkerLostError, located
+from penstock.engine.errors import JobError, NoRoomError, PenstockError, StateNotReadyError, WorkerLostError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
@@ -154,6 +154,8 @@ class JobManager:
                 self._spawn(self._cancel(number, places))
             case say.Prepare():
                 self._spawn(self._prepare(instruction))
+            case say.AwaitRoom(layout):
+                self._execution.await_room(self._planner.graph(layout))
             case say.FillStandbys():
                 self._execution.fill_standbys()
             case say.EndInput():
@@ -190,7 +192,8 @@ class JobManager:
                 await asyncio.to_thread(graph.prepare_sinks)
             are_open = await self._execution.deploy(deploy.places, deploy.attempt, restore)
         except Exception as error:
-            self._hear(ev.DeployFailed(deploy.attempt, self._as_error(error)))
+            room = error.room if isinstance(error, NoRoomError) else None
+            self._hear(ev.DeployFailed(deploy.attempt, self._as_error(error), room))
         else:
             self._hear(ev.Deployed(deploy.attempt, are_open))
 

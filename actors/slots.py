@@ -19,10 +19,11 @@ from ray.util import get_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from penstock.engine.errors import ClusterError
+from penstock.engine.errors import NoRoomError
 
 _AT_ONCE_SECONDS: Final = 1.0
 """How long it takes at most to reserve slots for which there is room."""
+_LOOK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Slots:
         """Have exactly these slots: those that fit already are kept. The actors in the others must be gone.
 
         Raises:
-            ClusterError: there is no room.
+            NoRoomError: there is no room.
         """
         kept = self.kept(bundles)
         for slot in self._slots[kept:]:
@@ -81,7 +82,7 @@ class Slots:
         """Return when the slots with these numbers are on a node: those of a lost one wait for room on another.
 
         Raises:
-            ClusterError: there is no room.
+            NoRoomError: there is no room.
         """
         groups = [self._slots[slot].group for slot in slots]
         deadline = time.monotonic() + self._timeout_s
@@ -97,10 +98,27 @@ class Slots:
             self.waiting_for = None
         if not there_is_room:
             shortage = await asyncio.to_thread(_shortage, bundles)
-            raise ClusterError(
+            missing = await asyncio.to_thread(_count_missing, groups)
+            raise NoRoomError(
                 f"no room for {len(bundles)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
-                "or slot_cpus, or add nodes"
+                "or slot_cpus, or add nodes",
+                len(bundles) - missing,
             )
+
+    async def room_for(self, bundles: Sequence[Mapping[str, float]]) -> None:
+        """Return when there is room for those of the slots that are not there yet, which reserves none of them.
+
+        One placement group asks for it: it has all or nothing, so that while it waits it is in nobody's way, and a
+        cluster that grows by itself hears of it.
+        """
+        self._made += 1
+        missing = [dict(bundle) for bundle in bundles[self.count :]]
+        group = placement_group(missing, strategy="PACK", name=f"{self._prefix}{self._made}")
+        try:
+            while not await asyncio.to_thread(group.wait, _LOOK_SECONDS):
+                pass
+        finally:
+            remove_placement_group(group)
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
         """Where an actor of slot number `slot` is placed."""
@@ -133,6 +151,10 @@ def _prefix(job_id: str) -> str:
 def _all_ready(groups: Sequence[PlacementGroup], deadline: float) -> bool:
     """Wait until all groups have been placed, or the deadline (monotonic seconds) has come."""
     return all(group.wait(max(0.01, deadline - time.monotonic())) for group in groups)
+
+
+def _count_missing(groups: Sequence[PlacementGroup]) -> int:
+    return sum(not group.wait(0.01) for group in groups)
 
 
 def _shortage(bundles: Sequence[Mapping[str, float]]) -> str:

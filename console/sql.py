@@ -39,6 +39,9 @@ def sql_command(
         raise ConfigurationError("sql: give statements or -f FILE, not both")
     if runtime not in ("local", "ray"):
         raise ConfigurationError(f"sql: --runtime takes local or ray, not {runtime!r}")
+    if (here := str(Path.cwd())) not in sys.path:
+        # CREATE FUNCTION imports modules from where the command is called.
+        sys.path.insert(0, here)
     env = StreamEnvironment(runtime="local" if runtime == "local" else "ray", parallelism=parallelism)
     output = output_of(context)
     results: list[dict[str, Any]] = []
@@ -75,7 +78,7 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         table = env.tables.run(statement, source)
         if table is not None:
             _show(table, output, results)
-        elif isinstance(statement, s.Insert | s.StatementSet):
+        elif s.writes(statement):
             env.execute("sql")
 
 

@@ -184,6 +184,8 @@ class FailoverConfig:
         local_recovery: whether each process keeps a copy of what it wrote last on its own disk, to be restored from.
         regions: whether a failure restarts only the part of the job that is connected to it.
         heartbeat_timeout_ms: a process that lives and has not answered for so long is replaced (Ray).
+        min_parallelism: with how many subtasks of each operator a job that takes checkpoints may restart where the
+            cluster has no room for as many as it had; it gets them back once there is. None: it waits for room.
     """
 
     restart: RestartStrategy | None = None
@@ -191,11 +193,13 @@ class FailoverConfig:
     local_recovery: bool = False
     regions: bool = True
     heartbeat_timeout_ms: int = 50_000
+    min_parallelism: int | None = None
 
     def __post_init__(self) -> None:
         problems = _not_whole(
             ("standbys", self.standbys, 0, 10_000),
             ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 100, LONGEST_MS),
+            *_if_given("min_parallelism", self.min_parallelism, 1, MOST),
         )
         if not isinstance(self.restart, RestartStrategy | None):
             problems.append(f"restart must be a restart strategy or None, not {self.restart!r}")

@@ -403,8 +403,9 @@ class TransactionalSink(Sink):
     def discard(self, context: ConnectorContext) -> None:
         """Remove what writers of the job have prepared and nobody is going to commit, as far as it can be found.
 
-        Called in the process that runs a batch job, when the job is over, whatever has become of it: all that was
-        committed is. Processes that are lost may still be writing. By default nothing is removed.
+        Called in the process that runs the job, when that is over and nothing of it is kept to be resumed from: a batch
+        job whatever has become of it, a streaming one that has finished or was cancelled. All that was committed is.
+        Processes that are lost may still be writing. By default nothing is removed.
 
         Raises:
             Exception: it could not be done; what is left does no harm but takes room.

@@ -23,7 +23,8 @@
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
     ├── SubtaskError                a subtask ended by an error that is none of these: carries its traceback
-    ├── ClusterError                the cluster cannot be reached or has no room for the job
+    ├── ClusterError                the cluster cannot be reached
+    │   └── NoRoomError             it has no room for the job: says what is needed and what is there
     └── JobError
         ├── JobFailedError          the job ended by an error (its cause)
         ├── JobCancelledError       the job was cancelled before it ended
@@ -292,6 +293,25 @@ class ClusterError(PenstockError):
     """The cluster cannot be reached, or has no room for the job."""
 
     remedy = "Start a cluster, give its address, add nodes, or lower the parallelism."
+
+
+class NoRoomError(ClusterError):
+    """The cluster has no room for the job.
+
+    Args:
+        message: what is needed, and what is there.
+        room: for how many slots of the job there is room.
+    """
+
+    remedy = "Add nodes, end other jobs, lower the parallelism, or set penstock.restart.min-parallelism."
+
+    def __init__(self, message: str, room: int) -> None:
+        super().__init__(message, room)
+        self.message = message
+        self.room = room
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class JobError(PenstockError):

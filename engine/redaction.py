@@ -19,6 +19,8 @@ _MASK: Final = "***"
 _SECRET: Final = re.compile(
     r"(?i)passw|passphrase|secret|credential|(^|[_-])(token|pwd)$|(api|access|private|auth)[_-]?key"
 )
+_SECRET_OPTION: Final = re.compile(r"user-info|jaas|[.](token|key)$")
+_URL_PASSWORD: Final = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 
 
 def is_hidden() -> bool:
@@ -45,6 +47,19 @@ def quotable(batch: pa.RecordBatch) -> pa.RecordBatch:
             masks = pa.repeat(pa.scalar(_MASK), batch.num_rows)
             batch = batch.set_column(position, name, masks)
     return batch
+
+
+def masked_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a table or connector, with masks in the place of secrets.
+
+    Example:
+        >>> masked_options({"url": "redis://:x@cache", "password": "x"})
+        {'url': 'redis://:***@cache', 'password': '***'}
+    """
+    return {
+        key: _MASK if _SECRET_OPTION.search(key) or _SECRET.search(key) else _URL_PASSWORD.sub(rf"\1{_MASK}@", value)
+        for key, value in options.items()
+    }
 
 
 def _masked(value: object) -> object:

@@ -323,6 +323,21 @@ class ColumnConverter:
         )
 
 
+def fitting_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """An array of Python values; None is null, and times lose the digits that the type does not have.
+
+    Raises:
+        ValueError: a value that Arrow would take and change, such as 1.5 for an integer.
+        pyarrow.ArrowException, TypeError, OverflowError: one that it does not take.
+
+    Example:
+        `fitting_array([1, None], pa.int32())`
+    """
+    plain = _plain_values(values)
+    _check_fit(plain, kind)
+    return pa.array(plain, kind)
+
+
 def _shown(value: object) -> str:
     return _shortened(quoted(value))
 

@@ -369,6 +369,14 @@ class Settings(BaseModel):
     standbys: Count = _key(
         "penstock.standbys", _FAILOVER.standbys, "Processes kept warm to replace those that die.", 0, 10_000
     )
+    min_parallelism: Count | None = _key(
+        "penstock.restart.min-parallelism",
+        None,
+        "With how few subtasks of each operator a job may restart where the cluster has no room for all; it gets them "
+        "back once there is. Unset: it waits for room.",
+        1,
+        LARGEST_MAX_PARALLELISM,
+    )
     latency_interval_ms: Milliseconds = _time(
         "metrics.latency.interval",
         DEFAULTS.latency_interval_ms,

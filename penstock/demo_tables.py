@@ -148,7 +148,7 @@ class DataGenTable:
 
     @staticmethod
     def _invalid(table: CatalogTable, place: str, problem: str) -> Exception:
-        return table.source.invalid(max(table.source.text.find(place), 0), problem)
+        return table.source.invalid(table.place_of(place), problem)
 
 
 class _PrintedRows(SinkWriter):

@@ -79,7 +79,7 @@ class JdbcTable:
                 tie_breaker=[key for key in keys if key != column],
                 ranges=_ranges(options),
             )
-        stage = Stage(RecordRowsSpec(schema, tuple(schema.names), None, ()), schema)
+        stage = Stage(RecordRowsSpec(schema, tuple(schema.names)), schema)
         return ScannedTable(source, stages=(stage,))
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:

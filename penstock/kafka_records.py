@@ -21,8 +21,10 @@ from penstock.kafka_rows import (
     KEY,
     OP,
     PLACE,
+    BadRecords,
     DebeziumRowsSpec,
     EnvelopeSpec,
+    RecordKeys,
     RecordRowsSpec,
     RenamedFormat,
     TombstoneFormat,
@@ -34,7 +36,7 @@ from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, Stage, WrittenTable
 from penstock.tables.lower.changelogs import ToChangelogSpec
 from penstock.tables.lower.lowering import schema_of
-from penstock.tables.parse.statements import MetadataColumn
+from penstock.tables.parse.table_statements import MetadataColumn
 from penstock.tables.plan.nodes import Columns
 
 _READABLE: Final = ("topic", "partition", "headers", "offset", "timestamp")
@@ -53,10 +55,10 @@ def scanned_rows(table: CatalogTable, columns: Columns) -> ScannedTable:
     if options.get("value.fields-include") != "EXCEPT_KEY":
         # The value has the key's columns as well.
         key = None
-    asked = _asked(records.metadata, key)
+    asked = dict(records.metadata) if key is None else _with_key(records.metadata)
     source = _source(records, _start(options), records.value_format(), asked)
-    place = tuple(asked[what] for what in PLACE) if key is not None else ()
-    spec = RecordRowsSpec(records.schema, tuple(records.schema.names), key, place)
+    keys = None if key is None else records.keys(key, asked)
+    spec = RecordRowsSpec(records.schema, tuple(records.schema.names), keys, source.error_column)
     return ScannedTable(source, stages=(Stage(spec, records.schema),))
 
 
@@ -64,13 +66,17 @@ def scanned_changes(table: CatalogTable, columns: Columns) -> ScannedTable:
     """How a table is read whose records are Debezium's."""
     records = _row_records(table, columns)
     options = records.options
-    source = _source(records, _start(options), records.value_format(), records.metadata)
+    name, prefix = value_format(options)
+    asked = _with_place(records.metadata)
+    source = _source(records, _start(options), TombstoneFormat(records.value_format()), asked)
     beside = [pa.field(name, source.schema.field(name).type) for name in records.metadata.values()]
     flat = pa.schema([*records.of_value, *beside, pa.field(OP, pa.string())])
-    payload = _PAYLOAD if _PAYLOAD in records.envelope(value_format(options)[1]).names else None
+    payload = _PAYLOAD if _PAYLOAD in records.envelope(prefix).names else None
+    place = tuple(asked[what] for what in PLACE)
+    rows = DebeziumRowsSpec(flat, payload, place, _bad(options, name, prefix))
     schema = records.schema.append(pa.field(OP, pa.string()))
-    in_order = RecordRowsSpec(schema, tuple(schema.names), None, ())
-    return ScannedTable(source, OP, (Stage(DebeziumRowsSpec(flat, payload), flat), Stage(in_order, schema)))
+    in_order = RecordRowsSpec(schema, tuple(schema.names))
+    return ScannedTable(source, OP, (Stage(rows, flat), Stage(in_order, schema)))
 
 
 def scanned_upserts(table: CatalogTable, columns: Columns) -> ScannedTable:
@@ -80,11 +86,11 @@ def scanned_upserts(table: CatalogTable, columns: Columns) -> ScannedTable:
     assert inner is not None, "the table has a primary key"
     # The value may have the key's columns as well, but not where it is missing.
     key = RenamedFormat(inner, tuple(f"{KEY}.{name}" for name in records.key))
-    asked = _asked(records.metadata, key)
+    asked = _with_key(records.metadata)
     source = _source(records, KafkaOffsets.earliest(), TombstoneFormat(records.value_format()), asked)
     schema = records.schema.append(pa.field(OP, pa.string()))
     names = tuple(f"{KEY}.{name}" if name in records.key else name for name in schema.names)
-    spec = RecordRowsSpec(schema, names, key, tuple(asked[what] for what in PLACE))
+    spec = RecordRowsSpec(schema, names, records.keys(key, asked), source.error_column)
     return ScannedTable(source, OP, (Stage(spec, schema),))
 
 
@@ -195,6 +201,12 @@ class _Records:
         )
         return inner if not prefix else RenamedFormat(inner, self.key)
 
+    def keys(self, key: RecordFormat, asked: Mapping[str, str]) -> RecordKeys:
+        """How keys are read by their format, of a source that was asked for this metadata."""
+        name = key_format(self.options)
+        assert name is not None, "keys have a format"
+        return RecordKeys(key, tuple(asked[what] for what in PLACE), _bad(self.options, name, "key."))
+
     def value_format(self) -> RecordFormat:
         """The format of the value."""
         name, prefix = value_format(self.options)
@@ -214,17 +226,20 @@ class _Records:
 
 def _properties(options: TableOptions) -> dict[str, Any]:
     """The client's settings, spelled as it spells them, with numbers and booleans as such."""
-    given = {key: value for key, value in options.below("properties.").items() if key not in _TAKEN_ELSEWHERE}
+    given = [key for key in options.below("properties.") if key not in _TAKEN_ELSEWHERE]
     if "sasl.jaas.config" in given:
         raise options.invalid(
             "properties.sasl.jaas.config",
             "there is no Java here; give 'properties.sasl.plain.username' and 'properties.sasl.plain.password'",
         )
-    words: dict[str, Any] = {"true": True, "false": False}
-    return {
-        key.replace(".", "_"): int(value) if value.isdigit() else words.get(value, value)
-        for key, value in given.items()
-    }
+    return {key.replace(".", "_"): _property(options, f"properties.{key}") for key in given}
+
+
+def _property(options: TableOptions, option: str) -> str | int | bool:
+    # A password may be of digits alone, so names tell which settings are numbers.
+    if option.endswith((".ms", ".bytes", ".size")):
+        return options.number(option, 0)
+    return options.flag(option) if option == "properties.check.crcs" else options.get(option) or ""
 
 
 def _servers(options: TableOptions) -> str:
@@ -233,7 +248,9 @@ def _servers(options: TableOptions) -> str:
 
 def _specific(options: TableOptions, option: str) -> KafkaOffsets:
     """`partition:0,offset:42;partition:1,offset:300` of one topic."""
-    topic, found = options.required("topic"), {}
+    topic, found = options.get("topic"), {}
+    if not topic or ";" in topic:
+        raise options.invalid(option, f"{option!r} is of one topic; give one in 'topic', or begin and end otherwise")
     for part in options.required(option).strip(";").split(";"):
         pair = dict(piece.partition(":")[::2] for piece in part.split(","))
         if set(pair) != {"partition", "offset"} or not all(value.isdigit() for value in pair.values()):
@@ -284,7 +301,7 @@ def _source(records: _Records, start: KafkaOffsets, value: RecordFormat, metadat
     if pattern is not None and options.get("topic") is not None:
         raise options.invalid("topic-pattern", "give 'topic' or 'topic-pattern', not both")
     name, prefix = value_format(options)
-    bad: Literal["fail", "keep"] = "keep" if leaves_bad_out(options, name, prefix) else "fail"
+    bad: Literal["fail", "keep"] = "keep" if _bad(options, name, prefix) == "leave out" else "fail"
     discovery = options.duration_ms("scan.topic-partition-discovery.interval", 300_000)
     with options.placed():
         return KafkaSource(
@@ -302,7 +319,7 @@ def _source(records: _Records, start: KafkaOffsets, value: RecordFormat, metadat
         )
 
 
-def _sink(records: _Records, value: RecordFormat, partitioner: PartitionerName, prefix: str = "penstock") -> KafkaSink:
+def _sink(records: _Records, value: RecordFormat, partitioner: PartitionerName) -> KafkaSink:
     options = records.options
     chosen = options.choice("sink.delivery-guarantee", ("at-least-once", "exactly-once", "none"), "at-least-once")
     topic = options.required("topic")
@@ -324,14 +341,18 @@ def _sink(records: _Records, value: RecordFormat, partitioner: PartitionerName, 
         )
 
 
-def _asked(metadata: Mapping[str, str], key: RecordFormat | None) -> dict[str, str]:
-    """The metadata that the source is asked for: the table's, and where keys are read, these and their place."""
-    asked = dict(metadata)
-    if key is not None:
-        asked["key"] = KEY
-        for what in PLACE:
-            asked.setdefault(what, f"${what}")
-    return asked
+def _with_place(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The metadata of a table, and that which tells where a record is, by the source's columns."""
+    return {**{what: f"${what}" for what in PLACE}, **metadata}
+
+
+def _with_key(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The same with the record's key."""
+    return {**_with_place(metadata), "key": KEY}
+
+
+def _bad(options: TableOptions, name: str, prefix: str) -> BadRecords:
+    return "leave out" if leaves_bad_out(options, name, prefix) else "fail"
 
 
 def _partitioner(options: TableOptions) -> PartitionerName:

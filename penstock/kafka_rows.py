@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.kafka.source import ERROR_COLUMN, RAW_COLUMN
 from penstock.connectors.records.format import Decoded, RecordFormat
 from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode, RowKind
 from penstock.engine.elements import Batch
@@ -27,11 +28,16 @@ KEY: Final = "$key"
 """The column with the bytes of the record's key."""
 PLACE: Final = ("topic", "partition", "offset")
 """The metadata that tells where a record is."""
-_DELETED: Final = "-D"
+_DELETED, _THERE = "-D", "+U"
 _ENVELOPE: Final = ("before", "after", "op")
-_IMAGES: Final = {"c": ("+I",), "r": ("+I",), "u": ("-U", "+U"), "d": (_DELETED,)}
-"""The rows that a record of each operation is; those of kinds with - are the image before."""
-_CREATE, _DELETE = "c", "d"
+_CREATE, _READ, _UPDATE, _DELETE = "c", "r", "u", "d"
+_COME: Final = (_CREATE, _READ, _UPDATE)
+"""The operations of records that are a row after."""
+_GO: Final = (_UPDATE, _DELETE)
+"""Those of records that are a row before."""
+BadRecords: TypeAlias = Literal["fail", "leave out"]
+"""What becomes of a record that is no row: the job fails, or goes on without it."""
+_Bools: TypeAlias = "npt.NDArray[np.bool_]"
 
 
 class TombstoneFormat(RecordFormat):
@@ -56,7 +62,7 @@ class TombstoneFormat(RecordFormat):
             good = np.ones(len(values), np.bool_)
             good[[bad.index for bad in decoded.bad]] = False
             missing = missing.filter(pa.array(good))
-        op = pc.if_else(missing, _DELETED, "+U")
+        op = pc.if_else(missing, _DELETED, _THERE)
         return Decoded(pa.RecordBatch.from_arrays([*decoded.rows.columns, op], schema=self._schema), decoded.bad)
 
     def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
@@ -95,20 +101,35 @@ class RenamedFormat(RecordFormat):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordKeys:
+    """How columns are made of the source's `KEY`.
+
+    Args:
+        format: makes them.
+        place: the columns of the source that have the metadata of `PLACE`, for messages.
+        bad: what becomes of a record whose key cannot be read.
+    """
+
+    format: RecordFormat
+    place: tuple[str, ...]
+    bad: BadRecords = "fail"
+
+
+@dataclass(frozen=True, slots=True)
 class RecordRowsSpec(OperatorSpec):
     """Creates the operator that gives the columns of a table, of what the source gives.
 
     Args:
         schema: the table's columns, and `OP` behind them where the source has it.
         names: for each of them, the column of the source or of the key that it is.
-        key: makes columns of the source's `KEY`; None: none is asked for.
-        place: the columns of the source that have the metadata of `PLACE`, for messages.
+        keys: how the key's columns are read; None: none is asked for.
+        error: the column of the source that says why a record could not be read; None: it has none.
     """
 
     schema: pa.Schema
     names: tuple[str, ...]
-    key: RecordFormat | None
-    place: tuple[str, ...]
+    keys: RecordKeys | None = None
+    error: str | None = None
 
     def create(self) -> Operator:
         return RecordRows(self)
@@ -131,32 +152,44 @@ class RecordRows(Operator):
         self._where = context.where
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        if ERROR_COLUMN in batch.data.schema.names and RAW_COLUMN in batch.data.schema.names:
-            batch = batch.filter(pc.is_null(batch.data.column(ERROR_COLUMN)))
-            if not batch.num_rows:
-                return
-        found = {name: batch.data.column(name) for name in batch.data.schema.names}
-        if self._spec.key is not None:
-            keys = self._keys(batch.data, self._spec.key)
-            found.update(zip(keys.schema.names, keys.columns, strict=True))
+        if self._spec.error is not None:
+            batch = batch.filter(pc.is_null(batch.data.column(self._spec.error)))
+        found: dict[str, pa.Array] = {}
+        if self._spec.keys is not None:
+            batch, read = self._with_keys(batch, self._spec.keys)
+            found = dict(zip(read.schema.names, read.columns, strict=True))
+        if not batch.num_rows:
+            return
         columns = [
-            _as_type(found[name], field.type) for name, field in zip(self._spec.names, self._spec.schema, strict=True)
+            _as_type(found[name] if name in found else batch.data.column(name), field.type)
+            for name, field in zip(self._spec.names, self._spec.schema, strict=True)
         ]
         out.collect(Batch(pa.RecordBatch.from_arrays(columns, schema=self._spec.schema), batch.timestamps))
 
-    def _keys(self, rows: pa.RecordBatch, key: RecordFormat) -> pa.RecordBatch:
-        values = rows.column(KEY)
-        decoded = key.decode(values.cast(pa.large_binary()))
-        if decoded.bad or values.null_count:
-            bad = decoded.bad[0] if decoded.bad else None
-            row = pc.index(values.is_null(), True).as_py() if bad is None else bad.index
-            topic, partition, offset = (rows.column(name)[row] for name in self._spec.place)
-            reason = "it has none" if bad is None else bad.reason
+    def _with_keys(self, batch: Batch, keys: RecordKeys) -> tuple[Batch, pa.RecordBatch]:
+        """The records whose keys can be read, and the columns of these."""
+        values = batch.data.column(KEY).cast(pa.large_binary())
+        decoded = keys.format.decode(values)
+        if not decoded.bad and not values.null_count:
+            return batch, decoded.rows
+        bad = {one.index: one.reason for one in decoded.bad}
+        if keys.bad == "fail":
+            row = min((*bad, *np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist()))
             raise RecordError(
-                f"{self._where}: topic {topic.as_py()!r}, partition {partition}, offset {offset}: the record's key "
-                f"cannot be read as {key.describe()}: {reason}; mend the producer, or the options of 'key.format'"
+                f"{self._where}: {_shown_place(batch.data, keys.place, row)}: the record's key cannot be read as "
+                f"{keys.format.describe()}: {bad.get(row, 'it has none')}; mend the producer, or the options of "
+                "'key.format'"
             )
-        return decoded.rows
+        can_be_read = np.ones(len(values), np.bool_)
+        can_be_read[list(bad)] = False
+        is_there = values.is_valid()
+        rows = decoded.rows.filter(is_there.filter(pa.array(can_be_read)))
+        return batch.filter(pc.and_(is_there, pa.array(can_be_read))), rows
+
+
+def _shown_place(records: pa.RecordBatch, place: Sequence[str], row: int) -> str:
+    topic, partition, offset = (records.column(name)[row].as_py() for name in place)
+    return f"topic {topic!r}, partition {partition}, offset {offset}"
 
 
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -172,13 +205,19 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 class DebeziumRowsSpec(OperatorSpec):
     """Creates the operator that gives the rows of envelopes: one for an insert or a delete, two for an update.
 
+    Its input has what `TombstoneFormat` makes of them.
+
     Args:
         schema: of the result: the columns of the images, those beside the envelope, and `OP`.
         payload: the column that has the envelope's fields; None: they are columns.
+        place: the columns of the source that have the metadata of `PLACE`, for messages.
+        bad: what becomes of a record that is no envelope.
     """
 
     schema: pa.Schema
     payload: str | None
+    place: tuple[str, ...]
+    bad: BadRecords = "fail"
 
     def create(self) -> Operator:
         return DebeziumRows(self)
@@ -202,25 +241,22 @@ class DebeziumRows(Operator):
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         before, after, op = self._envelope(batch.data)
-        names = op.to_pylist()
-        rows: list[int] = []
-        kinds: list[str] = []
-        for row, name in enumerate(names):
-            for kind in self._images(name):
-                rows.append(row)
-                kinds.append(kind)
-        if not rows:
+        comes, goes = _is_in(op, _COME), _is_in(op, _GO)
+        no_before, no_after = goes & _flags(before.is_null()), comes & _flags(after.is_null())
+        bad = no_before | no_after | (_is_in(batch.data.column(OP), (_THERE,)) & ~comes & ~goes)
+        if bad.any():
+            if self._spec.bad == "fail":
+                row = int(bad.argmax())
+                image = "before" if no_before[row] else "after" if no_after[row] else None
+                raise self._refused(batch.data, row, op[row].as_py(), image)
+            comes, goes = comes & ~bad, goes & ~bad
+        taken = np.repeat(np.arange(len(op)), comes.astype(np.int64) + goes)
+        if not len(taken):
             return
-        of_before = np.array([kind.startswith("-") for kind in kinds])
-        taken = np.array(rows)
-        for images, wanted, called in ((before, of_before, "before"), (after, ~of_before, "after")):
-            missing = images.is_null().to_numpy(zero_copy_only=False)[taken] & wanted
-            if missing.any():
-                raise RecordError(
-                    f"{self._where}: {called!r} is null in a record of operation {names[taken[missing.argmax()]]!r}; "
-                    "have the database log whole rows (PostgreSQL: ALTER TABLE ... REPLICA IDENTITY FULL)"
-                )
-        places = pa.array(np.where(of_before, taken, taken + len(names)))
+        of_before = goes[taken] & (np.diff(taken, prepend=-1) != 0)
+        updates = (comes & goes)[taken]
+        kinds = np.where(of_before, np.where(updates, "-U", _DELETED), np.where(updates, "+U", "+I"))
+        places = pa.array(np.where(of_before, taken, taken + len(op)))
         columns = []
         for field in self._spec.schema:
             if field.name == OP:
@@ -239,12 +275,30 @@ class DebeziumRows(Operator):
         payload = rows.column(self._spec.payload)
         return [pc.struct_field(payload, name) for name in _ENVELOPE]
 
-    def _images(self, op: str | None) -> tuple[str, ...]:
-        if op is None:
-            return ()
-        if op not in _IMAGES:
-            raise RecordError(f"{self._where}: {op!r} is no operation of Debezium; there are {', '.join(_IMAGES)}")
-        return _IMAGES[op]
+    def _refused(self, records: pa.RecordBatch, row: int, op: str | None, image: str | None) -> RecordError:
+        """The error for a record that is no envelope, or has not the `image` that its operation needs."""
+        if image is not None:
+            problem = (
+                f"{image!r} is null in a record of operation {op!r}; have the database log whole rows (PostgreSQL: "
+                "ALTER TABLE ... REPLICA IDENTITY FULL)"
+            )
+        elif op is None:
+            problem = (
+                "the record has no 'op', so it is none of Debezium's; where its fields stand in `payload`, set the "
+                "format's option 'schema-include' to 'true', else set it to 'false'"
+            )
+        else:
+            problem = f"{op!r} is no operation of Debezium; there are {', '.join((*_COME, _DELETE))}"
+        return RecordError(f"{self._where}: {_shown_place(records, self._spec.place, row)}: {problem}")
+
+
+def _is_in(values: pa.Array, known: tuple[str, ...]) -> _Bools:
+    return _flags(pc.is_in(values, pa.array(known, values.type)))
+
+
+def _flags(mask: pa.BooleanArray) -> _Bools:
+    flags: _Bools = mask.to_numpy(zero_copy_only=False)
+    return flags
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The formats that CREATE TABLE may name, as `format`, `key.format` and `value.format`, with the options of Flink's.
 
-Tables of Kafka use it. `debezium-json` is a format of changes: `kafka_rows.py` makes rows of its envelopes.
+Tables of Kafka and of servers that send records use it. `debezium-json` is a format of changes: `kafka_rows.py` makes
+rows of its envelopes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.connectors.records.format import RecordFormat
 
 DEBEZIUM: Final = "debezium-json"
-PLAIN: Final = ("json", "csv", "avro", "avro-confluent", "raw")
+PLAIN: Final = ("json", "csv", "avro", "avro-confluent", "protobuf", "raw")
 FORMATS: Final = (*PLAIN, DEBEZIUM)
 """All formats of values; keys take the plain ones."""
 _OPTIONS: Final[Mapping[str, str]] = {
@@ -29,6 +30,8 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "avro-confluent.url": "the schema registry's",
     "avro-confluent.subject": "under which the schema is registered",
     "avro-confluent.basic-auth.user-info": "user:password",
+    "protobuf.message-class-name": "the full name of the message, such as shop.Order",
+    "protobuf.descriptor-file": "what protoc --include_imports --descriptor_set_out writes",
     "debezium-json.ignore-parse-errors": "'true' leaves records out that cannot be read",
     "debezium-json.schema-include": "'true' where the envelope is in the field `payload`",
 }
@@ -39,10 +42,19 @@ FORMAT_OPTIONS: Final[Mapping[str, str]] = {
     **{f"{prefix}{option}": text for prefix in ("", "value.", "key.") for option, text in _OPTIONS.items()},
 }
 """What SHOW CONNECTORS says of them."""
+LIVE_FORMAT_OPTIONS: Final[Mapping[str, str]] = {
+    "format": f"one of {', '.join(PLAIN)}",
+    **{key: text for key, text in _OPTIONS.items() if "ignore" not in key and not key.startswith(DEBEZIUM)},
+}
+"""The same of servers that send records, of which none is left out."""
 
 
-def value_format(options: TableOptions) -> tuple[str, str]:
+def value_format(options: TableOptions, known: tuple[str, ...] = FORMATS) -> tuple[str, str]:
     """The format of a table's values, and what its options begin with.
+
+    Args:
+        options: of the table.
+        known: the formats that it may have.
 
     Raises:
         SqlValidationError: none, two, or one that there is not; or an option of another format.
@@ -51,7 +63,7 @@ def value_format(options: TableOptions) -> tuple[str, str]:
     if len(given) == 2:
         raise options.invalid("value.format", "'format' and 'value.format' mean the same; leave one out")
     option = given[0] if given else "format"
-    name = options.choice(option, FORMATS)
+    name = options.choice(option, known)
     prefix = option.removesuffix("format")
     _check_own(options, prefix, name)
     return name, prefix
@@ -95,6 +107,10 @@ def record_format(options: TableOptions, name: str, prefix: str, schema: pa.Sche
                 return CsvFormat(schema, delimiter, options.get(f"{prefix}csv.quote-character") or '"')
             case "raw":
                 return _raw(options, schema)
+            case "protobuf":
+                from penstock.protobuf_records import protobuf_columns
+
+                return protobuf_columns(options, prefix, schema)
             case "avro":
                 from penstock.connectors.records.avro_format import AvroFormat
 

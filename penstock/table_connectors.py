@@ -17,6 +17,9 @@ from penstock.engine.connectors import ConnectorContext, LookupTable, Sink, Sink
 from penstock.engine.elements import Batch
 from penstock.jdbc_tables import JdbcTable
 from penstock.kafka_tables import KafkaTable, UpsertKafkaTable
+from penstock.lake_tables import DeltaTable, IcebergTable
+from penstock.live_tables import LiveTable
+from penstock.store_tables import ElasticsearchTable, RedisTable
 from penstock.table_options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, TableConnector, WrittenTable
@@ -54,6 +57,12 @@ class FileTable:
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         from penstock.connectors.files.source import FileSource
 
+        if table.partitioned_by:
+            raise table.source.unsupported(
+                table.place_of("connector"),
+                "columns of PARTITIONED BY are in the names of folders, which are not read; declare another table of "
+                "the same path without them",
+            )
         path = TableOptions(table).required("path")
         chosen = TableOptions(table).choice("format", _FORMATS)
         monitor = table.options.get("source.monitor-interval")
@@ -65,9 +74,13 @@ class FileTable:
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.files.sink import FileSink
 
-        return WrittenTable(
-            FileSink(TableOptions(table).required("path"), TableOptions(table).choice("format", _FORMATS))
-        )
+        options = TableOptions(table)
+        path, chosen, parts = options.required("path"), options.choice("format", _FORMATS), table.partitioned_by
+        with options.placed():
+            return WrittenTable(
+                FileSink(path, chosen, mode="append", partition_by=parts),
+                overwriting=FileSink(path, chosen, mode="overwrite", partition_by=parts),
+            )
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
         return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
@@ -144,12 +157,12 @@ class SampleTable:
         from penstock.sample_data import departures
 
         if TableOptions(table).required("data") != "flights":
-            raise table.source.invalid(max(table.source.text.find("'data'"), 0), "the sample data is 'flights'")
+            raise table.source.invalid(table.place_of("data"), "the sample data is 'flights'")
         rows = departures()
         for column in columns:
             if column.name not in rows.column_names:
                 known = ", ".join(rows.column_names)
-                raise table.source.invalid(0, f"the flights have no column {column.name!r}; they have {known}")
+                raise table.source.invalid(table.at, f"the flights have no column {column.name!r}; they have {known}")
         schema = schema_of(columns)
         return ScannedTable(CollectionSource.of(rows.select(schema.names).cast(schema), None))
 
@@ -169,5 +182,12 @@ CONNECTORS: Final[tuple[TableConnector, ...]] = (
     KafkaTable(),
     UpsertKafkaTable(),
     JdbcTable(),
+    RedisTable(),
+    ElasticsearchTable(),
+    DeltaTable(),
+    IcebergTable(),
+    LiveTable("socket"),
+    LiveTable("http"),
+    LiveTable("websocket"),
 )
 """All of them."""

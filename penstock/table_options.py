@@ -26,7 +26,8 @@ class TableOptions:
         >>> from penstock.tables.parse.text import SqlText
         >>> text = "CREATE TABLE t (a INT) WITH ('connector' = 'x', 'size' = '3')"
         >>> made = parse_statement(text)
-        >>> TableOptions(CatalogTable("t", made.definition, made.options, SqlText(text))).number("size", 0)
+        >>> options = {option.key: option.value for option in made.options}
+        >>> TableOptions(CatalogTable("t", made.definition, options, SqlText(text))).number("size", 0)
         3
     """
 
@@ -97,9 +98,7 @@ class TableOptions:
 
     def invalid(self, option: str, problem: str) -> SqlValidationError:
         """The error for an option, at its place in the statement."""
-        text = self.table.source.text
-        place = text.find(f"'{option}'")
-        return self.table.source.invalid(place if place >= 0 else max(text.upper().rfind("WITH"), 0), problem)
+        return self.table.source.invalid(self.table.place_of(option), problem)
 
     @contextlib.contextmanager
     def placed(self) -> Iterator[None]:

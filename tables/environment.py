@@ -17,25 +17,24 @@ from penstock.engine.durations import parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nearest
 from penstock.tables.bind.inserts import bind_insert
 from penstock.tables.bind.query_binder import QueryContext, bind_query
-from penstock.tables.bind.table_binder import bind_table, check_table, primary_key
 from penstock.tables.bind.user_calls import resolved
-from penstock.tables.catalog.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Entry, StreamTable
+from penstock.tables.catalog.catalog import Catalog, StreamTable
 from penstock.tables.catalog.connectors import Connectors, TableConnector
-from penstock.tables.functions.aggregates import AGGREGATES
-from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.definitions import Definitions
 from penstock.tables.functions.user import UserFunction
+from penstock.tables.functions.user_functions import UserFunctions
 from penstock.tables.lower.lowering import Lowering
 from penstock.tables.lower.sinks import write
 from penstock.tables.parse import statements as s
-from penstock.tables.parse.cursor import RESERVED
-from penstock.tables.parse.nodes import Name
+from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.queries import Query
 from penstock.tables.parse.statement_parser import TOO_DEEP, parse_script, parse_statement
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.explain import explained
-from penstock.tables.plan.nodes import INSERT_ONLY, Column, PlanNode, SinkPlan, TimeAttribute
+from penstock.tables.plan.nodes import Column, PlanNode, SinkPlan, TimeAttribute
 from penstock.tables.plan.rules.apply import rewritten_plan
+from penstock.tables.shows import Shows
 from penstock.tables.table import Origin, Table
 from penstock.tables.types import type_of_arrow
 
@@ -82,7 +81,8 @@ class TableEnvironment:
         self._from_rows = from_rows
         self._configure = configure
         self._options: dict[str, str] = {}
-        self._functions: dict[str, UserFunction] = {}
+        self._functions = UserFunctions()
+        self._definitions = Definitions(self.catalog, self.connectors, self._functions, self._context)
 
     # Statements
 
@@ -99,7 +99,7 @@ class TableEnvironment:
     def run(self, statement: s.Statement, source: SqlText) -> Table | None:
         """Run a parsed statement of a text; as `sql`."""
         try:
-            return self._run(resolved(statement, self._functions, source), source)
+            return self._run(resolved(statement, self._functions.named, source), source)
         except SqlError:
             raise
         except RecursionError:
@@ -125,20 +125,28 @@ class TableEnvironment:
                 self._write([bind_insert(statement, self._context(source))])
             case s.StatementSet():
                 self._write([bind_insert(insert, self._context(source)) for insert in statement.inserts])
-            case s.CreateTable():
-                self._create_table(statement, source)
-            case s.CreateView():
-                self._create_view(statement, source)
+            case d.CreateTable():
+                if (plan := self._definitions.create_table(statement, source)) is not None:
+                    self._write([plan])
+            case d.CreateView():
+                self._definitions.create_view(statement, source)
+            case s.CreateFunction():
+                self._definitions.create_function(statement, source)
+            case s.CreatePlace():
+                self._definitions.create_place(statement, source)
+            case d.Alter():
+                self._definitions.alter(statement, source)
             case s.Drop():
-                self._drop(statement, source)
+                self._definitions.drop(statement, source)
             case s.Explain():
-                return self._listed("plan", self._explained(statement, source).splitlines())
+                lines = self._explained(statement, source).splitlines()
+                return self._table(pa.table({"plan": pa.array(lines, pa.string())}))
             case s.Show():
-                return self._show(statement, source)
+                return self._table(Shows(self._context(source), self._functions).show(statement))
             case s.Describe():
-                return self._describe(statement.name, source)
+                return self._table(Shows(self._context(source), self._functions).describe(statement.name))
             case s.Use():
-                self.catalog.check_use(statement.kind, statement.name, source)
+                self._use(statement, source)
             case s.SetOption():
                 return self._set(statement, source)
             case s.ResetOption():
@@ -156,9 +164,10 @@ class TableEnvironment:
             GraphError: the columns are not known, or of a type that SQL does not have.
             ConfigurationError: the name is taken.
         """
-        if self.catalog.find(name) is not None:
+        whole = self.catalog.entry_name(name)
+        if self.catalog.find(whole) is not None:
             raise ConfigurationError(f"there is a table {name!r} already; DROP it before")
-        self.catalog.add(StreamTable(name, stream, stream_columns(stream, None)))
+        self.catalog.add(StreamTable(whole, stream, stream_columns(stream, None)), own=name)
 
     def from_stream(self, stream: DataStream, rowtime: str | None = None) -> Table:
         """The stream as a table.
@@ -200,18 +209,11 @@ class TableEnvironment:
         """
         if not isinstance(function, UserFunction):
             raise ConfigurationError(f"create_temporary_function takes udf(...) and its like, not {function!r}")
-        known = name.upper()
-        if not name.isidentifier() or known in RESERVED:
-            raise ConfigurationError(f"{name!r} cannot be called in SQL; take letters, digits and _, and no keyword")
-        if known in SCALAR_FUNCTIONS or known in AGGREGATES:
-            raise ConfigurationError(f"SQL has a function {known} already; take another name")
-        if known in self._functions:
-            raise ConfigurationError(f"there is a function {name!r} already; drop it by drop_temporary_function")
-        self._functions[known] = function
+        self._functions.add(name, function)
 
     def drop_temporary_function(self, name: str) -> bool:
         """Forget a function of the user; whether there was one. Views keep those that they were made with."""
-        return self._functions.pop(name.upper(), None) is not None
+        return self._functions.remove(name)
 
     def register_connector(self, connector: TableConnector) -> None:
         """Add a kind of table: what CREATE TABLE may name as its `connector`."""
@@ -259,95 +261,17 @@ class TableEnvironment:
         plans = [bind_insert(insert, self._context(source)) for insert in inserts]
         return "\n".join(f"Sink({plan.table})\n{explained(plan.input)}" for plan in plans)
 
-    # CREATE and DROP
+    # USE and SET
 
-    def _create_table(self, statement: s.CreateTable, source: SqlText) -> None:
-        name = self.catalog.own_name(statement.name, source)
-        if self._is_there(name, statement.if_not_exists, statement.name.at, source):
-            return
-        table = CatalogTable(name, statement.definition, statement.options, source)
-        check_table(table)
-        self.connectors.of(table)
-        self.catalog.add(table)
-
-    def _create_view(self, statement: s.CreateView, source: SqlText) -> None:
-        name = self.catalog.own_name(statement.name, source)
-        if self._is_there(name, statement.if_not_exists, statement.name.at, source):
-            return
-        view = CatalogView(name, statement.query, statement.columns, source)
-        # A view that cannot be planned is refused where it is made.
-        bind_query(statement.query, self._context(source))
-        self.catalog.add(view)
-
-    def _is_there(self, name: str, accepted: bool, at: int, source: SqlText) -> bool:
-        there = self.catalog.find(name) is not None
-        if there and not accepted:
-            raise source.invalid(at, f"there is a table {name!r} already; DROP it before, or write IF NOT EXISTS")
-        return there
-
-    def _drop(self, statement: s.Drop, source: SqlText) -> None:
-        name = self.catalog.own_name(statement.name, source)
-        if self.catalog.find(name) is None and statement.if_exists:
-            return
-        entry = self.catalog.resolve(statement.name, source)
-        is_view = isinstance(entry, CatalogView)
-        if is_view is not (statement.kind == "VIEW"):
-            kind = "VIEW" if is_view else "TABLE"
-            raise source.invalid(statement.at, f"{name!r} is a {kind.lower()}; write DROP {kind} {name}")
-        self.catalog.remove(name)
-
-    # SHOW, DESCRIBE, SET
-
-    def _show(self, statement: s.Show, source: SqlText) -> Table:
-        match statement.what:
-            case "TABLES":
-                return self._listed("table name", sorted(entry.name for entry in self.catalog))
-            case "VIEWS":
-                views = [entry.name for entry in self.catalog if isinstance(entry, CatalogView)]
-                return self._listed("view name", sorted(views))
-            case "FUNCTIONS":
-                names = [
-                    name.lower() for name in (*SCALAR_FUNCTIONS, *AGGREGATES, *self._functions) if name[0].isalpha()
-                ]
-                return self._listed("function name", sorted(names))
-            case "USER FUNCTIONS":
-                return self._listed("function name", sorted(name.lower() for name in self._functions))
-            case "CONNECTORS":
-                return self._listed("connector", self.connectors.names())
-            case "CATALOGS" | "CURRENT CATALOG":
-                return self._listed("catalog name", [CATALOG])
-            case "DATABASES" | "CURRENT DATABASE":
-                return self._listed("database name", [DATABASE])
-        assert statement.name is not None
-        if statement.what == "COLUMNS":
-            return self._describe(statement.name, source)
-        entry = self.catalog.resolve(statement.name, source)
-        text = "" if isinstance(entry, StreamTable) else entry.source.text.strip()
-        return self._listed("statement", [text])
-
-    def _describe(self, name: Name, source: SqlText) -> Table:
-        entry = self.catalog.resolve(name, source)
-        keys = primary_key(entry) if isinstance(entry, CatalogTable) else ()
-        rows = [
-            {
-                "name": column.name,
-                "type": str(column.type.with_nullable(True)) + _time_text(column),
-                "null": column.type.nullable,
-                "key": "PRI" if column.name in keys else None,
-            }
-            for column in self._columns_of(entry, source)
-        ]
-        kinds = [("name", pa.string()), ("type", pa.string()), ("null", pa.bool_()), ("key", pa.string())]
-        return self._table(pa.Table.from_pylist(rows, pa.schema(kinds)))
-
-    def _columns_of(self, entry: Entry, source: SqlText) -> tuple[Column, ...]:
-        match entry:
-            case CatalogTable():
-                return bind_table(entry, INSERT_ONLY, (), bounded=True).columns
-            case CatalogView():
-                return bind_query(entry.query, self._context(entry.source)).columns
-            case StreamTable():
-                return entry.columns
+    def _use(self, statement: s.Use, source: SqlText) -> None:
+        name = statement.name
+        if statement.kind == "DATABASE":
+            self.catalog.use(*self.catalog.find_place(name, source))
+        elif name.text not in (known := self.catalog.catalogs()):
+            hint = nearest(name.text, known)
+            raise source.invalid(name.at, f"there is no catalog {name.text!r}{hint}; there are {', '.join(known)}")
+        else:
+            self.catalog.use(name.text)
 
     def _set(self, statement: s.SetOption, source: SqlText) -> Table | None:
         if statement.key is None or statement.value is None:
@@ -398,9 +322,6 @@ class TableEnvironment:
         self._check_option(statement.key, statement.at, source)
         self._options.pop(statement.key, None)
 
-    def _listed(self, name: str, values: Sequence[str]) -> Table:
-        return self._table(pa.table({name: pa.array(values, pa.string())}))
-
     def _table(self, rows: pa.Table) -> Table:
         return self.from_stream(self._from_rows(rows))
 
@@ -423,7 +344,3 @@ def stream_columns(stream: DataStream, rowtime: str | None) -> tuple[Column, ...
     if rowtime is not None and not any(column.time is not None for column in columns):
         raise GraphError(f"rowtime: no column {rowtime!r}{nearest(rowtime, stream.schema.names)}")
     return tuple(columns)
-
-
-def _time_text(column: Column) -> str:
-    return "" if column.time is None else f" *{column.time.name}*"

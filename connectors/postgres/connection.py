@@ -72,7 +72,8 @@ def shown_dsn(dsn: str) -> str:
 
 def dataset_of(dsn: str, table: str) -> Dataset:
     """A table of the database, for lineage."""
-    place, _, database = shown_dsn(dsn).partition("/")
+    # A host may be the folder of a socket.
+    place, _, database = shown_dsn(dsn).rpartition("/")
     return Dataset(f"postgres://{place}", f"{database}.{table if '.' in table else f'public.{table}'}")
 
 

@@ -379,6 +379,12 @@ class CheckpointCoordinator:
             return None
         return max(attempt.due, self._last_end + config.min_pause_ms / 1000)
 
+    @property
+    def may_be_resumed_from_savepoints(self) -> bool:
+        """Whether a savepoint was taken that the job has run on behind: what sinks had prepared by then is its."""
+        last = set() if self._suspended is None else {self._suspended.checkpoint}
+        return not self._savepoints <= last
+
     def _stopping(self) -> int:
         """The number of the savepoint that the job is being, or was, stopped with; 0: none."""
         if self._suspended is not None:

@@ -14,8 +14,9 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from penstock.engine.clock import Clock
 from penstock.engine.config import JobConfig, check_parallelism
-from penstock.engine.connectors import Sink, Source, Split
+from penstock.engine.connectors import ConnectorContext, Sink, Source, Split, TransactionalSink
 from penstock.engine.elements import FEEDBACK_INPUT
 from penstock.engine.errors import ConfigurationError, GraphError, SinkNotReadyError
 from penstock.engine.exchange.partitioners import Forward, Partitioner, Rebalance
@@ -189,6 +190,23 @@ class PhysicalGraph:
             except ConfigurationError as error:
                 raise SinkNotReadyError(str(error)) from error
 
+    def discard_rows(self, clock: Clock) -> list[str]:
+        """Let sinks remove what their writers have prepared and nobody is going to commit; what they cannot, in words.
+
+        Called when the job is over, and nothing it can be resumed from holds such rows.
+        """
+        problems = []
+        for task in self.tasks:
+            for operator in task.operators:
+                sink = operator.spec.traits.sink
+                if isinstance(sink, TransactionalSink):
+                    context = ConnectorContext(operator.name, 0, task.parallelism, clock, self.identity(operator.uid))
+                    try:
+                        sink.discard(context)
+                    except Exception as error:
+                        problems.append(f"operator {operator.name!r} ({sink.describe()}): {error}")
+        return problems
+
     def task(self, task_id: int) -> TaskPlan:
         return self.tasks[task_id - 1]
 
@@ -332,6 +350,8 @@ class JobProgram:
         """
         graph = rewrite(live_part(self.logical))
         resolved = resolve_parallelisms(graph, self.parallelism, self.config, dict(self.scale.operators))
+        if self.scale.most is not None:
+            resolved = {node: min(parallelism, self.scale.most) for node, parallelism in resolved.items()}
         _check_forward(graph, resolved)
         tasks = _TaskBuilder(graph, resolved, split_parallelism, self.splits).tasks()
         return PhysicalGraph(self.name, self.config, tasks, self.run)

@@ -21,10 +21,12 @@ class Scale:
     Args:
         default: of operators that set none themselves; None: as it was submitted.
         operators: by uid, of those that were rescaled by themselves; sorted.
+        most: of any operator, while there is no room for more; None: there is, as far as is known.
     """
 
     default: int | None = None
     operators: tuple[tuple[str, int], ...] = ()
+    most: int | None = None
 
 
 def describe_request(wanted: ParallelismRequest) -> str:

@@ -52,7 +52,8 @@ class JobBrain:
         this manager or by its death, the job resumes from before the drain. Where the savepoint itself cannot be taken,
         it does so at once.
         Behind a complete savepoint that stops the job it never runs again; a failure there ends it, and says so.
-        For a job that has run before, missing room on the cluster is a failure like another.
+        For a job that has run before, missing room on the cluster is a failure like another; where it is allowed to, it
+        restarts with as many subtasks as there is room for, and gets the others back by a rescale once there is room.
     """
 
     def __init__(
@@ -197,8 +198,8 @@ class JobBrain:
                 life.end(JobStatus.FAILED, error, writes=False)
             case ev.Deployed(attempt, are_open):
                 self._recovery.on_deployed(attempt, are_open)
-            case ev.DeployFailed(attempt, error):
-                self._recovery.on_deploy_failed(attempt, error)
+            case ev.DeployFailed(attempt, error, room):
+                self._recovery.on_deploy_failed(attempt, error, room)
             case ev.Cancelled(number):
                 life.attempts.on_cancelled(number)
             case ev.RowsCame(place, attempt):
@@ -224,6 +225,9 @@ class JobBrain:
                 self._rescaling.on_prepared(request)
             case ev.PrepareFailed(request, error):
                 self._rescaling.on_prepare_failed(request, error)
+            case ev.RoomFound():
+                self._recovery.shortage.on_room()
+                self._commands.on_room()
             case ev.Ticked():
                 if life.checkpoints is not None and life.ending is None:
                     life.checkpoints.tick(life.now)

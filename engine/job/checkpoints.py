@@ -175,6 +175,14 @@ class JobCheckpoints:
         return max(self.completed, suspended.checkpoint if suspended is not None else 0)
 
     @property
+    def may_hold_rows(self) -> bool:
+        """Whether a savepoint may hold rows that sinks have prepared and this job never commits.
+
+        Nobody knows which ones managers before this one have taken.
+        """
+        return self.epoch > 1 or self.coordinator.may_be_resumed_from_savepoints
+
+    @property
     def settled(self) -> bool:
         """Whether no manifest is being written: what is newest then is what the job is restored from."""
         return not self._storing

@@ -6,6 +6,7 @@ is refused with the reason, and the job runs on as it was.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -81,6 +82,16 @@ class Commands:
         except CheckpointError as error:
             life.requests.answer(event.request, error)
 
+    def on_room(self) -> None:
+        """There is room again for a job that runs smaller than it should."""
+        layout = self._life.layout
+        # One that comes to its end, or has been rescaled meanwhile, stays as it is.
+        with contextlib.suppress(CheckpointError):
+            checkpoints = self._checkpoints()
+            if layout is not None and layout.scale.most is not None and not self._rescaling.is_under_way:
+                self._rescaling.widen(layout)
+                self._take_for_rescale(checkpoints)
+
     def _cancel(self, request: int, retain: bool) -> None:
         life = self._life
         if life.ending is None:
@@ -93,11 +104,18 @@ class Commands:
     def _rescale(self, request: int, wanted: ParallelismRequest) -> None:
         checkpoints, layout = self._checkpoints(), self._life.layout
         assert layout is not None
+<<<<<<< HEAD
         if not self._rescaling.ask(self._life.name, request, wanted, layout):
             return
         if self._rescaling.goes_live:
             self._life.said += self._rescaling.prepare(checkpoints.latest)
             return
+=======
+        if self._rescaling.ask(self._life.name, request, wanted, layout):
+            self._take_for_rescale(checkpoints)
+
+    def _take_for_rescale(self, checkpoints: JobCheckpoints) -> None:
+>>>>>>> main
         try:
             checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._life.now)
         except CheckpointError as error:

@@ -95,5 +95,6 @@ class Ending:
         elif checkpoints is not None and checkpoints.settled:
             self._step = _Step.WRITING
             message = "" if self.error is None else summary(self.error)
-            return WriteEnd(checkpoints.epoch, self.status, message, not self.retains)
+            discards_rows = not self.retains and not checkpoints.may_hold_rows
+            return WriteEnd(checkpoints.epoch, self.status, message, not self.retains, discards_rows)
         return None

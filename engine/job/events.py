@@ -87,10 +87,15 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class DeployFailed:
-    """Some subtasks of `Deploy` could not even be asked: storage, room or a process was missing."""
+    """Some subtasks of `Deploy` could not even be asked: storage, room or a process was missing.
+
+    Args:
+        room: where room was missing: for how many slots there is some. None: it was not, or nobody knows.
+    """
 
     attempt: int
     error: PenstockError
+    room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +272,11 @@ class PrepareFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomFound:
+    """There is room for what `AwaitRoom` named."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed: `JobBrain.deadline` has come, or may have."""
 
@@ -294,6 +304,7 @@ Event: TypeAlias = (
     | FolderRefused
     | Prepared
     | PrepareFailed
+    | RoomFound
     | Ticked
 )
 """What the brain hears."""

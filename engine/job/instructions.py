@@ -128,6 +128,13 @@ class CheckFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitRoom:
+    """Wait beside the job, until it is deployed again, for the room that `layout` needs: `RoomFound`."""
+
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
 class Prepare:
     """Check that `checkpoint` fits `layout`, and make what it needs meanwhile: `Prepared` or `PrepareFailed`.
 
@@ -167,12 +174,19 @@ class TakeDown:
 
 @dataclass(frozen=True, slots=True)
 class WriteEnd:
-    """Write down that the job has ended, then remove its checkpoints if they are not kept: `EndWritten`."""
+    """Write down that the job has ended, then remove what is not kept: `EndWritten`.
+
+    Args:
+        epoch, status, message: how it ended.
+        discards: whether its checkpoints go.
+        discards_rows: whether what its sinks have prepared and nobody commits goes, too.
+    """
 
     epoch: int
     status: JobStatus
     message: str
     discards: bool
+    discards_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +209,7 @@ Instruction: TypeAlias = (
     | AbortCheckpoint
     | DeleteFiles
     | CheckFolder
+    | AwaitRoom
     | Prepare
     | Answer
     | Warn

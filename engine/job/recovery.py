@@ -17,8 +17,10 @@ from penstock.engine.job import instructions as say
 from penstock.engine.job.attempts import PendingRestart
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Wanted
 from penstock.engine.job.failover import ATTEMPTS, TERMINAL_ERRORS, RestartPolicy
+from penstock.engine.job.layout import Layout
 from penstock.engine.job.life import Life
 from penstock.engine.job.rescaling import Rescaling
+from penstock.engine.job.shortage import Shortage
 from penstock.engine.job.status import JobStatus
 
 _Subtask: TypeAlias = tuple[Place, int]
@@ -32,12 +34,16 @@ class Recovery:
         life: of the job.
         policy: how often, and after which delay.
         rescaling: the rescale that a restart may be for.
+
+    Attributes:
+        shortage: where the job runs smaller than it should, as there is no room for more.
     """
 
     def __init__(self, life: Life, policy: RestartPolicy, rescaling: Rescaling) -> None:
         self._life = life
         self._policy = policy
         self._rescaling = rescaling
+        self.shortage = Shortage(life, rescaling)
         self._has_run = False
         self._refusal: tuple[int, CheckpointError] | None = None
         """The answer to a drain, given once it is sure that its savepoint does not count."""
@@ -59,6 +65,7 @@ class Recovery:
         pending = life.attempts.pending
         if pending is not None and self._may_restart and life.now.monotonic >= pending.due:
             self._begin_restart(pending)
+        self.shortage.proceed()
 
     # Deployment
 
@@ -68,6 +75,7 @@ class Recovery:
         assert life.layout is not None
         latest = None if life.checkpoints is None else life.checkpoints.latest
         epoch = 0 if life.checkpoints is None else life.checkpoints.epoch
+        self.shortage.on_deploy()
         life.said.append(life.attempts.deploy(life.layout, places, latest, epoch))
 
     def on_deployed(self, attempt: int, are_open: bool) -> None:
@@ -84,14 +92,17 @@ class Recovery:
         for failure in failures:
             self.on_failure(failure)
 
-    def on_deploy_failed(self, attempt: int, error: PenstockError) -> None:
-        """Some subtasks of a deployment could not even be asked."""
+    def on_deploy_failed(self, attempt: int, error: PenstockError, room: int | None) -> None:
+        """Some subtasks of a deployment could not even be asked; `room`: as in the event."""
         life = self._life
         if life.attempts.end_deployment(attempt, deployed=False) is None or life.ending is not None:
             return
         assert life.layout is not None
         error, life.layout = self._rescaling.on_deploy_failed(error, life.layout)
         self.recover(None, error)
+        smaller = None if life.attempts.pending is None else self.shortage.layout_for(room)
+        if smaller is not None:
+            self._restart_into(smaller)
 
     def _on_running(self) -> None:
         life, now = self._life, self._life.now.monotonic
@@ -190,7 +201,8 @@ class Recovery:
         if attempts.pending is None:
             attempts.pending = PendingRestart(set(places), due)
         else:
-            attempts.pending.places.update(places)
+            if attempts.pending.layout is None:
+                attempts.pending.places.update(places)
             attempts.pending.due = max(attempts.pending.due, due)
 
     @property
@@ -222,6 +234,7 @@ class Recovery:
         if life.restarts.current is None:
             life.restarts.on_rescale(wanted, layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)
+<<<<<<< HEAD
         assert life.attempts.pending is not None
         life.attempts.pending.places, life.attempts.pending.layout = set(layout.places), layout
 
@@ -266,3 +279,12 @@ class Recovery:
         attempts.forget(set(old) - set(new))
         life.layout = layout
         attempts.pending = PendingRestart(set(new), life.now.monotonic)
+=======
+        self._restart_into(layout)
+
+    def _restart_into(self, layout: Layout) -> None:
+        """The restart that is to come is that of the whole job, into another layout."""
+        pending = self._life.attempts.pending
+        assert pending is not None, "who asks for it has seen to that"
+        pending.places, pending.layout = set(layout.places), layout
+>>>>>>> main

@@ -10,7 +10,8 @@ and does the rest; here is whom it is for, and what it is answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.errors import ClusterError, JobError, PenstockError
@@ -19,6 +20,9 @@ from penstock.engine.job.events import Moment
 from penstock.engine.job.instructions import Prepare
 from penstock.engine.job.layout import Layout, Planner, layout_change
 from penstock.engine.job.requests import Requests
+
+_OF_THE_BRAIN: Final = 0
+"""The request of a rescale that nobody waits for."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,11 @@ class Rescaling:
         self._rescale: _Rescale | None = None
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether somebody waits for one."""
+        return self._rescale is not None
+
+    @property
     def is_preparing(self) -> bool:
         """Whether slots and processes are being changed, so that nothing may be deployed."""
         rescale = self._rescale
@@ -103,6 +112,11 @@ class Rescaling:
         change = layout_change(running, layout)
         self._rescale = _Rescale(request, wanted, scale, change.replaced, change.reason)
         return True
+
+    def widen(self, running: Layout) -> None:
+        """There is room again for what a job should have that runs smaller; a checkpoint is to be taken for it."""
+        scale = replace(running.scale, most=None)
+        self._rescale = _Rescale(_OF_THE_BRAIN, max(self._plan(scale).parallelisms.values()), scale)
 
     def on_checkpoint(self, outcome: str | PenstockError, latest: CompletedCheckpoint | None) -> Sequence[Prepare]:
         """What became of the checkpoint: what is to be prepared now, if anything."""

@@ -1,4 +1,4 @@
-"""What waits to happen in a local job beside the steps of its tasks: letters, taken in any order.
+"""What waits to happen in a local job beside the steps of its tasks: mails, taken in any order.
 
 The local manager posts and takes them; the deterministic simulation has a mailbox of its own, which loses, repeats and
 delays some as a network does.
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Letter: TypeAlias = Callable[[], None]
+Mail: TypeAlias = Callable[[], None]
 """What is to be done when it is taken."""
 
 
-class LetterKind(enum.Enum):
-    """What a letter is about."""
+class MailKind(enum.Enum):
+    """What a mail is about."""
 
     # Work of the manager's own process, with the storage or with subtasks; each is done once.
     CLAIM = "claim"
@@ -51,14 +51,14 @@ class LetterKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A letter and what it is about."""
+    """A mail and what it is about."""
 
-    kind: LetterKind
-    letter: Letter
+    kind: MailKind
+    mail: Mail
 
 
 class Mailbox:
-    """Letters in any order."""
+    """Mails in any order."""
 
     def __init__(self) -> None:
         self._posted: list[Posted] = []
@@ -68,13 +68,13 @@ class Mailbox:
 
     @property
     def is_expecting(self) -> bool:
-        """Whether a letter is on its way that cannot be taken yet."""
+        """Whether a mail is on its way that cannot be taken yet."""
         return False
 
-    def post(self, kind: LetterKind, letter: Letter) -> None:
-        """Add a letter."""
-        self._posted.append(Posted(kind, letter))
+    def post(self, kind: MailKind, mail: Mail) -> None:
+        """Add a mail."""
+        self._posted.append(Posted(kind, mail))
 
     def take(self, number: int) -> None:
-        """Do what letter `number` (from 0) says."""
-        self._posted.pop(number).letter()
+        """Do what mail `number` (from 0) says."""
+        self._posted.pop(number).mail()

@@ -1,7 +1,7 @@
 """The shell of a job in this process: does what the job brain says, and tells it what happens.
 
-It decides nothing but the order: everything that happens beside the steps of the tasks is a letter in its mailbox, and
-a seeded choice picks what comes next, a ready task or a letter. One seed gives one order of everything.
+It decides nothing but the order: everything that happens beside the steps of the tasks is a mail in its mailbox, and
+a seeded choice picks what comes next, a ready task or a mail. One seed gives one order of everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.log_writer import LocalLogWriter
-from penstock.engine.local.mail import LetterKind, Mailbox
+from penstock.engine.local.mail import Mailbox, MailKind
 
 _REMEMBERED: Final = 100
 """Nobody answers for a checkpoint any more that is older than the newest by this much."""
@@ -117,7 +117,7 @@ class LocalManager:
             self.execution.lose(place)
             if (background := self._background.pop(place, None)) is not None:
                 background.captures.clear()
-            self._post(LetterKind.TELL, ev.TaskFailed(place, attempt, error))
+            self._post(MailKind.TELL, ev.TaskFailed(place, attempt, error))
 
     # Steps
 
@@ -159,7 +159,7 @@ class LocalManager:
             return
         if is_over:
             place = execution.stepping
-            self._post(LetterKind.TELL, ev.TaskFinished(place, execution.running(place)))
+            self._post(MailKind.TELL, ev.TaskFinished(place, execution.running(place)))
 
     def _on_error(self, place: Place, error: BaseException) -> None:
         """A task has raised: it does nothing any more, and the brain hears of it."""
@@ -167,7 +167,7 @@ class LocalManager:
         self.execution.lose(place)
         assert self.brain.layout is not None
         name = self.brain.layout.task(place[0]).name
-        self._post(LetterKind.TELL, ev.TaskFailed(place, attempt, located(error, name, place[1])))
+        self._post(MailKind.TELL, ev.TaskFailed(place, attempt, located(error, name, place[1])))
 
     # Instructions
 
@@ -178,34 +178,34 @@ class LocalManager:
         for instruction in said:
             self._carry_out(instruction)
 
-    def _post(self, kind: LetterKind, event: ev.Event) -> None:
+    def _post(self, kind: MailKind, event: ev.Event) -> None:
         self.mail.post(kind, partial(self._hear, event))
 
     def _carry_out(self, instruction: say.Instruction) -> None:
         post = self.mail.post
         match instruction:
             case say.TakeOver():
-                post(LetterKind.CLAIM, self._claim)
+                post(MailKind.CLAIM, self._claim)
             case say.Deploy():
-                post(LetterKind.DEPLOY, partial(self._deploy, instruction))
+                post(MailKind.DEPLOY, partial(self._deploy, instruction))
             case say.Cancel(number, places):
-                post(LetterKind.CANCEL, partial(self._cancel, number, places))
+                post(MailKind.CANCEL, partial(self._cancel, number, places))
             case say.Prepare():
-                post(LetterKind.PREPARE, partial(self._prepare, instruction))
+                post(MailKind.PREPARE, partial(self._prepare, instruction))
             case say.Inject():
                 self._inject(instruction)
             case say.Commit(checkpoint, places):
-                self._to_subtasks(LetterKind.COMMIT, places, partial(self._commit, checkpoint))
+                self._to_subtasks(MailKind.COMMIT, places, partial(self._commit, checkpoint))
             case say.AbortCheckpoint(checkpoint, places):
-                self._to_subtasks(LetterKind.ABORT, places, partial(self._abort, checkpoint))
+                self._to_subtasks(MailKind.ABORT, places, partial(self._abort, checkpoint))
             case say.EndInput():
-                self._to_subtasks(LetterKind.END_INPUT, self.execution.places, self._end_input)
+                self._to_subtasks(MailKind.END_INPUT, self.execution.places, self._end_input)
             case say.WriteManifest():
-                post(LetterKind.STORE, partial(self._store, instruction))
+                post(MailKind.STORE, partial(self._store, instruction))
             case say.DeleteFiles():
-                post(LetterKind.DELETE, partial(self._delete, instruction))
+                post(MailKind.DELETE, partial(self._delete, instruction))
             case say.CheckFolder(request, directory):
-                post(LetterKind.CHECK_FOLDER, partial(self._check_folder, request, directory))
+                post(MailKind.CHECK_FOLDER, partial(self._check_folder, request, directory))
             case say.Answer(request, outcome):
                 self.answers[request] = outcome
             case say.Warn(message):
@@ -214,11 +214,12 @@ class LocalManager:
                 # Nothing more is to come out of the job, so this waits for no turn.
                 self._take_down()
             case say.WriteEnd():
-                post(LetterKind.WRITE_END, partial(self._write_end, instruction))
+                post(MailKind.WRITE_END, partial(self._write_end, instruction))
             case say.End():
                 if self._log_writer is not None:
                     self._log_writer.write(self.brain)
-            case say.FillStandbys():
+            case say.FillStandbys() | say.AwaitRoom():
+                # There is room, and nothing to keep warm, in a process of one's own.
                 pass
 
     @property
@@ -231,7 +232,7 @@ class LocalManager:
             claimed: ev.Event = ev.Claimed(self._store_of_job.claim())
         except PenstockError as error:
             claimed = ev.ClaimFailed(error)
-        self._post(LetterKind.REPORT, claimed)
+        self._post(MailKind.REPORT, claimed)
 
     def _deploy(self, deploy: say.Deploy) -> None:
         graph = self._planner.graph(deploy.layout)
@@ -240,7 +241,7 @@ class LocalManager:
             if deploy.prepares_sinks:
                 graph.prepare_sinks()
         except PenstockError as error:
-            self._post(LetterKind.REPORT, ev.DeployFailed(deploy.attempt, error))
+            self._post(MailKind.REPORT, ev.DeployFailed(deploy.attempt, error))
             return
         restored = 0 if deploy.checkpoint is None else deploy.checkpoint.checkpoint
         self.execution.deploy(graph, deploy.places, deploy.attempt, restored)
@@ -252,7 +253,7 @@ class LocalManager:
                 self._on_error(place, error)
                 are_open = False
                 break
-        self._post(LetterKind.REPORT, ev.Deployed(deploy.attempt, are_open))
+        self._post(MailKind.REPORT, ev.Deployed(deploy.attempt, are_open))
 
     def _restore_plan(self, graph: PhysicalGraph, deploy: say.Deploy) -> RestorePlan | None:
         if self._folder is None:
@@ -271,7 +272,7 @@ class LocalManager:
 
     def _cancel(self, number: int, places: Sequence[Place]) -> None:
         self._close(places)
-        self._post(LetterKind.REPORT, ev.Cancelled(number))
+        self._post(MailKind.REPORT, ev.Cancelled(number))
 
     def _close(self, places: Sequence[Place]) -> PenstockError | None:
         """End what subtasks run; the first error of those that could not be closed."""
@@ -290,25 +291,25 @@ class LocalManager:
             if prepare.checkpoint is not None:
                 self._store_of_job.plan(self._planner.graph(prepare.layout), prepare.checkpoint)
         except PenstockError as error:
-            self._post(LetterKind.REPORT, ev.PrepareFailed(prepare.request, error))
+            self._post(MailKind.REPORT, ev.PrepareFailed(prepare.request, error))
         else:
-            self._post(LetterKind.REPORT, ev.Prepared(prepare.request))
+            self._post(MailKind.REPORT, ev.Prepared(prepare.request))
 
     def _check_folder(self, request: int, directory: str | None) -> None:
         try:
             checked: ev.Event = ev.FolderChecked(request, self._store_of_job.savepoint_folder(directory))
         except PenstockError as error:
             checked = ev.FolderRefused(request, error)
-        self._post(LetterKind.REPORT, checked)
+        self._post(MailKind.REPORT, checked)
 
     def _store(self, write: say.WriteManifest) -> None:
         number = write.checkpoint.checkpoint
         try:
             url = self._store_of_job.complete(write.epoch, write.checkpoint, self._targets.get(number))
         except (CheckpointError, FencedError) as error:
-            self._post(LetterKind.REPORT, ev.StoreFailed(number, error))
+            self._post(MailKind.REPORT, ev.StoreFailed(number, error))
         else:
-            self._post(LetterKind.REPORT, ev.Stored(number, url))
+            self._post(MailKind.REPORT, ev.Stored(number, url))
 
     def _delete(self, delete: say.DeleteFiles) -> None:
         due, self._garbage = [*self._garbage, delete], []
@@ -321,7 +322,7 @@ class LocalManager:
 
     def _take_down(self) -> None:
         error = self._close(self.execution.places)
-        self._post(LetterKind.REPORT, ev.TakenDown(error))
+        self._post(MailKind.REPORT, ev.TakenDown(error))
 
     def _write_end(self, write: say.WriteEnd) -> None:
         store, problem = self._store_of_job, ""
@@ -330,13 +331,20 @@ class LocalManager:
             # Nothing is removed before the end is written down.
             if write.discards:
                 store.discard()
+            if write.discards_rows:
+                self._discard_rows()
         except (CheckpointError, FencedError) as error:
             problem = str(error)
-        self._post(LetterKind.REPORT, ev.EndWritten(problem))
+        self._post(MailKind.REPORT, ev.EndWritten(problem))
+
+    def _discard_rows(self) -> None:
+        if self.brain.layout is not None:
+            for problem in self._planner.graph(self.brain.layout).discard_rows(self._clock):
+                self._warn(f"what was not committed is left behind: {problem}")
 
     # Subtasks
 
-    def _to_subtasks(self, kind: LetterKind, places: Sequence[Place], tell: Callable[[Place, int], None]) -> None:
+    def _to_subtasks(self, kind: MailKind, places: Sequence[Place], tell: Callable[[Place, int], None]) -> None:
         for place in places:
             if attempt := self.execution.running(place):
                 self.mail.post(kind, partial(self._tell, place, attempt, tell))
@@ -362,16 +370,16 @@ class LocalManager:
             target = self._store_of_job.savepoint_target(inject.directory, barrier.checkpoint)
             self._targets[barrier.checkpoint] = target
             barrier = replace(barrier, target=target)
-        self._to_subtasks(LetterKind.TRIGGER, inject.places, partial(self._expect, inject.attempt, barrier))
+        self._to_subtasks(MailKind.TRIGGER, inject.places, partial(self._expect, inject.attempt, barrier))
 
     def _expect(self, asked: int, barrier: Barrier, place: Place, attempt: int) -> None:
         if not self.execution.task(place).expect(barrier):
             overtaken = ev.Declined(asked, barrier.checkpoint, place, "", AbortReason.OVERTAKEN)
-            self._post(LetterKind.ANSWER, overtaken)
+            self._post(MailKind.ANSWER, overtaken)
 
     def _commit(self, checkpoint: int, place: Place, attempt: int) -> None:
         self.execution.task(place).complete(checkpoint)
-        self._post(LetterKind.ANSWER, ev.Committed(checkpoint, place, attempt))
+        self._post(MailKind.ANSWER, ev.Committed(checkpoint, place, attempt))
 
     def _abort(self, checkpoint: int, place: Place, attempt: int) -> None:
         self.execution.task(place).abort(checkpoint)
@@ -386,7 +394,7 @@ class LocalManager:
             return
         for capture in self.execution.task(place).take_captures():
             background.captures.append(capture)
-            self.mail.post(LetterKind.WRITE, partial(self._write, place, background))
+            self.mail.post(MailKind.WRITE, partial(self._write, place, background))
 
     def _write(self, place: Place, background: _Background) -> None:
         if not background.captures:
@@ -401,4 +409,4 @@ class LocalManager:
             answer: ev.Event = ev.Declined(asked, checkpoint, place, str(error))
         else:
             answer = ev.Acknowledged(asked, checkpoint, place, handle)
-        self._post(LetterKind.ANSWER, answer)
+        self._post(MailKind.ANSWER, answer)

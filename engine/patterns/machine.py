@@ -63,7 +63,9 @@ class Machine:
         self._limits = np.array([limits.most or 0, newest_go, limits.ttl_ms or 0], np.int64)
         self._gaps = np.array(pattern.gaps_ms, np.int64)
         self._is_pending = np.array([state.kind is StateKind.PENDING for state in pattern.states])
-        self._answers: dict[int, int] = {}
+        # Few enough, as the pattern fits.
+        self._known = np.full(1 << len(pattern.leaves), -1)
+        self._starts = np.zeros(len(self._known), np.bool_)
         self._plans: list[list[tuple[int, int, int, int]]] = []
         """By answer and state."""
         self._moves: list[tuple[int, int, int]] = []
@@ -72,10 +74,10 @@ class Machine:
 
     def answers(self, bits: npt.NDArray[np.int64]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """The numbers of the rows' answers, and which rows may begin a match."""
-        distinct, places = np.unique(bits, return_inverse=True)
-        known = np.array([self._number(int(one)) for one in distinct.tolist()], np.int64)
-        starts = np.array([self._may_start(int(one)) for one in distinct.tolist()], np.bool_)
-        return known[places], starts[places]
+        for one in np.flatnonzero(np.bincount(bits)).tolist():
+            if self._known[one] < 0:
+                self._known[one], self._starts[one] = self._number(one), self._may_start(one)
+        return self._known[bits], self._starts[bits]
 
     def _may_start(self, bits: int) -> bool:
         plan = self._plan(self.pattern.start, bits)
@@ -87,12 +89,9 @@ class Machine:
         return plan
 
     def _number(self, bits: int) -> int:
-        number = self._answers.get(bits)
-        if number is None:
-            number = self._answers[bits] = len(self._answers)
-            self._plans.append([self._planned(state.number, bits) for state in self.pattern.states])
-            self._program = None
-        return number
+        self._plans.append([self._planned(state.number, bits) for state in self.pattern.states])
+        self._program = None
+        return len(self._plans) - 1
 
     def _planned(self, state: int, bits: int) -> tuple[int, int, int, int]:
         kind = self.pattern.states[state].kind

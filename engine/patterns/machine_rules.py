@@ -340,6 +340,8 @@ def emits(
     arrival: int,
 ) -> tuple[int, Int64s, int, Int64s, int]:
     """Give the matches that nothing holds back, and drop what they skip; as `Matcher._emit`."""
+    if complete_count == 0 and held_count == 0:
+        return going_count, held, held_count, found, found_count
     skip = program.bounds[2]
     match = np.empty((1, 5), np.int64)
     for place in range(complete_count):

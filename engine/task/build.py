@@ -100,13 +100,13 @@ def build_task(
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
         gate.let_overtake(_overtakable_channels(graph, task, subtask))
-        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace)
+        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, gate=gate)
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
     source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
-    return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, head)
+    return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head)
 
 
 def pace_of(config: JobConfig) -> Pace:

@@ -48,23 +48,27 @@ class TaskInfo:
 
 
 class Barriers(Protocol):
-    """What the head of the task tells about barriers."""
+    """What the head of any task tells about barriers."""
+
+    def abort(self, checkpoint: int) -> None:
+        """Wait for the barriers of the checkpoint no more."""
+        ...
+
+    def is_over(self, checkpoint: int) -> bool:
+        """Whether the checkpoint was given up because a later one has come, so that it must not be captured."""
+        ...
+
+
+class Gate(Protocol):
+    """What the head tells besides where rows and barriers come through channels."""
 
     @property
     def alignment_seconds(self) -> float:
         """How long the barriers of the last checkpoint that began were apart."""
         ...
 
-    def abort(self, checkpoint: int) -> None:
-        """Wait for the barriers of the checkpoint no more."""
-        ...
-
     def discard_input(self) -> None:
         """Take no input any more: the task had finished before a restore, and what is sent to it is sent again."""
-        ...
-
-    def is_over(self, checkpoint: int) -> bool:
-        """Whether the checkpoint was given up because a later one has come, so that it must not be captured."""
         ...
 
     def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]] | None:
@@ -90,6 +94,7 @@ class TaskCheckpoints:
         info: which subtask.
         barriers: the task's head.
         source: the same, if it is a source.
+        gate: the same, if it is an input gate.
         links: the operators of the chain.
         router: where barriers go.
         clock: the runtime's clock.
@@ -100,6 +105,7 @@ class TaskCheckpoints:
         info: TaskInfo,
         barriers: Barriers,
         source: SourceHead | None,
+        gate: Gate | None,
         links: Sequence[ChainLink],
         router: Router,
         clock: Clock,
@@ -107,6 +113,7 @@ class TaskCheckpoints:
         self._info = info
         self._barriers = barriers
         self._source = source
+        self._gate = gate
         self._links = links
         self._router = router
         self._clock = clock
@@ -159,7 +166,8 @@ class TaskCheckpoints:
         self._router.resend(restored.in_flight)
         if restored.finished:
             self._input_ended = True
-            self._barriers.discard_input()
+            if self._gate is not None:
+                self._gate.discard_input()
             words = (Watermark(MAX_TIMESTAMP), EndOfInput()) if self._source is None else self._source.last_words
             for word in words:
                 self._router.broadcast(word)
@@ -214,7 +222,7 @@ class TaskCheckpoints:
             self._router.hold(barrier.replaced)
         begun = self._capture(barrier, started, overtaken)
         if barrier.mode is CheckpointMode.UNALIGNED:
-            begun.awaits_rows = True
+            begun.awaits_rows = self._gate is not None
         elif barrier.mode is CheckpointMode.ALIGNED and barrier.alignment_timeout_ms is not None:
             begun.leaves_until = started + barrier.alignment_timeout_ms / 1000
 
@@ -261,7 +269,7 @@ class TaskCheckpoints:
             operators.append((*info.source, self._source.capture()))
         for link, (uid, name) in zip(self._links, info.operators, strict=True):
             operators.append((uid, name, link.operator.capture(request)))
-        alignment_ms = 0.0 if finished else self._barriers.alignment_seconds * 1000
+        alignment_ms = 0.0 if finished or self._gate is None else self._gate.alignment_seconds * 1000
         sync_ms = (self._clock.monotonic() - started) * 1000
         capture = TaskCapture(
             barrier,
@@ -296,8 +304,8 @@ class TaskCheckpoints:
 
     def _is_complete(self, begun: _Begun) -> bool:
         checkpoint = begun.capture.barrier.checkpoint
-        if begun.awaits_rows:
-            overtaken = self._barriers.take_overtaken(checkpoint)
+        if begun.awaits_rows and self._gate is not None:
+            overtaken = self._gate.take_overtaken(checkpoint)
             if overtaken is None:
                 return False
             begun.awaits_rows = False

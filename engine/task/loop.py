@@ -23,7 +23,7 @@ from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.task.chain import ChainLink
-from penstock.engine.task.checkpoints import Barriers, TaskCheckpoints, TaskInfo
+from penstock.engine.task.checkpoints import Barriers, Gate, TaskCheckpoints, TaskInfo
 from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
@@ -112,7 +112,8 @@ class Task:
         metrics: kept up to date by each step.
         info: which subtask it is.
         pace: how many rows it takes at a time; it is told what they cost.
-        source: the head, where that is a source; None where elements come through a gate.
+        source: the head, where that is a source.
+        gate: the head, where that is an input gate.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Task:
         info: TaskInfo,
         pace: Pace,
         source: SourceHead | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._head = head
         self._pace = pace
@@ -137,7 +139,7 @@ class Task:
         self._router = router
         self._clock = clock
         self._source = source
-        self._checkpoints = TaskCheckpoints(info, head, source, links, router, clock)
+        self._checkpoints = TaskCheckpoints(info, head, source, gate, links, router, clock)
         self._timers_went_first = False
         head.follow(pace)
         self._last_step = clock.monotonic()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -104,11 +104,6 @@ class SourceHead:
         self._pace = pace
 
     @property
-    def alignment_seconds(self) -> float:
-        """A source has no barriers to wait for."""
-        return 0.0
-
-    @property
     def last_words(self) -> Sequence[Control]:
         """What it says at the end of input."""
         return tuple(self._last_words)
@@ -165,13 +160,6 @@ class SourceHead:
     def is_over(self, checkpoint: int) -> bool:
         """Whether a later barrier has been given, so that this one would come too late."""
         return checkpoint < self._newest
-
-    def discard_input(self) -> None:
-        """Nothing is read before the task asks."""
-
-    def take_overtaken(self, checkpoint: int) -> Mapping[int, Sequence[Batch]]:
-        """No rows come to a source: those that were read go before the barrier."""
-        return {}
 
     def drain(self) -> None:
         """End all splits here, as if their input had ended; a restore from a capture would resume where that was."""

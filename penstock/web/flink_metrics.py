@@ -136,6 +136,9 @@ def _latencies(one: SubtaskView) -> Iterator[tuple[str, MetricReading]]:
     for number, (name, counter) in enumerate(one.metrics.operators):
         operator = operator_scope(name, number, names)
         for reading in read_together([counter.latency]):
+            if not reading.value:
+                # Read while the first marker was being noted.
+                continue
             place = f"source_id.{reading.name}.operator_id.{operator}.operator_subtask_index.{one.subtask}"
             yield f"latency.{place}", reading
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import nearest
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import converted
+from penstock.tables.bind.expression_binder import ExpressionBinder, converted
 from penstock.tables.bind.query_binder import QueryContext, bind_query
+from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.table_binder import physical_columns, primary_key
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Constant, Expression, InputColumn
@@ -45,14 +46,17 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
     _check_conflict(insert, table, mode != INSERT_ONLY, context)
     node = bind_query(insert.query, context)
     wanted = [column for column in physical_columns(table) if column.name in table.persisted]
-    named = _named(insert, wanted, context)
+    fixed = _fixed(insert, table, wanted, context)
+    named = [name for name in _named(insert, wanted, context) if insert.columns or name not in fixed]
     if len(node.columns) != len(named):
         raise source.invalid(
             insert.query.at,
             f"the query has {len(node.columns)} columns, and {len(named)} go into {table.name}: {', '.join(named)}",
         )
     places = {name: place for place, name in enumerate(named)}
-    expressions = tuple(_value(column, places.get(column.name), node, insert, context) for column in wanted)
+    expressions = tuple(
+        fixed.get(column.name) or _value(column, places.get(column.name), node, insert, context) for column in wanted
+    )
     pairs = zip(wanted, expressions, strict=True)
     columns = tuple(Column(c.name, c.type.with_nullable(e.type.nullable)) for c, e in pairs)
     plan = rewritten_plan(Project(node, expressions, columns))
@@ -71,11 +75,11 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
             "not normalized; write to a table that is updated by its primary key",
         )
     if insert.on_conflict is not None:
-        return SinkPlan(table.name, plan, primary_key(table))
+        return SinkPlan(table.name, plan, primary_key(table), insert.overwrite)
     if _has_own_key(table, plan, mode):
-        return SinkPlan(table.name, plan)
+        return SinkPlan(table.name, plan, overwrite=insert.overwrite)
     if context.options["table.exec.sink.require-on-conflict"] == "false":
-        return SinkPlan(table.name, plan, primary_key(table))
+        return SinkPlan(table.name, plan, primary_key(table), insert.overwrite)
     key = [column.name for column in table.definition.primary_key]
     raise context.source.invalid(
         insert.at,
@@ -134,6 +138,24 @@ def _named(insert: Insert, wanted: list[Column], context: QueryContext) -> list[
                 f"it has {', '.join(known)}",
             )
     return [column.name for column in insert.columns]
+
+
+def _fixed(insert: Insert, table: CatalogTable, wanted: list[Column], context: QueryContext) -> dict[str, Expression]:
+    """The values of PARTITION (column = value), by column."""
+    fixed: dict[str, Expression] = {}
+    for name, value in insert.partition:
+        if name.name not in table.partitioned_by:
+            known = ", ".join(table.partitioned_by) or "none: PARTITIONED BY names them"
+            hint = nearest(name.name, table.partitioned_by)
+            raise context.source.invalid(name.at, f"{name.name!r} is no partition column{hint}; there are {known}")
+        bound = ExpressionBinder(context.source, Scope((), ())).bind(value)
+        kind = next(column.type for column in wanted if column.name == name.name)
+        if not isinstance(bound, Constant) or not _storable(bound.type, kind):
+            raise context.source.invalid(
+                value.at, f"the partition column {name.name!r} takes a constant of type {kind}"
+            )
+        fixed[name.name] = converted(bound, kind)
+    return fixed
 
 
 def _value(column: Column, place: int | None, node: PlanNode, insert: Insert, context: QueryContext) -> Expression:

@@ -79,6 +79,21 @@ def bind_query(query: q.Query, context: QueryContext, outer: Scope | None = None
     return QueryBinder(context, outer).query(query)
 
 
+def bind_view(view: CatalogView, context: QueryContext) -> PlanNode:
+    """The plan of a view; its names are looked up where it was made.
+
+    Raises:
+        SqlError: what it names has changed since.
+    """
+    own = replace(context, source=view.source, common={}, catalog=context.catalog.within(view.within))
+    try:
+        node = bind_query(view.query, own)
+    except SqlError as error:
+        error.problem = f"in view {view.name!r}: {error.problem}"
+        raise
+    return renamed(node, view.columns, view.source)
+
+
 class QueryBinder:
     """Binds one query and those in it."""
 
@@ -242,7 +257,7 @@ class QueryBinder:
                 bounded = self.context.connectors.of(table).bounded(table)
                 return bind_table(table, mode, tuple(relation.options.items()), bounded)
             case CatalogView():
-                return self._view(entry)
+                return bind_view(entry, self.context)
             case StreamTable():
                 return Scan(entry.name, entry.columns, bounded=entry.stream.is_bounded)
 
@@ -251,15 +266,6 @@ class QueryBinder:
         duplicates = self.context.options["table.exec.source.cdc-events-duplicate"] == "true"
         # What may come twice is known by its key, like updates without the row before them.
         return UPSERT if duplicates and mode != INSERT_ONLY and table.definition.primary_key else mode
-
-    def _view(self, view: CatalogView) -> PlanNode:
-        context = replace(self.context, source=view.source, common={})
-        try:
-            node = bind_query(view.query, context)
-        except SqlError as error:
-            error.problem = f"in view {view.name!r}: {error.problem}"
-            raise
-        return renamed(node, view.columns, view.source)
 
     def _function(self, relation: q.FunctionTable) -> tuple[PlanNode, Scope]:
         call_ = relation.call

@@ -10,7 +10,7 @@ from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn
-from penstock.tables.parse.statements import ComputedColumn
+from penstock.tables.parse.table_statements import ComputedColumn
 from penstock.tables.plan.nodes import (
     Change,
     ChangelogMode,

@@ -97,9 +97,13 @@ def bound_user_call(binder: ExpressionBinder, node: n.UserCall) -> UserCall:
     """The bound call.
 
     Raises:
-        SqlValidationError: an argument of a type that the function does not take.
+        SqlValidationError: no argument, or one of a type that the function does not take.
     """
     function = node.function
+    if function.kind is UserFunctionKind.COLUMNS and not node.arguments:
+        raise binder.source.invalid(
+            node.at, f"{node.name} is called with columns, which say how many rows there are; give it one, or use udf"
+        )
     if function.kind is UserFunctionKind.AGGREGATE:
         arguments = tuple(binder.bind(value) for value in node.arguments)
     else:

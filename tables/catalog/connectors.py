@@ -15,7 +15,6 @@ from penstock.engine.connectors import LookupTable, Sink, Source
 from penstock.engine.errors import nearest
 from penstock.engine.operators.spec import OperatorSpec
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import ChangelogMode, Columns
 
 
@@ -55,10 +54,12 @@ class WrittenTable:
     Args:
         sink: takes the table's physical columns, and the changes that `sink_mode` says.
         stages: what makes rows that the sink takes of these.
+        overwriting: takes the place of `sink` for INSERT OVERWRITE; None: the table cannot be overwritten.
     """
 
     sink: Sink
     stages: tuple[Stage, ...] = ()
+    overwriting: Sink | None = None
 
 
 class TableConnector(Protocol):
@@ -119,7 +120,7 @@ class Connectors:
         Raises:
             SqlValidationError: it names none, or one that there is not, or an option that the connector does not know.
         """
-        source, at = table.source, _with_at(table.source)
+        source, at = table.source, table.place_of("connector")
         known = ", ".join(self.names())
         if not table.connector:
             raise source.invalid(at, f"table {table.name!r} names no connector; add WITH ('connector' = ...): {known}")
@@ -131,7 +132,7 @@ class Connectors:
             if option != "connector" and not _is_known(option, connector.options):
                 hint = nearest(option, connector.options)
                 raise source.invalid(
-                    _option_at(source, option),
+                    table.place_of(option),
                     f"the connector {connector.name!r} has no option {option!r}{hint}; it has "
                     f"{', '.join(connector.options)}",
                 )
@@ -146,7 +147,7 @@ class Connectors:
         mode = self.of(table).source_mode(table)
         if mode is None:
             raise table.source.invalid(
-                _with_at(table.source),
+                table.place_of("connector"),
                 f"table {table.name!r} cannot be read: {table.connector!r} is for INSERT INTO only",
             )
         return mode
@@ -160,18 +161,11 @@ class Connectors:
         mode = self.of(table).sink_mode(table)
         if mode is None:
             raise table.source.invalid(
-                _with_at(table.source), f"table {table.name!r} cannot be written to: {table.connector!r} is read only"
+                table.place_of("connector"),
+                f"table {table.name!r} cannot be written to: {table.connector!r} is read only",
             )
         return mode
 
 
 def _is_known(option: str, known: Mapping[str, str]) -> bool:
     return option in known or any(key.endswith("*") and option.startswith(key[:-1]) for key in known)
-
-
-def _with_at(source: SqlText) -> int:
-    return max(source.text.upper().rfind("WITH"), 0)
-
-
-def _option_at(source: SqlText, option: str) -> int:
-    return max(source.text.find(f"'{option}'"), 0)

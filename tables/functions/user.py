@@ -7,13 +7,17 @@ Programs make them with `udf`, `arrow_udf`, `udtf` and `udaf`, and give them a n
 from __future__ import annotations
 
 import enum
+import os
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.engine.errors import ConfigurationError, SqlError
+from penstock.engine.rows import fitting_array
 from penstock.tables import types as t
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.text import SqlText
@@ -32,6 +36,10 @@ class UserFunctionKind(enum.Enum):
     """The values of a row; any number of rows."""
     AGGREGATE = "aggregate"
     """The values of a group, in a list; a value."""
+
+
+class UserFunctionError(ValueError):
+    """A function of the user fails, or gives what it must not; the text names the function and its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +69,34 @@ class UserFunction:
             rows: how many.
 
         Raises:
-            ValueError: the function fails, or gives what is not of its type.
+            UserFunctionError: the function fails, or gives what is not of its type.
         """
-        kind = arrow_type(self.returns)
         try:
             found = self._results(columns, rows)
-            if isinstance(found, list):
-                found = pa.array(found, kind)
-            elif isinstance(found, pa.ChunkedArray):
-                found = found.combine_chunks()
-            found = found if found.type == kind else found.cast(kind)
         except Exception as error:
-            raise ValueError(f"the function {name} fails ({type(error).__name__}: {error})") from error
-        if len(found) != rows:
-            raise ValueError(f"the function {name} gives {len(found)} values for {rows} rows; it must give as many")
-        return found
+            raise UserFunctionError(
+                f"the function {name} fails{_line_of(error)} ({type(error).__name__}: {error})"
+            ) from error
+        if not isinstance(found, (pa.Array, pa.ChunkedArray, Sequence, np.ndarray)):
+            raise UserFunctionError(
+                f"the function {name} gives a {type(found).__name__}; it must give an array or a list"
+            )
+        try:
+            made = self._typed(found)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise UserFunctionError(f"the function {name} gives what is no {self.returns}: {error}") from error
+        if len(made) != rows:
+            raise UserFunctionError(
+                f"the function {name} gives {len(made)} values for {rows} rows; it must give as many"
+            )
+        return made
+
+    def _typed(self, found: Any) -> pa.Array:
+        kind = arrow_type(self.returns)
+        if not isinstance(found, (pa.Array, pa.ChunkedArray)):
+            return fitting_array(found, kind)
+        whole = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        return whole if whole.type == kind else whole.cast(kind)
 
     def _results(self, columns: Sequence[pa.Array], rows: int) -> Any:
         if self.kind is UserFunctionKind.COLUMNS:
@@ -91,8 +112,15 @@ class UserFunction:
         if self.kind is UserFunctionKind.AGGREGATE:
             # Several arguments are a row of each.
             given = values[0] or []
-            return self.call([tuple(one.values()) if isinstance(one, dict) else one for one in given])
-        return self.call(*values)
+            return self._row_or_value(
+                self.call([tuple(one.values()) if isinstance(one, dict) else one for one in given])
+            )
+        return self._row_or_value(self.call(*values))
+
+    def _row_or_value(self, found: Any) -> Any:
+        if self.returns.kind is not Kind.ROW or found is None:
+            return found
+        return _row(found, [field.name for field in self.returns.fields])
 
 
 def udf(
@@ -169,9 +197,9 @@ def udtf(
 def udaf(function: Callable[..., Any], *, returns: str, takes: Sequence[str] | None = None) -> UserFunction:
     """An aggregate function: called with the list of a group's values, and gives one.
 
-    The values are in the order in which they came, nulls among them; of several arguments they are tuples. Rows that
-    are taken back are no longer in the list. All values of a group are kept, so it is for small groups, or with a
-    `STATE_TTL`.
+    The values are in the order in which they came, nulls among them; those of several arguments, or of a ROW, are
+    tuples. Rows that are taken back are no longer in the list, which is empty where FILTER keeps none. All values of a
+    group are kept, so it is for small groups, or with a `STATE_TTL`.
 
     Args:
         function: the Python function.
@@ -211,6 +239,14 @@ def _types(texts: Sequence[str] | None) -> tuple[SqlType, ...] | None:
     if isinstance(texts, str):
         raise ConfigurationError(f"takes is a list of SQL types, such as [{texts!r}]")
     return None if texts is None else tuple(_type(text) for text in texts)
+
+
+def _line_of(error: Exception) -> str:
+    """Where in the user's function it was raised, as far as that is Python."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename != __file__:
+            return f" in {os.path.basename(frame.filename)}, line {frame.lineno}"
+    return ""
 
 
 def _row(row: Any, names: list[str]) -> dict[str, Any]:

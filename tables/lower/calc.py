@@ -19,10 +19,12 @@ from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrde
 from penstock.engine.rows import shown_row
 from penstock.tables.expressions import Expression
 from penstock.tables.functions.signatures import SessionValues
+from penstock.tables.functions.user import UserFunctionError
 from penstock.tables.lower.evaluation import Evaluation
 
 _OF_A_ROW: Final = (ValueError, ArithmeticError, re.error, pa.ArrowException)
 """What an expression raises that has no value for a row."""
+_REMEDY: Final = "use TRY_CAST or CASE for such rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ class Calc(Operator):
                 self._computed(batch.slice(row, 1), session)
             except _OF_A_ROW as found:
                 shown = shown_row(batch.data, row)
-                return RecordError(f"{self._context.where}: {found} in row {shown}; use TRY_CAST or CASE for such rows")
+                is_users = isinstance(found, UserFunctionError)
+                remedy = "mend the function, or keep such rows from it by CASE" if is_users else _REMEDY
+                return RecordError(f"{self._context.where}: {found} in row {shown}; {remedy}")
         return RecordError(f"{self._context.where}: {error}")
 
 

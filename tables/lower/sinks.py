@@ -49,4 +49,7 @@ def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> N
     written = lowering.connectors.of(table).sink(table, wanted)
     for stage in written.stages:
         stream = stream._add(stage.spec, stage.schema)
-    stream.sink_to(written.sink).name(table.name)
+    sink = written.overwriting if plan.overwrite else written.sink
+    if sink is None:
+        raise GraphError(f"table {plan.table!r} ({table.connector}) cannot be overwritten; write INSERT INTO")
+    stream.sink_to(sink).name(table.name)

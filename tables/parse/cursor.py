@@ -73,6 +73,10 @@ class Cursor:
         """Whether one of the words comes next."""
         return self.token.word in words
 
+    def text_since(self, at: int) -> str:
+        """What is written from there to the end of the last token that was taken."""
+        return self.source.text[at : self._tokens[max(self._place - 1, 0)].end]
+
     def accept(self, *words: str) -> bool:
         """Take these words if they come next."""
         if not self.sees(*words):
@@ -93,7 +97,7 @@ class Cursor:
     def expected(self, what: str, where: str = "") -> SqlSyntaxError:
         """The error for a token that is not what had to come."""
         behind = f" {where}" if where else ""
-        hint = nearest(self.token.word, what.split()) if self.token.kind is TokenKind.WORD else ""
+        hint = nearest(self.token.word, what.replace(",", "").split()) if self.token.kind is TokenKind.WORD else ""
         reserved = (
             f"; {self.token.text!r} is a reserved word: as a name it needs backticks, `{self.token.text}`"
             if what in _NAMES and self.token.word in RESERVED

@@ -9,12 +9,13 @@ from typing import Final
 
 from penstock.engine.errors import nearest
 from penstock.tables.parse import statements as s
+from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.cursor import Cursor
-from penstock.tables.parse.nodes import Identifier, Name
+from penstock.tables.parse.nodes import Identifier, Node
 from penstock.tables.parse.query_parser import QueryParser
+from penstock.tables.parse.table_parser import TableParser
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.tokens import TokenKind
-from penstock.tables.parse.type_parser import parse_type
 
 _STARTS = (
     "SELECT",
@@ -22,6 +23,7 @@ _STARTS = (
     "VALUES",
     "INSERT",
     "CREATE",
+    "ALTER",
     "DROP",
     "EXPLAIN",
     "SHOW",
@@ -46,10 +48,11 @@ _SHOWN: Final = (
     "CURRENT CATALOG",
     "CURRENT DATABASE",
 )
+_WITHIN: Final = {"TABLES": "database", "VIEWS": "database", "DATABASES": "catalog"}
+"""What SHOW ... FROM may name."""
 TOO_DEEP: Final = "brackets are nested too deeply here; name inner parts by WITH or CREATE VIEW"
 """What is said of texts that Python's stack does not hold."""
 _REFUSED = {
-    "ALTER": "tables cannot be changed; drop it and create it anew",
     "UPDATE": "rows are changed by changelogs, not by UPDATE; write a query with INSERT INTO",
     "DELETE": "rows are deleted by changelogs, not by DELETE; write a query with INSERT INTO",
     "TRUNCATE": "TRUNCATE is not supported",
@@ -102,6 +105,7 @@ class StatementParser:
     def __init__(self, source: SqlText) -> None:
         self.cursor = Cursor(source)
         self.queries = QueryParser(self.cursor)
+        self.tables = TableParser(self.cursor, self.queries)
 
     def statement(self) -> s.Statement:
         """The next statement, without the semicolon."""
@@ -119,6 +123,8 @@ class StatementParser:
                 return self._insert()
             case "CREATE":
                 return self._create()
+            case "ALTER":
+                return self.tables.alter()
             case "DROP":
                 return self._drop()
             case "EXECUTE" | "BEGIN" | "STATEMENT":
@@ -147,18 +153,24 @@ class StatementParser:
 
     def _insert(self) -> s.Insert:
         cursor, at = self.cursor, self.cursor.take().at
-        if cursor.sees("OVERWRITE"):
-            raise cursor.source.unsupported(cursor.at, "INSERT OVERWRITE is not supported; use INSERT INTO")
-        cursor.expect("INTO", where="behind INSERT")
+        overwrite = cursor.accept("OVERWRITE")
+        if overwrite:
+            cursor.accept("INTO")
+        else:
+            cursor.expect("INTO", where="behind INSERT")
         table = cursor.name("the name of a table")
-        if cursor.sees("PARTITION"):
-            raise cursor.source.unsupported(cursor.at, "static partitions are not supported; select them as columns")
+        partition = cursor.in_brackets(self._partition) if cursor.accept("PARTITION") else ()
         columns: tuple[Identifier, ...] = ()
         if cursor.sees("(") and cursor.ahead(1).word not in ("SELECT", "WITH", "VALUES", "("):
             columns = cursor.in_brackets(cursor.identifier)
         query = self.queries.query()
         on_conflict = self._on_conflict() if cursor.sees("ON", "CONFLICT") else None
-        return s.Insert(at, table, columns, query, on_conflict)
+        return s.Insert(at, table, columns, query, on_conflict, partition, overwrite)
+
+    def _partition(self) -> tuple[Identifier, Node]:
+        column = self.cursor.identifier("a column of PARTITIONED BY")
+        self.cursor.expect("=", where="behind the column")
+        return column, self.queries.expressions.expression()
 
     def _on_conflict(self) -> str:
         cursor = self.cursor
@@ -212,11 +224,22 @@ class StatementParser:
         if cursor.accept("COLUMNS"):
             if not cursor.accept("FROM") and not cursor.accept("IN"):
                 raise cursor.expected("FROM", "behind SHOW COLUMNS")
-            return s.Show(at, "COLUMNS", cursor.name("the name of a table"))
+            return s.Show(at, "COLUMNS", cursor.name("the name of a table"), self._pattern())
         for words in _SHOWN:
             if cursor.accept(*words.split()):
-                return s.Show(at, words)
+                place = None
+                if words in _WITHIN and (cursor.accept("FROM") or cursor.accept("IN")):
+                    place = cursor.name(f"the name of a {_WITHIN[words]}")
+                return s.Show(at, words, place, None if words.startswith("CURRENT") else self._pattern())
         raise cursor.expected(f"{', '.join(_SHOWN)}, COLUMNS FROM or CREATE TABLE", "behind SHOW")
+
+    def _pattern(self) -> tuple[str, bool] | None:
+        excluded = self.cursor.accept("NOT")
+        if not self.cursor.accept("LIKE"):
+            if excluded:
+                raise self.cursor.expected("LIKE", "behind NOT")
+            return None
+        return self.cursor.string("a pattern in quotes, such as 'orders%'"), excluded
 
     def _set(self) -> s.SetOption | s.ResetOption:
         cursor, token = self.cursor, self.cursor.take()
@@ -244,147 +267,66 @@ class StatementParser:
 
     # CREATE, DROP
 
-    def _create(self) -> s.CreateTable | s.CreateView:
+    def _create(self) -> d.CreateTable | d.CreateView | s.CreateFunction | s.CreatePlace:
         cursor, at = self.cursor, self.cursor.take().at
         if cursor.sees("OR", "REPLACE"):
             raise cursor.source.unsupported(cursor.at, "CREATE OR REPLACE is not supported; drop it before")
         temporary = cursor.accept("TEMPORARY")
+        if temporary:
+            cursor.accept("SYSTEM")
         if cursor.accept("TABLE"):
-            return self._create_table(at)
+            return self.tables.create_table(at)
         if cursor.accept("VIEW"):
-            return self._create_view(at)
+            return self.tables.create_view(at)
+        if cursor.accept("FUNCTION"):
+            return self._create_function(at)
+        for kind in ("CATALOG", "DATABASE"):
+            if not temporary and cursor.accept(kind):
+                return self._create_place(at, kind)
         for kind, remedy in (
-            ("FUNCTION", "give a function of Python a name by env.tables.create_temporary_function"),
-            ("CATALOG", "there is one catalog"),
-            ("DATABASE", "there is one database"),
             ("MODEL", "call models in a Python function"),
             ("MATERIALIZED", "run INSERT INTO a table instead"),
         ):
-            if cursor.sees(kind) or cursor.sees("SYSTEM", kind):
+            if cursor.sees(kind):
                 raise cursor.source.unsupported(cursor.at, f"CREATE {kind} is not supported; {remedy}")
-        raise cursor.expected("TABLE or VIEW", "behind CREATE TEMPORARY" if temporary else "behind CREATE")
+        if temporary:
+            raise cursor.expected("TABLE, VIEW or FUNCTION", "behind CREATE TEMPORARY")
+        raise cursor.expected("TABLE, VIEW, FUNCTION, DATABASE or CATALOG", "behind CREATE")
 
-    def _if_not_exists(self) -> bool:
-        return self.cursor.accept("IF", "NOT", "EXISTS")
-
-    def _create_view(self, at: int) -> s.CreateView:
+    def _create_function(self, at: int) -> s.CreateFunction:
         cursor = self.cursor
-        if_not_exists = self._if_not_exists()
-        name = cursor.name("the name of the view")
-        columns = cursor.in_brackets(cursor.identifier) if cursor.sees("(") else ()
-        if cursor.accept("COMMENT"):
-            cursor.string("the comment in quotes")
-        cursor.expect("AS", where="behind the name of the view")
-        return s.CreateView(at, name, columns, self.queries.query(), if_not_exists)
-
-    def _create_table(self, at: int) -> s.CreateTable:
-        cursor = self.cursor
-        if_not_exists = self._if_not_exists()
-        name = cursor.name("the name of the table")
-        definition = self.table_definition()
-        if cursor.accept("COMMENT"):
-            cursor.string("the comment in quotes")
-        for words, reason in (
-            (("DISTRIBUTED",), "DISTRIBUTED is not supported; the sink's options say how rows are spread"),
-            (("PARTITIONED",), "PARTITIONED BY is not supported; the option 'partition-by' of the file sink does it"),
-            (("LIKE",), "CREATE TABLE ... LIKE is not supported; write the columns"),
-            (("AS",), "CREATE TABLE ... AS is not supported; create the table, then INSERT INTO it"),
-        ):
-            if cursor.sees(*words):
-                raise cursor.source.unsupported(cursor.at, reason)
-        options = dict(self._options()) if cursor.accept("WITH") else {}
-        return s.CreateTable(at, name, definition, options, if_not_exists)
-
-    def _options(self) -> tuple[tuple[str, str], ...]:
-        cursor = self.cursor
-        cursor.expect("(", where="behind WITH")
-        if cursor.accept(")"):
-            return ()
-        options = cursor.listed(self._option)
-        cursor.expect(")", where="behind the options")
-        return options
-
-    def _option(self) -> tuple[str, str]:
-        key = self.cursor.string("the option's key in quotes")
-        self.cursor.expect("=", where="behind the option's key")
-        return key, self.cursor.string("the option's value in quotes")
-
-    def table_definition(self) -> s.TableDefinition:
-        """Columns, computed columns, keys and the watermark, in brackets."""
-        cursor = self.cursor
-        cursor.expect("(", where="before the columns")
-        columns: list[s.ColumnDefinition] = []
-        keys: list[Identifier] = []
-        watermarks: list[s.WatermarkDefinition] = []
-        while True:
-            self._element(columns, keys, watermarks)
-            if not cursor.accept(","):
-                break
-        cursor.expect(")", where="behind the columns")
-        if len(watermarks) > 1:
-            raise cursor.source.invalid(watermarks[1].at, "a table has one WATERMARK; leave this one out")
-        return s.TableDefinition(tuple(columns), tuple(keys), watermarks[0] if watermarks else None)
-
-    def _element(
-        self, columns: list[s.ColumnDefinition], keys: list[Identifier], watermarks: list[s.WatermarkDefinition]
-    ) -> None:
-        cursor, at = self.cursor, self.cursor.at
-        if cursor.accept("WATERMARK", "FOR"):
-            column = cursor.name("the column of event time")
-            cursor.expect("AS", where="behind the column of WATERMARK")
-            watermarks.append(s.WatermarkDefinition(at, column, self.queries.expressions.expression()))
-            return
-        if cursor.sees("CONSTRAINT") or cursor.sees("PRIMARY", "KEY") or cursor.sees("UNIQUE"):
-            if cursor.accept("CONSTRAINT"):
-                cursor.identifier("the name of the constraint")
-            if cursor.sees("UNIQUE"):
-                raise cursor.source.unsupported(cursor.at, "UNIQUE is not supported; use PRIMARY KEY")
-            cursor.expect("PRIMARY", "KEY", where="as the constraint")
-            keys.extend(cursor.in_brackets(cursor.identifier))
-            self._not_enforced()
-            return
-        columns.append(self._column(keys))
-
-    def _not_enforced(self) -> None:
-        if not self.cursor.accept("NOT", "ENFORCED"):
-            raise self.cursor.source.invalid(
-                self.cursor.at,
-                "a primary key is not checked; say so with NOT ENFORCED behind it",
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        name = cursor.name("the name of the function")
+        cursor.expect("AS", where="behind the name of the function")
+        path_at = cursor.at
+        path = cursor.string("the Python object in quotes, such as 'module.function'")
+        language_at = cursor.at
+        language = cursor.take().word if cursor.accept("LANGUAGE") else "JAVA"
+        if language != "PYTHON":
+            raise cursor.source.unsupported(
+                language_at, "functions are written in Python here; write LANGUAGE PYTHON behind the object's name"
             )
+        return s.CreateFunction(at, name, path, path_at, if_not_exists)
 
-    def _column(self, keys: list[Identifier]) -> s.ColumnDefinition:
+    def _create_place(self, at: int, kind: str) -> s.CreatePlace:
         cursor = self.cursor
-        name = cursor.identifier("a column, PRIMARY KEY or WATERMARK")
-        if cursor.accept("AS"):
-            computed = s.ComputedColumn(name.at, name.name, self.queries.expressions.expression())
-            self._comment()
-            return computed
-        kind = parse_type(cursor)
-        if cursor.accept("METADATA"):
-            key = cursor.string("the key of the metadata in quotes") if cursor.accept("FROM") else None
-            virtual = cursor.accept("VIRTUAL")
-            self._comment()
-            return s.MetadataColumn(name.at, name.name, kind, key, virtual)
-        if cursor.accept("PRIMARY", "KEY"):
-            keys.append(name)
-            self._not_enforced()
-        self._comment()
-        return s.PhysicalColumn(name.at, name.name, kind)
-
-    def _comment(self) -> None:
-        if self.cursor.accept("COMMENT"):
-            self.cursor.string("the comment in quotes")
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        name = cursor.name(f"the name of the {kind.lower()}")
+        if cursor.accept("COMMENT"):
+            cursor.string("the comment in quotes")
+        options = self.tables.options() if cursor.accept("WITH") else ()
+        return s.CreatePlace(at, kind, name, options, if_not_exists)
 
     def _drop(self) -> s.Drop:
         cursor, at = self.cursor, self.cursor.take().at
-        cursor.accept("TEMPORARY")
-        for kind in ("TABLE", "VIEW"):
+        if cursor.accept("TEMPORARY"):
+            cursor.accept("SYSTEM")
+        for kind in ("TABLE", "VIEW", "FUNCTION", "DATABASE", "CATALOG"):
             if cursor.accept(kind):
                 if_exists = cursor.accept("IF", "EXISTS")
-                return s.Drop(at, kind, cursor.name(f"the name of a {kind.lower()}"), if_exists)
-        raise cursor.expected("TABLE or VIEW", "behind DROP")
-
-
-def statement_name(name: Name) -> str:
-    """The table's own name; catalog and database before it are those that there are."""
-    return name.parts[-1].name
+                name = cursor.name(f"the name of a {kind.lower()}")
+                cascade = kind == "DATABASE" and cursor.accept("CASCADE")
+                if kind == "DATABASE" and not cascade:
+                    cursor.accept("RESTRICT")
+                return s.Drop(at, kind, name, if_exists, cascade)
+        raise cursor.expected("TABLE, VIEW, FUNCTION, DATABASE or CATALOG", "behind DROP")

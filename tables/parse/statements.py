@@ -2,101 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.tables.parse.nodes import Identifier, Name, Node
 from penstock.tables.parse.queries import Query
-from penstock.tables.types import SqlType
-
-
-@dataclass(frozen=True, slots=True)
-class PhysicalColumn(Node):
-    """`name type`."""
-
-    name: str
-    type: SqlType
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataColumn(Node):
-    """`name type METADATA [FROM 'key'] [VIRTUAL]`."""
-
-    name: str
-    type: SqlType
-    key: str | None
-    virtual: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedColumn(Node):
-    """`name AS expression`."""
-
-    name: str
-    value: Node
-
-
-ColumnDefinition = PhysicalColumn | MetadataColumn | ComputedColumn
-
-
-@dataclass(frozen=True, slots=True)
-class WatermarkDefinition(Node):
-    """`WATERMARK FOR column AS expression`."""
-
-    column: Name
-    value: Node
-
-
-@dataclass(frozen=True, slots=True)
-class TableDefinition:
-    """What stands in the brackets of CREATE TABLE.
-
-    Args:
-        primary_key: its columns; none without one.
-    """
-
-    columns: tuple[ColumnDefinition, ...]
-    primary_key: tuple[Identifier, ...] = ()
-    watermark: WatermarkDefinition | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTable(Node):
-    """`CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (...) WITH (...)`."""
-
-    name: Name
-    definition: TableDefinition
-    options: Mapping[str, str]
-    if_not_exists: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CreateView(Node):
-    """`CREATE [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] AS query`."""
-
-    name: Name
-    columns: tuple[Identifier, ...]
-    query: Query
-    if_not_exists: bool
+from penstock.tables.parse.table_statements import Alter, CreateTable, CreateView, TableOption
 
 
 @dataclass(frozen=True, slots=True)
 class Drop(Node):
-    """`DROP [TEMPORARY] TABLE | VIEW [IF EXISTS] name`."""
+    """`DROP [TEMPORARY] TABLE | VIEW | FUNCTION | DATABASE | CATALOG [IF EXISTS] name [CASCADE]`."""
 
     kind: str
     name: Name
     if_exists: bool
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFunction(Node):
+    """`CREATE [TEMPORARY [SYSTEM]] FUNCTION [IF NOT EXISTS] name AS 'module.object' LANGUAGE PYTHON`.
+
+    Args:
+        path: the Python object, and `path_at` where it stands.
+    """
+
+    name: Name
+    path: str
+    path_at: int
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePlace(Node):
+    """`CREATE CATALOG | DATABASE [IF NOT EXISTS] name [COMMENT text] [WITH (...)]`; `kind` is CATALOG or DATABASE."""
+
+    kind: str
+    name: Name
+    options: tuple[TableOption, ...]
+    if_not_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Insert(Node):
-    """`INSERT INTO name [(columns)] query [ON CONFLICT DO action]`."""
+    """`INSERT INTO | OVERWRITE name [PARTITION (k = v)] [(columns)] query [ON CONFLICT DO action]`.
+
+    Args:
+        partition: columns with the value that all rows have there.
+        overwrite: whether the rows take the place of those that the table has.
+    """
 
     table: Name
     columns: tuple[Identifier, ...]
     query: Query
     on_conflict: str | None
+    partition: tuple[tuple[Identifier, Node], ...] = ()
+    overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +76,16 @@ class Explain(Node):
 
 @dataclass(frozen=True, slots=True)
 class Show(Node):
-    """`SHOW TABLES`, `VIEWS`, `FUNCTIONS`, `CREATE TABLE name`, `COLUMNS FROM name`, ..."""
+    """`SHOW TABLES`, `VIEWS`, `FUNCTIONS`, `CREATE TABLE name`, `COLUMNS FROM name`, ...
+
+    Args:
+        name: behind CREATE TABLE or VIEW, or behind FROM.
+        pattern: of `[NOT] LIKE 'pattern'`, and whether names that fit are left out.
+    """
 
     what: str
     name: Name | None = None
+    pattern: tuple[str, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +122,9 @@ Statement = (
     Query
     | CreateTable
     | CreateView
+    | CreateFunction
+    | CreatePlace
+    | Alter
     | Drop
     | Insert
     | StatementSet
@@ -165,3 +135,10 @@ Statement = (
     | SetOption
     | ResetOption
 )
+
+
+def writes(statement: Statement) -> bool:
+    """Whether it adds sinks to the program, so that there is a job to run."""
+    return isinstance(statement, Insert | StatementSet) or (
+        isinstance(statement, CreateTable) and statement.query is not None
+    )

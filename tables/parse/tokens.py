@@ -33,11 +33,13 @@ class Token:
         kind: what it is.
         text: a word as it was written, a quoted name or a text without its quotes, a hint without its signs.
         at: where it begins.
+        end: where what is behind it begins.
     """
 
     kind: TokenKind
     text: str
     at: int
+    end: int
 
     @property
     def word(self) -> str:
@@ -82,24 +84,25 @@ def tokenize(source: SqlText) -> list[Token]:
         if token is not None:
             tokens.append(token)
         place = found.end()
-    return [*tokens, Token(TokenKind.END, "", len(text.rstrip()))]
+    end = len(text.rstrip())
+    return [*tokens, Token(TokenKind.END, "", end, end)]
 
 
 def _token(found: re.Match[str], at: int) -> Token | None:
-    text = found[0]
+    text, end = found[0], found.end()
     match found.lastgroup:
         case "hint":
-            return Token(TokenKind.HINT, text[3:-2], at)
+            return Token(TokenKind.HINT, text[3:-2], at, end)
         case "number":
-            return Token(TokenKind.NUMBER, text, at)
+            return Token(TokenKind.NUMBER, text, at, end)
         case "string":
-            return Token(TokenKind.STRING, text[1:-1].replace("''", "'"), at)
+            return Token(TokenKind.STRING, text[1:-1].replace("''", "'"), at, end)
         case "quoted":
-            return Token(TokenKind.QUOTED, text[1:-1].replace("``", "`"), at)
+            return Token(TokenKind.QUOTED, text[1:-1].replace("``", "`"), at, end)
         case "word":
-            return Token(TokenKind.WORD, text, at)
+            return Token(TokenKind.WORD, text, at, end)
         case "sign":
-            return Token(TokenKind.SIGN, text, at)
+            return Token(TokenKind.SIGN, text, at, end)
     return None
 
 

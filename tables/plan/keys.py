@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.tables.expressions import InputColumn, conjuncts
+from penstock.tables import types as t
+from penstock.tables.expressions import Conversion, Expression, InputColumn, conjuncts
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.join_conditions import equal_columns
 from penstock.tables.plan.nodes import JoinKind, PlanNode
@@ -39,9 +40,24 @@ def unique_keys(node: PlanNode) -> Keys:
 
 
 def _projected(node: p.Project) -> Keys:
-    places = {e.index: place for place, e in reversed(list(enumerate(node.expressions))) if isinstance(e, InputColumn)}
+    kept = [(_kept_column(expression), place) for place, expression in enumerate(node.expressions)]
+    places = {column: place for column, place in reversed(kept) if column is not None}
     keys = (key for key in unique_keys(node.input) if key <= places.keys())
     return frozenset(frozenset(places[column] for column in key) for key in keys)
+
+
+def _kept_column(expression: Expression) -> int | None:
+    """The column whose different values an expression tells apart: itself, or as a wider type."""
+    if isinstance(expression, InputColumn):
+        return expression.index
+    if not isinstance(expression, Conversion) or not isinstance(expression.operand, InputColumn):
+        return None
+    given, wanted = expression.operand.type, expression.type
+    if given.kind in t.INTEGERS and wanted.kind in t.INTEGERS:
+        is_wider = t.INTEGERS.index(given.kind) <= t.INTEGERS.index(wanted.kind)
+    else:
+        is_wider = given.is_text and wanted.kind is t.Kind.VARCHAR and given.precision <= wanted.precision
+    return expression.operand.index if is_wider else None
 
 
 def _joined(node: p.Join) -> Keys:

@@ -558,8 +558,10 @@ class SinkPlan:
 
     Args:
         deduplicated: the columns of which only the last row with the same values counts; none: all rows count.
+        overwrite: whether they take the place of the rows that the table has.
     """
 
     table: str
     input: PlanNode
     deduplicated: tuple[str, ...] = ()
+    overwrite: bool = False

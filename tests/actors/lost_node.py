@@ -27,6 +27,7 @@ from penstock import CollectResult, DataGenSource, JobStatus, Sequence
 from penstock.actors.client import RayJob
 from penstock.actors.registry import named_jobs
 from penstock.engine.errors import ClusterError, JobFailedError, PenstockError
+from penstock.engine.job.info import JobInfo
 from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
 
@@ -120,6 +121,28 @@ def given_up(cluster: Cluster, folder: Path) -> None:
     assert "no room for 2 slots" in str(failed.value.__cause__)
 
 
+def smaller(cluster: Cluster, folder: Path) -> None:
+    """One of two nodes is lost, and none has room: the job runs with half of its subtasks until another one comes."""
+    _add(cluster, cpus=1)
+    lost = _add(cluster, cpus=1)
+    hurry = folder / "hurry"
+    env = environment(folder, address=cluster.address, slot_timeout="5s")
+    env.configure({"penstock.restart.min-parallelism": 1})
+    job, updates = submit(env, "smaller", rows=_ROWS, rate=200, hurry=hurry)
+    until_checkpoint(job)
+    cluster.remove_node(lost, allow_graceful=False)
+    until(job, lambda info: info.status is JobStatus.RUNNING and _widest(info) == 1)
+    _add(cluster, cpus=1)
+    until(job, lambda info: info.status is JobStatus.RUNNING and _widest(info) == 2)
+    hurry.touch()
+    job.wait()
+    assert_exact(updates, _ROWS)
+
+
+def _widest(info: JobInfo) -> int:
+    return max(task.parallelism for task in info.tasks)
+
+
 def _started(cluster: Cluster, folder: Path, name: str, standbys: int = 0) -> tuple[RayJob, CollectResult, Path]:
     """A job, what it gives, and the file that makes its source hurry."""
     hurry = folder / "hurry"
@@ -135,6 +158,7 @@ CASES: Mapping[str, Callable[[Cluster, Path], None]] = {
     "survived": survived,
     "survived_twice": survived_twice,
     "given_up": given_up,
+    "smaller": smaller,
     "crowded": crowded,
     "killed_by_chaos": killed_by_chaos,
 }

@@ -66,6 +66,7 @@ def test_a_subtask_waits_until_it_is_told_that_its_group_has_come_as_far() -> No
     asyncio.run(bounded())
 
 
+@pytest.mark.long("the test above, and tests/engine/job for the groups")
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster", "no_leak")
 def test_a_fast_source_stays_near_a_slow_one_in_another_process() -> None:

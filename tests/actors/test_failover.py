@@ -16,6 +16,7 @@ from tests.actors.keyed_job import assert_exact, environment, kill, submit, subt
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
+@pytest.mark.long("tests/chaos/test_seeded.py kills the subtasks of such jobs")
 def test_each_subtask_is_killed_in_turn_and_no_row_is_lost_or_counted_twice(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     job, updates = submit(environment(tmp_path, standbys=1), "killed in turn", rows=30_000, rate=600, hurry=hurry)

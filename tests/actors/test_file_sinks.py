@@ -31,6 +31,7 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(n for file in folder.glob("part-*.csv") for n in csv.read_csv(file)["n"].to_pylist())
 
 
+@pytest.mark.long("the crash suites of file sinks; test_seeded.py kills processes")
 def test_files_hold_every_row_once_though_processes_are_killed(tmp_path: Path) -> None:
     env = environment(tmp_path / "checkpoints")
     numbers = Paced(20_000, 500, tmp_path / "hurry")

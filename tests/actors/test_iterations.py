@@ -15,24 +15,26 @@ def collatz_steps(n: int) -> int:
     return 0 if n == 1 else 1 + collatz_steps(n // 2 if n % 2 == 0 else 3 * n + 1)
 
 
-def test_loops_end_with_the_rows_that_they_must_give() -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(Asynchronous(), marks=pytest.mark.long("the other kind; the engine's tests have both")),
+        BulkSynchronous(),
+    ],
+    ids=lambda kind: type(kind).__name__,
+)
+def test_loops_end_with_the_rows_that_they_must_give(kind: Asynchronous | BulkSynchronous) -> None:
     # One message of credit and small batches: the channels of the loop are full all the time.
     env = StreamEnvironment(parallelism=2, max_batch_rows=50, channel_credits=1)
     numbers = env.from_collection([{"id": n, "n": n, "steps": 0} for n in range(1, 301)]).rebalance()
     step = ps.when(col("n") % 2 == 0).then(col("n") // 2).otherwise(3 * col("n") + 1)
 
     def body(loop: DataStream) -> tuple[DataStream | KeyedStream, DataStream]:
+        # A task of its own behind the head of the loop.
+        loop = loop.rebalance().map(lambda row: row, returns={"id": "int64", "n": "int64", "steps": "int64"})
         stepped = loop.filter(col("n") > 1).with_columns(n=step, steps=col("steps") + 1)
         return stepped.key_by("n"), loop.filter(col("n") == 1)
 
-    def body_in_two_tasks(loop: DataStream) -> tuple[DataStream | KeyedStream, DataStream]:
-        return body(loop.rebalance().map(lambda row: row, returns={"id": "int64", "n": "int64", "steps": "int64"}))
-
-    results = [
-        numbers.iterate(body, Asynchronous()).collect(),
-        numbers.iterate(body_in_two_tasks, BulkSynchronous()).collect(),
-    ]
-    env.execute("loops")
-    expected = [(n, collatz_steps(n)) for n in range(1, 301)]
-    for result in results:
-        assert sorted((row["id"], row["steps"]) for row in result) == expected
+    result = numbers.iterate(body, kind).collect()
+    env.execute("loop")
+    assert sorted((row["id"], row["steps"]) for row in result) == [(n, collatz_steps(n)) for n in range(1, 301)]

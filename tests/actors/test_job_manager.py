@@ -87,6 +87,7 @@ class WithServer(Source):
         return self.source.describe()
 
 
+@pytest.mark.long("test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoint")
 def test_a_manager_that_is_restarted_does_not_ask_the_server_of_a_source_again(tmp_path: Path) -> None:
     away, hurry = tmp_path / "away", tmp_path / "hurry"
     env = environment(tmp_path / "checkpoints", 1)

@@ -42,7 +42,9 @@ def test_running_and_windowed_aggregates_equal_those_of_the_local_runtime() -> N
     assert results("ray") == results("local")
 
 
-@pytest.mark.parametrize("batch_rows", [1_000, 20_000, 100_000])
+@pytest.mark.parametrize(
+    "batch_rows", [1_000, pytest.param(20_000, marks=pytest.mark.long("a smaller and a larger size")), 100_000]
+)
 def test_rows_come_through_a_shuffle_however_large_their_messages_are(batch_rows: int) -> None:
     env = StreamEnvironment(parallelism=2, max_batch_rows=batch_rows)
     rows = numbers(env, 200_000).rebalance().filter(col("n") >= 0).collect()

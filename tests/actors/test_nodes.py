@@ -107,6 +107,11 @@ def test_a_job_that_needs_more_than_the_object_store_holds_neither_stops_nor_los
     run("crowded")
 
 
+@pytest.mark.long("which layout a job restarts into: tests/engine/job/test_shortage.py")
+def test_a_job_runs_smaller_until_there_is_room(run: Run) -> None:
+    run("smaller")
+
+
 @pytest.mark.long("no room is a failure like another: tests/engine/job/test_brain.py")
 def test_a_job_that_has_lost_its_only_node_waits_for_room_and_then_says_that_there_is_none(run: Run) -> None:
     run("given_up")

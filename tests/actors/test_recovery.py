@@ -39,6 +39,7 @@ def _counts(env: StreamEnvironment, uid: str, source: Source) -> ps.DataStream:
     return keyed.aggregate(n=ps.count()).uid(f"{uid} count")
 
 
+@pytest.mark.long("the simulation loses processes under unaligned checkpoints")
 def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
 

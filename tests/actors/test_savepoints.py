@@ -54,6 +54,7 @@ def test_a_drained_job_ends_as_if_its_input_had(tmp_path: Path) -> None:
     assert_exact(rows, sum(max(row["n"] for row in rows if row["k"] == key) for key in range(KEYS)))
 
 
+@pytest.mark.long("tests/engine/api/test_bounded_savepoints.py")
 def test_bounded_results_wait_in_a_savepoint_and_come_once_from_the_job_that_goes_on(tmp_path: Path) -> None:
     env = environment(tmp_path, 1, checkpoints=checkpoints(storage=str(tmp_path), savepoints=str(tmp_path)))
     totals, order, seen = build(env, 20_000, rate=2000)

@@ -76,7 +76,8 @@ def ran(around: type[Around], kafka: Kafka, folder: Path, heartbeat_timeout: str
     return run
 
 
-@pytest.mark.parametrize("around", [CrashesBetweenPrepareAndCompletion, pytest.param(CrashesBehindCommit, marks=LONG)])
+@LONG
+@pytest.mark.parametrize("around", [CrashesBetweenPrepareAndCompletion, CrashesBehindCommit])
 def test_a_crash_at_either_side_of_the_commit_does_no_harm(around: type[Around], kafka: Kafka, tmp_path: Path) -> None:
     assert not ran(around, kafka, tmp_path).violations
 
@@ -90,11 +91,8 @@ def test_the_same_crash_shows_what_a_wrong_sink_repeats(around: type[Around], ka
     assert counts["input: missing"] == 0
 
 
-@pytest.mark.parametrize(
-    ("heartbeat_timeout", "restarts"),
-    [("1s", 1), pytest.param("30s", 0, marks=LONG)],
-    ids=["replaced", "goes on"],
-)
+@LONG
+@pytest.mark.parametrize(("heartbeat_timeout", "restarts"), [("1s", 1), ("30s", 0)], ids=["replaced", "goes on"])
 def test_a_process_is_stopped_past_the_time_out_of_its_transaction(
     heartbeat_timeout: str, restarts: int, kafka: Kafka, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ class UpgradedJob(KafkaJob):
         return count_events(events).map(lambda row: {**row, "count": row["count"] + UPGRADED}, returns=COUNTED)
 
 
+@pytest.mark.long("tests/connectors/kafka/test_sink_commits.py: anybody commits what was prepared")
 def test_another_version_goes_on_from_a_savepoint_at_another_parallelism(kafka: Kafka, tmp_path: Path) -> None:
     topics, job = started(kafka, tmp_path)
     with feeding(kafka.bootstrap_servers, topics.incoming, ROWS, RATE) as finish:

@@ -33,6 +33,8 @@ def test_a_topic_is_named_by_the_first_broker() -> None:
 def test_a_table_is_named_by_its_database_and_the_password_is_not() -> None:
     sink = PostgresSink("postgresql://me:secret@db:5433/shop", "totals", keys="k")
     assert sink.datasets == (Dataset("postgres://db:5433", "shop.public.totals"),)
+    local = PostgresSink("host=/run/postgresql dbname=shop", "totals", keys=["id"])
+    assert local.datasets == (Dataset("postgres:///run/postgresql:5432", "shop.public.totals"),)
 
 
 @pytest.mark.parametrize("url", ["s3://lake/orders/2024", "s3://key:secret@lake/orders/2024?region=eu"])

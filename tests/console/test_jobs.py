@@ -108,6 +108,7 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     assert str(folder / "last") in drained.out
 
 
+@pytest.mark.long("test_the_life_of_a_detached_job; tests/chaos/test_fault_table.py kills the driver of one")
 def test_a_detached_job_outlives_the_command_and_can_be_cancelled(jobs: Penstock, folder: Path) -> None:
     import ray
 
@@ -239,6 +240,7 @@ def test_an_attached_job_runs_to_its_end(jobs: Penstock) -> None:
     assert "1" in done.err
 
 
+@pytest.mark.long("tests/actors/test_cluster.py")
 def test_an_attached_job_has_a_cluster_of_its_own_where_that_of_the_machine_refuses(
     folder: Path, jobs: Penstock
 ) -> None:

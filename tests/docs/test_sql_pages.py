@@ -35,6 +35,6 @@ def _run(env: StreamEnvironment, script: str) -> list[str]:
         table = env.tables.run(statement, source)
         if table is not None:
             shown += [" ".join(f"{key}={value}" for key, value in row.items()) for row in table.collect()]
-        elif isinstance(statement, s.Insert | s.StatementSet):
+        elif s.writes(statement):
             env.execute()
     return shown

@@ -27,7 +27,9 @@ def _counted(example: ModuleType) -> list[tuple[str, int, int]]:
     ).fetchall()
 
 
-@pytest.mark.parametrize("source", ["generator", "kafka"])
+@pytest.mark.parametrize(
+    "source", ["generator", pytest.param("kafka", marks=pytest.mark.long("test_clickstream_kafka.py reads Kafka"))]
+)
 def test_each_campaign_is_counted_in_each_window(
     load: Callable[[str], ModuleType], request: pytest.FixtureRequest, source: str
 ) -> None:

@@ -17,7 +17,6 @@ from penstock import StreamEnvironment, WatermarkStrategy, col, count, session, 
 from penstock.batch import Mode
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-LONG = pytest.mark.long("one history in three subtasks shows it")
 HISTORIES = ["commits-a", "commits-b"]
 DIGESTS = ["tumbling_1d_count_by_ext", "session_30min_count_by_author", "sliding_24h_by_6h_count_by_op"]
 
@@ -32,11 +31,11 @@ def test_windows_of_a_history_in_one_process(history: str, parallelism: int) -> 
     check(history, StreamEnvironment(parallelism, "local"))
 
 
-# Each job starts a dozen actors, so the two histories share the parallelisms out.
+@pytest.mark.long("the local runtime above; tests/actors/test_jobs.py: windows on Ray are those of the local runtime")
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=LONG), 3])
-@pytest.mark.parametrize("history", ["commits-a", pytest.param("commits-b", marks=LONG)])
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("history", HISTORIES)
 def test_windows_of_a_history_on_ray(history: str, parallelism: int) -> None:
     check(history, StreamEnvironment(parallelism, "ray"))
 

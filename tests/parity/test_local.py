@@ -22,8 +22,10 @@ WORDS = (
     "global window; count window; end: group_by; end: sort, group_by; end: sort by; , filter, collect; , map, files"
 )
 
+LONG = pytest.mark.long("other random programs")
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=LONG) for first in range(10, 40, 10))])
 @pytest.mark.parametrize("mode", ["local", "parcels", "handed over"])
 def test_random_programs_give_what_plain_python_gives(first: int, mode: Mode, tmp_path: Path) -> None:
     found = [one for seed in range(first, first + 10) for one in mismatches([seed], mode, tmp_path / str(seed))]

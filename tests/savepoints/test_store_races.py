@@ -317,6 +317,7 @@ def test_one_takes_over_while_the_old_one_completes() -> None:
         _run(order, [_old, _new_and_on])
 
 
+@pytest.mark.long("with one, and with three in random order")
 def test_two_take_over_while_the_old_one_completes() -> None:
     # The two are alike: the first to begin is number 1.
     orders = [order for order in _orders([2, 4, 4]) if order.index(1) < order.index(2)]

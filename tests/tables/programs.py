@@ -41,7 +41,7 @@ from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.functions.shown_values import java_double
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.parse.statement_parser import parse_statement
-from penstock.tables.parse.statements import CreateTable
+from penstock.tables.parse.table_statements import CreateTable
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, UPSERT, Change, ChangelogMode, Columns
 
 _FILE = Path(__file__).parents[1] / "data" / "sql-programs.json.gz"

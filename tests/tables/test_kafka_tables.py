@@ -93,6 +93,35 @@ def test_records_that_cannot_be_read_are_left_out_where_that_is_asked_for(env: S
     assert _through(env, rows, scanned) == [{"id": 1}, {"id": 2}]
 
 
+def test_columns_may_have_the_names_of_what_tells_of_bad_records(env: StreamEnvironment) -> None:
+    scanned = _scanned(env.tables, "id INT, error STRING, raw STRING", {**_KAFKA, **_EARLIEST, "format": "json"})
+    rows = [{"id": 1, "error": "full", "raw": "x"}, {"id": 2, "error": None, "raw": None}]
+    assert _through(env, _given(scanned, rows), scanned) == rows
+
+
+def test_records_whose_keys_cannot_be_read_are_left_out_where_that_is_asked_for(env: StreamEnvironment) -> None:
+    options = {**_KAFKA, **_EARLIEST, "value.format": "csv", "key.format": "json", "key.fields": "id",
+               "value.fields-include": "EXCEPT_KEY", "key.json.ignore-parse-errors": "true"}  # fmt: skip
+    scanned = _scanned(env.tables, "id INT, name STRING", options)
+    place = {"$topic": "t", "$partition": 0, "$offset": 5}
+    keys = [b'{"id": 1}', b"{", None, b'{"id": 4}']
+    rows = [{"name": str(number), "$key": key, **place} for number, key in enumerate(keys)]
+    assert _through(env, _given(scanned, rows), scanned) == [{"id": 1, "name": "0"}, {"id": 4, "name": "3"}]
+
+
+def test_settings_of_the_client_are_texts_but_for_numbers_and_flags(env: StreamEnvironment) -> None:
+    properties = {"sasl.plain.password": "0123", "client.id": "7", "request.timeout.ms": "500", "check.crcs": "false"}
+    options = {f"properties.{key}": value for key, value in properties.items()}
+    source = _scanned(env.tables, "id INT", {**_KAFKA, **_EARLIEST, "format": "json", **options}).source
+    assert isinstance(source, KafkaSource)
+    assert source._connection.options == {
+        "sasl_plain_password": "0123",
+        "client_id": "7",
+        "request_timeout_ms": 500,
+        "check_crcs": False,
+    }
+
+
 def test_the_last_record_of_a_key_is_a_row_and_one_without_value_deletes_it(env: StreamEnvironment) -> None:
     scanned = _scanned(env.tables, "id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED", _UPSERT)
     assert isinstance(scanned.source, KafkaSource)
@@ -138,7 +167,7 @@ def _batch(data: pa.RecordBatch) -> Any:
 
 
 def _envelope(op: str | None, before: Any, after: Any) -> dict[str, Any]:
-    return {"op": op, "before": before, "after": after}
+    return {"op": op, "before": before, "after": after, OP: "+U"}
 
 
 def test_an_envelope_of_debezium_is_the_rows_before_and_after(env: StreamEnvironment) -> None:
@@ -148,7 +177,7 @@ def test_an_envelope_of_debezium_is_the_rows_before_and_after(env: StreamEnviron
         {**_envelope("c", None, ann), "place": 0},
         {**_envelope("u", ann, bob), "place": 1},
         {**_envelope("d", bob, None), "place": 2},
-        {**_envelope(None, None, None), "place": 3},
+        {**_envelope(None, None, None), OP: "-D", "place": 3},
     ]
     rows = _through(env, _given(scanned, records), scanned)
     assert [(row[OP], row["name"], row["place"]) for row in rows] == [
@@ -161,8 +190,28 @@ def test_an_envelope_of_debezium_is_the_rows_before_and_after(env: StreamEnviron
 
 def test_an_envelope_without_the_row_before_says_what_the_database_must_do(env: StreamEnvironment) -> None:
     scanned = _scanned(env.tables, "id INT", _DEBEZIUM)
-    with pytest.raises(PenstockError, match="REPLICA IDENTITY FULL"):
-        _through(env, _given(scanned, [_envelope("u", None, {"id": 1})]), scanned)
+    place = {"$topic": "t", "$partition": 0, "$offset": 5}
+    with pytest.raises(PenstockError, match=r"topic 't', partition 0, offset 5: 'before' is null.*IDENTITY FULL"):
+        _through(env, _given(scanned, [{**_envelope("u", None, {"id": 1}), **place}]), scanned)
+
+
+def _decoded(scanned: ScannedTable, *records: bytes | None) -> pa.Table:
+    assert isinstance(scanned.source, KafkaSource)
+    rows = scanned.source._layout.format.decode(pa.array(records, pa.large_binary())).rows
+    return _given(scanned, rows.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("record", "says"), [(b'{"id": 1}', "the record has no 'op'"), (b'{"op": "t"}', "'t' is no operation of Debezium")]
+)
+def test_a_record_that_is_no_envelope_fails_the_job_or_is_left_out(record: bytes, says: str) -> None:
+    records = record, None, b'{"op": "c", "after": {"id": 2}}'
+    strict, lenient = (StreamEnvironment(runtime="local", parallelism=1) for _ in range(2))
+    scanned = _scanned(strict.tables, "id INT", _DEBEZIUM)
+    with pytest.raises(PenstockError, match=says):
+        _through(strict, _decoded(scanned, *records), scanned)
+    scanned = _scanned(lenient.tables, "id INT", {**_DEBEZIUM, "debezium-json.ignore-parse-errors": "true"})
+    assert _through(lenient, _decoded(scanned, *records), scanned) == [{"id": 2, OP: "+I"}]
 
 
 def test_changes_are_written_as_envelopes(env: StreamEnvironment) -> None:
@@ -200,6 +249,8 @@ _WRONG: tuple[tuple[dict[str, str], str, str], ...] = (
     ({"format": "json", "scan.startup.mode": "timestamp"}, "id INT", "the option 'scan.startup.timestamp-millis'"),
     ({"format": "json", "scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": "0:3"}, "id INT",
      "is written as partition:0,offset:42"),
+    ({"format": "json", "topic": "t;u", "scan.startup.mode": "specific-offsets",
+      "scan.startup.specific-offsets": "partition:0,offset:3"}, "id INT", "is of one topic"),
     ({"format": "json", "properties.sasl.mechanim": "PLAIN"}, "id INT", "did you mean 'sasl_mechanism'"),
     ({"format": "json", "properties.sasl.jaas.config": "x"}, "id INT", "give 'properties.sasl.plain.username'"),
     ({"format": "json"}, "id INT, v INT METADATA FROM 'leader' VIRTUAL", "'leader' is no metadata of Kafka's records"),

@@ -104,7 +104,10 @@ def test_what_a_function_raises_is_told_with_the_row(env: StreamEnvironment) -> 
     env.tables.create_temporary_function("inverse", udf(lambda n: 1 // (n - 5), returns="INT"))
     table = env.sql("SELECT inverse(price) FROM bids")
     assert table is not None
-    with pytest.raises(JobFailedError, match=r"the function INVERSE fails \(ZeroDivisionError: .*\) in row .*cup"):
+    with pytest.raises(
+        JobFailedError,
+        match=r"the function INVERSE fails in test_user_functions.py, line \d+ \(ZeroDivisionError: .*\) in row .*cup",
+    ):
         list(table.collect())
 
 
@@ -135,3 +138,35 @@ def test_wrong_types_and_places_are_refused(env: StreamEnvironment) -> None:
     env.tables.create_temporary_function("rows", udtf(str.split, returns={"w": "STRING"}))
     with pytest.raises(SqlError, match=r"it may stand in FROM, as LATERAL TABLE\(...\)"):
         env.sql("SELECT rows('a b')")
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (udf(lambda _: 2.5, returns="INT"), "the function F gives what is no INT.*float in a column of int32"),
+        (
+            udf(lambda price: 1 // (price - price), returns="INT"),
+            "F fails in test_user_functions.py, line .*ZeroDivision",
+        ),
+        (arrow_udf(lambda _: pa.scalar(3), returns="INT"), "F gives a Int64Scalar; it must give an array or a list"),
+        (arrow_udf(lambda _: None, returns="INT"), "F gives a NoneType; it must give an array or a list"),
+    ],
+)
+def test_what_a_function_gives_is_held_to_its_type(env: StreamEnvironment, function: UserFunction, says: str) -> None:
+    env.tables.create_temporary_function("f", function)
+    with pytest.raises(JobFailedError, match=f"{says}.*mend the function, or keep such rows from it by CASE"):
+        _rows(env, "SELECT f(price) FROM bids")
+
+
+def test_results_are_rows_as_tuples_and_arrays_of_numpy(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function(
+        "pair", udf(lambda n: (n, "x") if n > 3 else None, returns="ROW<a INT, b STRING>")
+    )
+    env.tables.create_temporary_function("twice", arrow_udf(lambda n: n.to_numpy() * 2, returns="BIGINT"))
+    assert _rows(env, "SELECT pair(price).a, twice(price) FROM bids") == [(None, 6), (5, 10), (4, 8)]
+
+
+def test_a_function_by_columns_needs_one(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("one", arrow_udf(lambda: [1], returns="INT"))
+    with pytest.raises(SqlError, match="ONE is called with columns, which say how many rows there are"):
+        env.sql("SELECT one() FROM bids")

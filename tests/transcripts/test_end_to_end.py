@@ -14,6 +14,7 @@ from tests.transcripts.stories import STORIES
 
 _COLUMNS = pa.schema({"k": "string", "at": "int64", "v": "float64", "watermark": "int64"})
 SCRIPTED = [story for story in STORIES if "\n        p " not in story.steps and "processing" not in story.name]
+LONG = pytest.mark.long("one transcript shows that Ray gives what the local runtime does")
 ON_RAY = [
     "sliding: the worked example, 27 and 22",
     "session, lateness: a late row bridges two fired sessions",
@@ -74,7 +75,7 @@ def test_a_transcript_is_the_same_as_a_whole_job(transcript: Transcript, functio
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("name", ON_RAY)
+@pytest.mark.parametrize("name", [ON_RAY[0], *(pytest.param(name, marks=LONG) for name in ON_RAY[1:])])
 def test_a_transcript_is_the_same_on_ray(name: str) -> None:
     (transcript,) = (story for story in STORIES if story.name == name)
     env = StreamEnvironment(parallelism=1, max_batch_rows=1)

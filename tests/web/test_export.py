@@ -25,10 +25,11 @@ READS, WRITES = Dataset("kafka://broker:9092", "orders"), Dataset("s3://lake", "
 
 @dataclass
 class Receiver:
-    """Keeps what it is sent, by path; refuses it while `away`."""
+    """Keeps what it is sent, by path; refuses it while `away`, and sends it elsewhere while it has `moved`."""
 
     url: str = ""
     away: bool = False
+    moved: bool = False
     got: dict[str, list[Any]] = field(default_factory=dict)
     headers: list[dict[str, str]] = field(default_factory=list)
 
@@ -46,7 +47,13 @@ def receiver() -> Iterator[Receiver]:
             if not kept.away:
                 kept.got.setdefault(self.path, []).append(json.loads(content))
                 kept.headers.append(dict(self.headers))
-            self.send_response(503 if kept.away else 200)
+            self.send_response(503 if kept.away else 301 if kept.moved else 200)
+            self.send_header("Location", f"{kept.url}/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            kept.got.setdefault(self.path, []).append(None)
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
@@ -168,6 +175,19 @@ def test_what_a_receiver_does_not_take_comes_when_it_is_back(receiver: Receiver)
     assert receiver.headers[0]["X-Tenant"] == "shop"
 
 
+def test_a_redirect_is_not_followed_for_it_would_carry_keys_elsewhere(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = Exporter(ExportOptions(otlp=receiver.url, otlp_headers=(("X-Key", "k"),)))
+    receiver.moved = True
+    exporter.send([lineage_job()], 0.0, 30_000)
+    assert "/elsewhere" not in receiver.got
+    assert "does not take what is sent: HTTP Error 301" in caplog.text
+    receiver.moved, receiver.got = False, {}
+    exporter.send([lineage_job()], 15.0, 30_000)
+    assert set(receiver.got) == {"/v1/metrics", "/v1/traces"}
+
+
 def test_nobody_waits_for_a_receiver_and_its_outage_ends_nothing(receiver: Receiver) -> None:
     exporter = Exporter(ExportOptions(otlp=receiver.url))
     exporter.offer([viewed()])
@@ -184,7 +204,12 @@ def test_options_come_from_the_variables_that_others_read_too() -> None:
     assert "secret" not in repr(options)
     assert "a b" not in repr(options)
     assert not export_options(None, None, {}).is_wanted
-    with pytest.raises(ConfigurationError, match="--otlp must be a URL"):
-        export_options("file:///etc/passwd", None, {})
-    with pytest.raises(ConfigurationError, match="name=value"):
-        export_options(None, None, {"OTEL_EXPORTER_OTLP_HEADERS": "oops"})
+    for address in ("file:///etc/passwd", "http://host:port", "http://a b"):
+        with pytest.raises(ConfigurationError, match="--otlp must be a URL"):
+            export_options(address, None, {})
+    with pytest.raises(ConfigurationError, match="--openlineage must be without user and password") as raised:
+        export_options(None, "http://me:secret@host", {})
+    assert "secret" not in str(raised.value)
+    for headers in ("oops", "key=a%0d%0ab"):
+        with pytest.raises(ConfigurationError, match="name=value"):
+            export_options(None, None, {"OTEL_EXPORTER_OTLP_HEADERS": headers})

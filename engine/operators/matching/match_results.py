@@ -6,7 +6,9 @@ guarantees that results leave in the order of those events over all keys, so no 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,8 +30,9 @@ class Place(NamedTuple):
     arrival: int
 
 
-class _Found(NamedTuple):
-    place: Place
+class Result(NamedTuple):
+    """A match, or a partial match that timed out: of which key, and at what time."""
+
     key: Key
     match: Match
     time: int
@@ -67,16 +70,16 @@ class MatchResults:
         except Exception as error:
             raise context.life_cycle_error(error, "open(context)") from error
         self._element = _Element(context, self._sides)
-        self._found: list[_Found] = []
+        self._found: list[tuple[Place, Result]] = []
         self._limit = context.config.max_batch_rows
 
     def add_matches(self, place: Place, key: Key, matches: list[Match], time: int) -> None:
         """Matches that were found, in their order."""
-        self._found.extend(_Found(place, key, match, time, False) for match in matches)
+        self._found.extend((place, Result(key, match, time, False)) for match in matches)
 
     def add_timed_out(self, place: Place, key: Key, match: Match, time: int) -> None:
         """A partial match that timed out."""
-        self._found.append(_Found(place, key, match, time, True))
+        self._found.append((place, Result(key, match, time, True)))
 
     @property
     def reads_timed_out(self) -> bool:
@@ -93,20 +96,22 @@ class MatchResults:
 
     def flush(self, out: Collector) -> None:
         """Call the function for what was added, and emit what it gives."""
-        if not self._found:
-            return
-        found, self._found = sorted(self._found, key=lambda one: one.place), []
+        found, self._found = sorted(self._found, key=itemgetter(0)), []
+        self.give((result for _, result in found), out)
+
+    def give(self, results: Iterable[Result], out: Collector) -> None:
+        """Call the function for results that are in the order in which they are to leave, and emit what it gives."""
         rows: list[Any] = []
         times: list[int] = []
-        for one in found:
-            self._call(one, rows)
-            times.extend([one.time] * (len(rows) - len(times)))
+        for result in results:
+            self._call(result, rows)
+            times.extend([result.time] * (len(rows) - len(times)))
             if len(rows) >= self._limit:
                 self._emit(rows, times, out)
                 rows, times = [], []
         self._emit(rows, times, out)
 
-    def _call(self, found: _Found, rows: list[Any]) -> None:
+    def _call(self, found: Result, rows: list[Any]) -> None:
         element, function = self._element, self._function
         element.key, element.timestamp = found.key, found.time
         try:

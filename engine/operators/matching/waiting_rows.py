@@ -1,14 +1,14 @@
-"""The rows that have come and whose time has not: kept by arrival, given out by time.
+"""The rows that have come and whose time has not: given out when it has.
 
-The operator of `KeyedStream.match` holds one. It guarantees that rows leave in order of time and, within one time, of
-arrival, wherever batches were cut, and that it costs little to ask when nothing is due.
+The operator of `KeyedStream.match` holds one. It guarantees that rows of one time leave in order of arrival,
+wherever batches were cut, that no row is copied twice, and that it costs little to ask when nothing is due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,21 @@ class TimedRows:
     arrivals: _Int64s
 
 
+class _Part(NamedTuple):
+    """Rows that came together.
+
+    Args:
+        rows: in order of arrival, or of time.
+        first, last: the least and the largest of their times.
+        is_by_time: which of the two.
+    """
+
+    rows: TimedRows
+    first: int
+    last: int
+    is_by_time: bool
+
+
 class WaitingRows:
     """Rows by time.
 
@@ -46,29 +61,32 @@ class WaitingRows:
     def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
         self._schema = schema
         self._keys = tuple(keys)
-        self._parts: list[TimedRows] = []
-        """Each in order of time."""
+        self._parts: list[_Part] = []
+        """In order of arrival."""
         self._arrived = 0
 
     def add(self, rows: pa.RecordBatch, times: _Int64s) -> None:
         """Keep rows, in order of arrival."""
         arrivals = np.arange(self._arrived, self._arrived + len(times))
         self._arrived += len(times)
-        if len(times) > 1 and (times[1:] < times[:-1]).any():
-            order = np.argsort(times, kind="stable")
-            rows, times, arrivals = rows.take(pa.array(order)), times[order], arrivals[order]
-        self._parts.append(TimedRows(rows, times, arrivals))
+        is_by_time = not (times[1:] < times[:-1]).any()
+        self._parts.append(
+            _Part(TimedRows(rows, times, arrivals), int(times.min()), int(times.max()), bool(is_by_time))
+        )
 
     def take(self, time: int) -> TimedRows | None:
-        """The rows up to `time`, in no particular order; None for none."""
+        """The rows up to `time`, those of one time in order of arrival; None for none."""
         due: list[TimedRows] = []
-        kept: list[TimedRows] = []
+        kept: list[_Part] = []
         for part in self._parts:
-            end = int(np.searchsorted(part.times, time, side="right"))
-            if end:
-                due.append(_slice(part, 0, end))
-            if end < len(part.times):
-                kept.append(part if not end else _slice(part, end, len(part.times)))
+            if part.first > time:
+                kept.append(part)
+            elif part.last <= time:
+                due.append(part.rows)
+            else:
+                taken, left = _split(part, time)
+                due += taken
+                kept.append(left)
         if not due:
             return None
         self._parts = kept
@@ -79,13 +97,13 @@ class WaitingRows:
         )
 
     def __len__(self) -> int:
-        return sum(len(part.times) for part in self._parts)
+        return sum(len(part.rows.times) for part in self._parts)
 
     def capture(self, max_parallelism: int) -> dict[str, TableCapture]:
         """All rows, as a keyed table; nothing where there are none."""
         if not self._parts:
             return {}
-        parts = list(self._parts)
+        parts = [part.rows for part in self._parts]
         return {WAITING: TableCapture(Redistribution.KEYED, lambda: self._table(parts, max_parallelism).data)}
 
     def _table(self, parts: Sequence[TimedRows], max_parallelism: int) -> StateTable:
@@ -103,6 +121,27 @@ class WaitingRows:
         for batch in data.select(self._schema.names).cast(self._schema).to_batches():
             times = data.column(_TIME).to_numpy()[self._arrived : self._arrived + batch.num_rows]
             self.add(batch, times)
+
+
+def _split(part: _Part, time: int) -> tuple[list[TimedRows], _Part]:
+    """The rows up to `time`, of which there are some, and the others, of which there are, too."""
+    times = part.rows.times
+    if part.is_by_time:
+        end = int(np.searchsorted(times, time, side="right"))
+        return [_slice(part.rows, 0, end)], _Part(_slice(part.rows, end, len(times)), int(times[end]), part.last, True)
+    # Streams come nearly in order, so most of what is due lies in front. What is left is sorted, so no row is copied
+    # more than once, however long it waits.
+    front = int(np.argmax(times > time))
+    behind = np.arange(front, len(times))
+    is_due = times[front:] <= time
+    left = behind[~is_due]
+    left = left[np.argsort(times[left], kind="stable")]
+    due = [_slice(part.rows, 0, front), _taken(part.rows, behind[is_due])]
+    return due, _Part(_taken(part.rows, left), int(times[left[0]]), part.last, True)
+
+
+def _taken(part: TimedRows, places: _Int64s) -> TimedRows:
+    return TimedRows(part.rows.take(pa.array(places)), part.times[places], part.arrivals[places])
 
 
 def _slice(part: TimedRows, begin: int, end: int) -> TimedRows:

@@ -1,6 +1,6 @@
 """Deterministic simulation: a whole job, its storage and its sinks in one process, where a seed decides everything.
 
-`simulate(scenario, seed)` runs a job to its end while processes die, storage fails, letters are late or come twice and
+`simulate(scenario, seed)` runs a job to its end while processes die, storage fails, mails are late or come twice and
 the job is rescaled; what the sinks show must equal what the scenario computes without an engine. The same seed gives
 the same run, so a run that went wrong can be run again.
 

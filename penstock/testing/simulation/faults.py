@@ -48,10 +48,10 @@ class FaultRates:
         slow: at each call of the storage: time passes, up to more than a checkpoint may take.
         disk_full: at each step: nothing can be written for a while.
         commit: at each commit of a sink: the process dies before or behind it.
-        repeat, delay: of each letter.
-        hold: of each letter of storage, and of each that a subtask sends: it comes so late that the job may have been
+        repeat, delay: of each mail.
+        hold: of each mail of storage, and of each that a subtask sends: it comes so late that the job may have been
             restarted.
-        late: of each letter in which a subtask tells that it has finished or failed: held up as by `hold`.
+        late: of each mail in which a subtask tells that it has finished or failed: held up as by `hold`.
         lose: of each call to a subtask about a checkpoint.
         regions: of a run: that what no channel connects restarts by itself.
         stuck: at each step: one subtask gets no turn for a while; half of them are killed in the end.

@@ -1,6 +1,6 @@
 """What happens to a job between two of its steps: kills, rescales, savepoints, damage.
 
-The world calls `strike` at each step. What happens within a step (storage, commits, letters) is the affair of the disk,
+The world calls `strike` at each step. What happens within a step (storage, commits, mails) is the affair of the disk,
 the warehouse and the mailbox.
 """
 

@@ -1,6 +1,6 @@
 """The simulated world: managers of one job, one of which is the real one, their storage, and the end that is judged.
 
-`simulate` runs one seed. Managers that were taken for dead may go on beside their successor (zombies), letters of the
+`simulate` runs one seed. Managers that were taken for dead may go on beside their successor (zombies), mails of the
 dead still arrive, and time passes only when everybody waits. Jobs follow each other: one that was stopped with a
 savepoint is resumed from it, and a savepoint on the way may become a job of its own.
 """
@@ -31,7 +31,7 @@ from penstock.engine.errors import (
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
-from penstock.engine.local.mail import LetterKind
+from penstock.engine.local.mail import MailKind
 from penstock.engine.local.manager import LocalManager
 from penstock.savepoints.paths import checkpoint_folder_name
 from penstock.savepoints.restore import plan_restore
@@ -48,13 +48,13 @@ _PATIENCE: Final = 0.05
 _ZOMBIE_TURNS: Final = 0.3
 _MEANWHILE: Final = 0.3
 _MANAGERS_LETTERS: Final = (
-    LetterKind.CLAIM,
-    LetterKind.DEPLOY,
-    LetterKind.PREPARE,
-    LetterKind.CHECK_FOLDER,
-    LetterKind.STORE,
-    LetterKind.DELETE,
-    LetterKind.WRITE_END,
+    MailKind.CLAIM,
+    MailKind.DEPLOY,
+    MailKind.PREPARE,
+    MailKind.CHECK_FOLDER,
+    MailKind.STORE,
+    MailKind.DELETE,
+    MailKind.WRITE_END,
 )
 _RESTARTS: Final = 1_000_000
 
@@ -455,7 +455,7 @@ class _World:
         """Once a job has finished and everything has arrived, nothing is left of it but the claims."""
         if self._job.zombies or not self._deliver_all(real):
             return
-        # Behind the last letters: what they ask of the storage may go wrong too.
+        # Behind the last mails: what they ask of the storage may go wrong too.
         if any(self._loses_files(line) for line in self._dice.schedule):
             return
         left = [path for path in self._disk.under(f"{ROOT}/{self._job.job_id}") if not path.startswith("claims/")]
@@ -464,7 +464,7 @@ class _World:
 
     @staticmethod
     def _deliver_all(real: ManagerProcess) -> bool:
-        """Let all letters come, also those that were held up. False: the manager, which nobody follows, died of one."""
+        """Let all mails come, also those that were held up. False: the manager, which nobody follows, died of one."""
         while real.mail or real.mail.is_expecting:
             # What one brings about may be held up in its turn.
             real.mail.release_all()

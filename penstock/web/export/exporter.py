@@ -27,6 +27,13 @@ _PATIENCE_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 15.0
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: it would make a POST a GET, and carry keys to another server."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 class Exporter:
     """Remembers what was taken, and sends the rest.
 
@@ -36,6 +43,7 @@ class Exporter:
 
     def __init__(self, options: ExportOptions) -> None:
         self._options = options
+        self._opener = urllib.request.build_opener(_NoRedirects)
         self._busy = threading.Lock()
         self._spans: set[str] = set()
         self._begun: set[str] = set()
@@ -120,7 +128,7 @@ class Exporter:
         # The options take http and https alone.
         request = urllib.request.Request(url, content, {**headers, "Content-Type": "application/json"})  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS):  # noqa: S310
+            with self._opener.open(request, timeout=_PATIENCE_SECONDS):
                 self._retry_at.pop(url, None)
                 return True
         except (OSError, HTTPException) as error:

@@ -25,7 +25,7 @@ class ExportOptions:
         every: seconds between two sendings of metrics, and between two signs of life of a job in lineage.
 
     Raises:
-        ConfigurationError: an address is no `http://` or `https://` URL.
+        ConfigurationError: an address is no `http://` or `https://` URL, or has a password in it.
     """
 
     otlp: str | None = None
@@ -37,13 +37,28 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         for option, url in (("--otlp", self.otlp), ("--openlineage", self.openlineage)):
-            if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            if url is not None and "@" in urlsplit(url).netloc:
+                raise ConfigurationError(
+                    f"{option} must be without user and password; give keys by OTEL_EXPORTER_OTLP_HEADERS and "
+                    "OPENLINEAGE_API_KEY"
+                )
+            if url is not None and not _is_address(url):
                 raise ConfigurationError(f"{option} must be a URL such as http://127.0.0.1:4318, not {url!r}")
 
     @property
     def is_wanted(self) -> bool:
         """Whether anything is to be sent."""
         return self.otlp is not None or self.openlineage is not None
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Asked for, a port that is no number is an error.
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        return is_whole and url.isprintable() and " " not in url
+    except ValueError:
+        return False
 
 
 def export_options(otlp: str | None, openlineage: str | None, environment: Mapping[str, str]) -> ExportOptions:
@@ -60,9 +75,10 @@ def export_options(otlp: str | None, openlineage: str | None, environment: Mappi
     headers = []
     for part in filter(None, environment.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")):
         name, equals, value = part.partition("=")
-        if not equals or not name.strip():
-            raise ConfigurationError("OTEL_EXPORTER_OTLP_HEADERS must be name=value, with commas between")
-        headers.append((name.strip(), unquote(value.strip())))
+        text = unquote(value.strip())
+        if not equals or not name.strip() or not text.isprintable():
+            raise ConfigurationError("OTEL_EXPORTER_OTLP_HEADERS must be name=value, with commas between, on one line")
+        headers.append((name.strip(), text))
     return ExportOptions(
         otlp or None,
         tuple(headers),

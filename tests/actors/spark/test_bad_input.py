@@ -35,10 +35,19 @@ def with_options(folder: Path, memory: str = "512m", **configuration: str) -> St
     return StreamEnvironment(parallelism=2, spark=SparkOptions(1, 2, memory, settings))
 
 
-def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(spark: Environment, tmp_path: Path) -> None:
+def test_spark_that_no_node_has_room_for_leaves_nothing_and_may_be_tried_again(
+    spark: Environment, tmp_path: Path
+) -> None:
     stop_spark()
     with nothing_left(), pytest.raises(ClusterError, match=r"no node .* has the memory of an executor, 9000g: .*lower"):
         run(with_options(tmp_path, memory="9000g"))
+    assert not list(tmp_path.iterdir())
+    assert run(spark()) == [0, 1, 2]
+
+
+@pytest.mark.long("the test above")
+def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(spark: Environment, tmp_path: Path) -> None:
+    stop_spark()
     wrong = f"{JVM_OPTIONS} -XX:+NoSuchOption"
     with nothing_left(), pytest.raises(ClusterError, match=r"could not be started .*gateway .*`java` on the path"):
         run(with_options(tmp_path, spark__ray__raydp_app_master__extraJavaOptions=wrong))
@@ -53,7 +62,7 @@ def test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again(spark: 
     assert run(spark()) == [0, 1, 2]
 
 
-@pytest.mark.long("test_spark_that_does_not_start_leaves_nothing_and_may_be_tried_again")
+@pytest.mark.long("test_spark_that_no_node_has_room_for_leaves_nothing_and_may_be_tried_again")
 def test_spark_that_has_died_is_told_and_may_be_started_again(spark: Environment) -> None:
     from pyspark import SparkContext
 

@@ -92,6 +92,7 @@ class Numbered(ProcessFunction):
         return [{"n": row["n"], "place": self.n}]
 
 
+@pytest.mark.long("test_jobs.py kills a worker of Spark")
 def test_all_rows_are_there_in_order_though_the_executor_is_killed_behind_the_sort(
     spark: Environment, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_all_rows_are_there_in_order_though_the_executor_is_killed_behind_the_so
     assert pa.concat_tables(parts).column("n").to_pylist() == list(range(20_000))
 
 
+@pytest.mark.long("test_the_order_is_the_same_in_spark_in_stages_and_in_streams")
 def test_what_is_behind_a_sort_sees_its_order(spark: Environment, tmp_path: Path) -> None:
     env = spark()
     pq.write_table(pa.table({"n": [n * 37 % 1000 for n in range(1000)]}), tmp_path / "rows.parquet")

@@ -184,7 +184,7 @@ def test_partitions_and_overwriting(bucket: str) -> None:
         FileSink(f"{bucket}/out", "parquet").check(None)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long("another seed"))])
 def test_every_row_is_seen_once_and_only_when_its_checkpoint_is_complete(
     bucket: str, tmp_path: Path, seed: int
 ) -> None:

@@ -41,6 +41,9 @@ SCHEMA = pa.schema(
 TABLE = pa.Table.from_pylist(ROWS, SCHEMA)
 
 
+LONG = pytest.mark.long("the suite on folders; test_object_storage.py has buckets")
+
+
 class _Content(io.BytesIO):
     """Bytes that can be read when the writer of a file has closed it."""
 
@@ -76,7 +79,10 @@ class TestFiles(SourceSuite):
     seeds = (1, 2)
     most_positions = 6
 
-    @pytest.fixture(autouse=True, params=["folder csv", "folder json", "folder parquet", "folder avro", "bucket csv"])
+    @pytest.fixture(
+        autouse=True,
+        params=["folder csv", "folder json", "folder parquet", "folder avro", pytest.param("bucket csv", marks=LONG)],
+    )
     def _files(self, request: pytest.FixtureRequest) -> None:
         where, kind = request.param.split()
         self.place = _place(request, where)
@@ -96,7 +102,7 @@ class TestWatchedFiles(SourceSuite):
     seeds = (1, 2)
     most_positions = 6
 
-    @pytest.fixture(autouse=True, params=["folder json", "bucket parquet"])
+    @pytest.fixture(autouse=True, params=["folder json", pytest.param("bucket parquet", marks=LONG)])
     def _files(self, request: pytest.FixtureRequest) -> None:
         where, self.kind = request.param.split()
         self.place = _place(request, where)
@@ -129,7 +135,9 @@ class TestFileSink(TransactionalSinkSuite):
     seeds = (1, 2)
     most_crashes = 6
 
-    @pytest.fixture(autouse=True, params=SINKS)
+    @pytest.fixture(
+        autouse=True, params=[pytest.param(name, marks=[LONG] if name == "bucket avro" else []) for name in SINKS]
+    )
     def _folder(self, request: pytest.FixtureRequest) -> None:
         where, self.format, *_ = request.param.split()
         self.place, self.options = _place(request, where), SINKS[request.param]

@@ -10,7 +10,7 @@ from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, OperatorHandle, SubtaskHandle
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import Claim
-from penstock.engine.config import JobConfig
+from penstock.engine.config import LARGEST_MAX_PARALLELISM, JobConfig
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest, Scale
 from penstock.engine.job import events as ev
@@ -32,8 +32,9 @@ class TwoTasks:
         self.commits = commits
 
     def plan(self, scale: Scale, split_parallelism: Mapping[str, int]) -> Layout:
-        count = 2 if scale.default is None else scale.default
-        sinks = dict(scale.operators).get("sink", count)
+        most = scale.most or LARGEST_MAX_PARALLELISM
+        count = min(2 if scale.default is None else scale.default, most)
+        sinks = min(dict(scale.operators).get("sink", count), most)
         tasks = (
             TaskLayout(1, "source", count, False, False, "s", split_parallelism.get("s", count)),
             TaskLayout(2, "sink", sinks, self.commits, True, None, 0),
@@ -66,10 +67,12 @@ class Shell:
         restarts: int | None = 10,
         storage: bool = True,
         start: CompletedCheckpoint | None = None,
+        min_parallelism: int | None = None,
     ) -> None:
         restart = None if restarts is None else FixedDelay(restarts, 100)
         config = JobConfig(
-            checkpoints=CheckpointConfig(interval_ms=interval_ms), failover=FailoverConfig(restart=restart)
+            checkpoints=CheckpointConfig(interval_ms=interval_ms),
+            failover=FailoverConfig(restart=restart, min_parallelism=min_parallelism),
         )
         folder = Storage("job-1", start) if storage else None
         self.log = StimulusLog("job", config, planner or TwoTasks(), random.Random(0), folder)

@@ -263,6 +263,19 @@ def test_who_was_fenced_writes_nothing_down() -> None:
     assert (shell.brain.ended, shell.count(say.WriteEnd), shell.count(say.Commit)) == (True, 0, 0)
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_rows_that_nobody_commits_go_with_a_job_unless_a_savepoint_may_hold_them(savepoint: bool, epoch: int) -> None:
+    shell = Shell().run(Claim(epoch, 1))
+    if savepoint:
+        shell.hear(ev.FolderChecked(shell.ask(ev.TakeSavepoint()), "memory://s"))
+        shell.store()
+    shell.ask(ev.CancelJob())
+    shell.take_down()
+    end = shell.last(say.WriteEnd)
+    assert (end.discards, end.discards_rows) == (True, not savepoint and epoch == 1)
+
+
 def test_missing_room_ends_a_job_that_has_never_run_and_restarts_one_that_has() -> None:
     shell = Shell()
     shell.hear(ev.Began(), ev.Claimed(Claim(1, 1)))

@@ -114,7 +114,8 @@ class Running:
         told = TaskInfo(7, 3, 4, [("uid of summing", "summing")], channels=("a->summing@0", "a->summing@1"), **info)
         head: Head = self.gate if self.source is None else self.source
         metrics = SubtaskMetrics(7, 3)
-        self.task = Task(head, link, [link], Router([edge]), self.clock, metrics, told, pace, self.source)
+        gate = self.gate if self.source is None else None
+        self.task = Task(head, link, [link], Router([edge]), self.clock, metrics, told, pace, self.source, gate)
 
     def put(self, channel: int, *elements: Element) -> None:
         for element in elements:

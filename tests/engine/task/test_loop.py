@@ -35,7 +35,6 @@ class ScriptedHead:
         self.closed = 0
 
     deadline = math.inf
-    alignment_seconds = 0.0
 
     def follow(self, pace: Pace) -> None:
         self.pace = pace
@@ -46,14 +45,8 @@ class ScriptedHead:
     def abort(self, checkpoint: int) -> None:
         """No barriers come."""
 
-    def discard_input(self) -> None:
-        """Nothing comes but by the script."""
-
     def is_over(self, checkpoint: int) -> bool:
         return False
-
-    def take_overtaken(self, checkpoint: int) -> dict[int, list[Batch]]:
-        return {}
 
     def next(self) -> tuple[int, Element] | Wait | None:
         if not self.script:

@@ -188,7 +188,7 @@ def _unordered(found: Any) -> Any:
     return found if isinstance(found, str) else (sorted(found[0]), *found[1:])
 
 
-@settings(max_examples=_EXAMPLES // 4, deadline=None)
+@settings(max_examples=_EXAMPLES // 16, deadline=None)
 @given(_cases(), st.one_of(st.just(NO_LIMITS), _LIMITS))
 def test_compiled_rules_and_clean_ups_change_nothing(case: Case, limits: MatchLimits) -> None:
     limited = case | {"limits": limits}

@@ -78,16 +78,25 @@ def test_a_match_without_the_variable_fails_the_job_where_that_was_asked_for() -
         job.advance()
 
 
-def test_a_pattern_may_have_many_tests() -> None:
+def test_times_may_be_far_apart() -> None:
+    job = MatchJob(A_THEN_B)
+    far = 2**61
+    job.rows([row(0, "k", "B", 0, far), row(1, "j", "A", 0, 5), row(2, "k", "A", 0, 5), row(3, "j", "B", 0, 5)])
+    job.advance()
+    assert sorted(job.matches()) == [("j|a=1;b=3", 5), ("k|a=2;b=0", far)]
+
+
+@pytest.mark.parametrize("tests", [15, 80])
+def test_a_pattern_may_have_many_tests(tests: int) -> None:
     pattern = Pattern.begin("s0").where(col("value") == 0)
-    for number in range(1, 80):
+    for number in range(1, tests):
         pattern = pattern.next(f"s{number}").where(col("value") == number)
     job = MatchJob(pattern)
-    job.rows([row(n, "k", "A", n, n + 1) for n in range(80)])
+    job.rows([row(n, "k", "A", n, n + 1) for n in range(tests)])
     job.advance()
     ((text, at),) = job.matches()
     assert text.startswith("k|s0=0;s1=1;")
-    assert at == 80
+    assert at == tests
 
 
 def test_results_of_all_keys_are_in_order_of_time() -> None:

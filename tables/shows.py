@@ -1,0 +1,178 @@
+"""Answers SHOW and DESCRIBE: what there is by name, and what tables are.
+
+The environment of tables makes a table of each answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.engine.errors import nearest
+from penstock.tables.bind.query_binder import QueryContext, bind_view
+from penstock.tables.bind.table_binder import bind_table, primary_key
+from penstock.tables.catalog.catalog import CatalogTable, CatalogView, Place, StreamTable
+from penstock.tables.catalog.texts import shown_table, shown_view
+from penstock.tables.functions.aggregates import AGGREGATES
+from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.functions.user_functions import UserFunctions
+from penstock.tables.parse import statements as s
+from penstock.tables.parse import table_statements as d
+from penstock.tables.parse.nodes import Name
+from penstock.tables.plan.nodes import INSERT_ONLY, Column
+
+
+@dataclass(frozen=True, slots=True)
+class Shows:
+    """Answers for one statement.
+
+    Args:
+        context: the catalog, and what queries of views may refer to.
+        functions: of the user.
+    """
+
+    context: QueryContext
+    functions: UserFunctions
+
+    def show(self, statement: s.Show) -> pa.Table:
+        """The rows of SHOW.
+
+        Raises:
+            SqlValidationError: there is nothing of that name.
+        """
+        if statement.what in ("CREATE TABLE", "CREATE VIEW"):
+            return _listed("statement", [self._created(statement)])
+        if statement.what == "COLUMNS":
+            assert statement.name is not None, "the parser gives it"
+            described = self.describe(statement.name)
+            chosen = [_fits(name, statement.pattern) for name in described.column("name").to_pylist()]
+            return described.filter(pa.array(chosen, pa.bool_()))
+        heading, names = self._names(statement)
+        return _listed(heading, [name for name in sorted(names) if _fits(name, statement.pattern)])
+
+    def _names(self, statement: s.Show) -> tuple[str, list[str]]:
+        catalog = self.context.catalog
+        match statement.what:
+            case "TABLES":
+                return "table name", [own for own, _ in catalog.entries(self._place(statement))]
+            case "VIEWS":
+                entries = catalog.entries(self._place(statement))
+                return "view name", [own for own, entry in entries if isinstance(entry, CatalogView)]
+            case "FUNCTIONS":
+                names = [name.lower() for name in (*SCALAR_FUNCTIONS, *AGGREGATES) if name[0].isalpha()]
+                return "function name", [*names, *self.functions.names()]
+            case "USER FUNCTIONS":
+                return "function name", self.functions.names()
+            case "CONNECTORS":
+                return "connector", self.context.connectors.names()
+            case "CATALOGS":
+                return "catalog name", catalog.catalogs()
+            case "CURRENT CATALOG":
+                return "catalog name", [catalog.current[0]]
+            case "DATABASES":
+                return "database name", catalog.databases(self._catalog(statement))
+        return "database name", [catalog.current[1]]
+
+    def _place(self, statement: s.Show) -> Place:
+        if statement.name is None:
+            return self.context.catalog.current
+        return self.context.catalog.find_place(statement.name, self.context.source)
+
+    def _catalog(self, statement: s.Show) -> str:
+        catalog = self.context.catalog
+        if statement.name is None:
+            return catalog.current[0]
+        name, known = statement.name.text, catalog.catalogs()
+        if name not in known:
+            raise self.context.source.invalid(
+                statement.name.at, f"there is no catalog {name!r}{nearest(name, known)}; there are {', '.join(known)}"
+            )
+        return name
+
+    def _created(self, statement: s.Show) -> str:
+        assert statement.name is not None, "the parser gives it"
+        catalog, source = self.context.catalog, self.context.source
+        entry, wanted = catalog.resolve(statement.name, source), statement.what.removeprefix("CREATE ")
+        match entry:
+            case CatalogTable() if wanted == "TABLE":
+                return shown_table(entry, catalog)
+            case CatalogView() if wanted == "VIEW":
+                return shown_view(entry, catalog)
+            case StreamTable():
+                raise source.invalid(
+                    statement.name.at, f"{entry.name!r} is a stream of the program: no statement made it"
+                )
+        kind = "VIEW" if isinstance(entry, CatalogView) else "TABLE"
+        raise source.invalid(
+            statement.name.at, f"{statement.name.text!r} is a {kind.lower()}; write SHOW CREATE {kind}"
+        )
+
+    def describe(self, name: Name) -> pa.Table:
+        """The rows of DESCRIBE: a column each.
+
+        Raises:
+            SqlValidationError: there is no such table.
+        """
+        entry = self.context.catalog.resolve(name, self.context.source)
+        keys, extras, watermarks = _declared(entry) if isinstance(entry, CatalogTable) else ((), {}, {})
+        key = f"PRI({', '.join(keys)})"
+        rows = [
+            {
+                "name": column.name,
+                "type": str(column.type.with_nullable(True)) + _time_text(column),
+                "null": column.type.nullable,
+                "key": key if column.name in keys else None,
+                "extras": extras.get(column.name),
+                "watermark": watermarks.get(column.name),
+            }
+            for column in self._columns(entry)
+        ]
+        texts = ("key", "extras", "watermark")
+        kinds = [
+            ("name", pa.string()),
+            ("type", pa.string()),
+            ("null", pa.bool_()),
+            *((one, pa.string()) for one in texts),
+        ]
+        return pa.Table.from_pylist(rows, pa.schema(kinds))
+
+    def _columns(self, entry: CatalogTable | CatalogView | StreamTable) -> tuple[Column, ...]:
+        match entry:
+            case CatalogTable():
+                return bind_table(entry, INSERT_ONLY, (), bounded=True).columns
+            case CatalogView():
+                return bind_view(entry, self.context).columns
+        return entry.columns
+
+
+def _declared(table: CatalogTable) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
+    """Of a table: its key, what DESCRIBE says of computed columns and metadata, and the watermark by its column."""
+    extras = {}
+    for column in table.definition.columns:
+        if isinstance(column, d.ComputedColumn):
+            extras[column.name] = f"AS {column.text}"
+        elif isinstance(column, d.MetadataColumn):
+            key = "" if column.key is None else f" FROM '{column.key}'"
+            extras[column.name] = f"METADATA{key}{' VIRTUAL' if column.virtual else ''}"
+    watermark = table.definition.watermark
+    return primary_key(table), extras, {} if watermark is None else {watermark.column.text: watermark.text}
+
+
+def _fits(name: str, pattern: tuple[str, bool] | None) -> bool:
+    if pattern is None:
+        return True
+    text, excluded = pattern
+    signs = {"%": ".*", "_": "."}
+    found = re.fullmatch("".join(signs.get(sign) or re.escape(sign) for sign in text), name, re.DOTALL)
+    return (found is None) is excluded
+
+
+def _listed(name: str, values: Sequence[str]) -> pa.Table:
+    return pa.table({name: pa.array(values, pa.string())})
+
+
+def _time_text(column: Column) -> str:
+    return "" if column.time is None else f" *{column.time.name}*"

@@ -1,0 +1,234 @@
+"""Statements that make, change and drop what there is by name: what is there afterwards, and what it gives."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import StreamEnvironment, udf
+from penstock.engine.errors import SqlError, SqlValidationError
+from penstock.tables.catalog.texts import type_text
+from penstock.tables.parse.cursor import Cursor
+from penstock.tables.parse.statements import writes
+from penstock.tables.parse.text import SqlText
+from penstock.tables.parse.type_parser import parse_type
+
+_ORDERS = """
+CREATE TABLE orders (
+  id INT NOT NULL COMMENT 'its number',
+  `order` ROW<`from` STRING, n INT NOT NULL>,
+  placed STRING,
+  at AS TO_TIMESTAMP(placed), -- when
+  WATERMARK FOR at AS at - INTERVAL '5' SECOND,
+  PRIMARY KEY (id) NOT ENFORCED
+) COMMENT 'it''s all' WITH (
+  'connector' = 'jdbc', 'url' = 'jdbc:postgresql://db/shop', 'table-name' = 'o', 'password' = 'x'
+);
+"""
+
+
+@pytest.fixture
+def env() -> StreamEnvironment:
+    return StreamEnvironment(runtime="local", parallelism=1)
+
+
+def _run(env: StreamEnvironment, script: str) -> list[dict[str, Any]]:
+    """The rows that the last statement gives."""
+    rows: list[dict[str, Any]] = []
+    for statement, source in env.tables.script(script):
+        table = env.tables.run(statement, source)
+        rows = [] if table is None else list(table.collect())
+        if writes(statement):
+            env.execute()
+    return rows
+
+
+def _created(env: StreamEnvironment, table: str) -> str:
+    return str(_run(env, f"SHOW CREATE TABLE {table}")[0]["statement"])
+
+
+def _columns(env: StreamEnvironment, table: str) -> list[str]:
+    return [row["name"] for row in _run(env, f"DESCRIBE {table}")]
+
+
+def test_show_create_gives_the_statement_alone_and_without_passwords(env: StreamEnvironment) -> None:
+    _run(env, f"SET 'table.local-time-zone' = 'UTC'; {_ORDERS}")
+    text = _created(env, "orders")
+    assert text.splitlines() == [
+        "CREATE TABLE `default_catalog`.`default_database`.`orders` (",
+        "  `id` INT NOT NULL COMMENT 'its number',",
+        "  `order` ROW<`from` STRING, `n` INT NOT NULL>,",
+        "  `placed` STRING,",
+        "  `at` AS TO_TIMESTAMP(placed),",
+        "  WATERMARK FOR `at` AS at - INTERVAL '5' SECOND,",
+        "  PRIMARY KEY (`id`) NOT ENFORCED",
+        ") COMMENT 'it''s all' WITH (",
+        "  'connector' = 'jdbc',",
+        "  'url' = 'jdbc:postgresql://db/shop',",
+        "  'table-name' = 'o',",
+        "  'password' = '***'",
+        ")",
+    ]
+    _run(env, f"DROP TABLE orders; {text}")
+    assert _created(env, "orders") == text
+    assert [(row["key"], row["extras"], row["watermark"]) for row in _run(env, "DESCRIBE orders")] == [
+        ("PRI(id)", None, None),
+        (None, None, None),
+        (None, None, None),
+        (None, "AS TO_TIMESTAMP(placed)", "at - INTERVAL '5' SECOND"),
+    ]
+
+
+_TYPES = st.recursive(
+    st.sampled_from(["INT", "STRING", "DECIMAL(10, 2)", "TIMESTAMP_LTZ(3)", "CHAR(3)", "BYTES", "BOOLEAN NOT NULL"]),
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"ARRAY<{one}>"),
+        st.tuples(inner, inner).map(lambda pair: f"MAP<{pair[0]}, {pair[1]}>"),
+        st.tuples(inner, inner).map(lambda pair: f"ROW<`a.b` {pair[0]}, `select` {pair[1]}> NOT NULL"),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(_TYPES)
+def test_types_are_written_as_they_are_read(text: str) -> None:
+    kind = parse_type(Cursor(SqlText(text)))
+    assert parse_type(Cursor(SqlText(type_text(kind)))) == kind
+
+
+def test_like_takes_what_it_says(env: StreamEnvironment) -> None:
+    _run(env, _ORDERS)
+    _run(env, "CREATE TABLE a (more INT) WITH ('connector' = 'print') LIKE orders (EXCLUDING ALL)")
+    assert _columns(env, "a") == ["id", "order", "placed", "more"]
+    _run(env, "CREATE TABLE b WITH ('table-name' = 'p') LIKE orders (EXCLUDING WATERMARKS EXCLUDING CONSTRAINTS)")
+    text = _created(env, "b")
+    assert "WATERMARK" not in text
+    assert "PRIMARY" not in text
+    assert "'table-name' = 'p'" in text
+    _run(env, "CREATE TABLE c (at AS TO_TIMESTAMP(placed || ':00')) LIKE orders (OVERWRITING GENERATED)")
+    assert "`at` AS TO_TIMESTAMP(placed || ':00')" in _created(env, "c")
+    with pytest.raises(SqlValidationError, match="EXCLUDING WATERMARKS"):
+        _run(env, "CREATE TABLE f (x TIMESTAMP(3), WATERMARK FOR x AS x) LIKE orders")
+
+
+def test_alter_changes_columns_and_options_and_nothing_where_it_fails(env: StreamEnvironment) -> None:
+    _run(env, _ORDERS)
+    before = _created(env, "orders")
+    for wrong in ("DROP placed", "MODIFY placed INT", "SET ('connector' = 'kafka')", "ADD (a INT, b AS missing)"):
+        with pytest.raises(SqlError, match="would not fit together"):
+            _run(env, f"ALTER TABLE orders {wrong}")
+    assert _created(env, "orders") == before
+    _run(env, "ALTER TABLE orders ADD (note STRING AFTER id, first INT FIRST, upper_note AS UPPER(note))")
+    assert _columns(env, "orders") == ["first", "id", "note", "order", "placed", "at", "upper_note"]
+    _run(env, "ALTER TABLE orders MODIFY (note CHAR(3) FIRST, WATERMARK FOR at AS at)")
+    assert "WATERMARK FOR `at` AS at\n" in _created(env, "orders").replace(",\n", "\n")
+    _run(env, "ALTER TABLE orders RENAME first TO `last`; ALTER TABLE orders DROP (upper_note, `order`)")
+    assert _columns(env, "orders") == ["note", "last", "id", "placed", "at"]
+    _run(env, "ALTER TABLE orders DROP PRIMARY KEY; ALTER TABLE orders DROP WATERMARK")
+    _run(env, "ALTER TABLE orders SET ('table-name' = 'q'); ALTER TABLE orders RESET ('password')")
+    text = _created(env, "orders")
+    assert "PRIMARY" not in text
+    assert "WATERMARK" not in text
+    assert "'table-name' = 'q'\n" in text
+    _run(env, "ALTER TABLE orders RENAME TO bought; ALTER TABLE IF EXISTS orders DROP placed")
+    assert [row["table name"] for row in _run(env, "SHOW TABLES")] == ["bought"]
+
+
+def test_views_are_changed_and_keep_the_database_of_their_names(env: StreamEnvironment) -> None:
+    _run(env, "CREATE DATABASE sales; CREATE VIEW v AS SELECT 1 AS a; CREATE VIEW w AS SELECT a + 1 AS b FROM v")
+    _run(env, "USE sales; CREATE VIEW v AS SELECT 'other' AS a")
+    assert _run(env, "SELECT * FROM default_database.w") == [{"b": 2}]
+    _run(env, "ALTER VIEW default_database.v AS SELECT 5 AS a")
+    assert _run(env, "SELECT * FROM default_catalog.default_database.w") == [{"b": 6}]
+    _run(env, "ALTER VIEW v RENAME TO u")
+    assert _run(env, "SHOW CREATE VIEW u") == [
+        {"statement": "CREATE VIEW `default_catalog`.`sales`.`u` AS SELECT 'other' AS a"}
+    ]
+
+
+def test_catalogs_and_databases_keep_names_apart(env: StreamEnvironment) -> None:
+    _run(env, "CREATE CATALOG lake WITH ('type' = 'generic_in_memory', 'default-database' = 'raw')")
+    _run(env, "CREATE DATABASE IF NOT EXISTS lake.clean; CREATE VIEW lake.clean.v AS SELECT 'clean' AS a")
+    _run(env, "CREATE VIEW v AS SELECT 'default' AS a; USE CATALOG lake; CREATE VIEW `x.v` AS SELECT 'raw' AS a")
+    assert _run(env, "SELECT a FROM `x.v`") == [{"a": "raw"}]
+    assert _run(env, "SELECT v.a FROM clean.v") == [{"a": "clean"}]
+    assert _run(env, "SELECT a FROM default_catalog.default_database.v") == [{"a": "default"}]
+    assert [row["catalog name"] for row in _run(env, "SHOW CATALOGS")] == ["default_catalog", "lake"]
+    assert [row["database name"] for row in _run(env, "SHOW DATABASES NOT LIKE 'r%'")] == ["clean"]
+    assert _run(env, "SHOW VIEWS FROM lake.clean") == [{"view name": "v"}]
+    assert _run(env, "SHOW CURRENT DATABASE") == [{"database name": "raw"}]
+    with pytest.raises(SqlValidationError, match="has v; drop these before, or write CASCADE"):
+        _run(env, "DROP DATABASE clean")
+    _run(env, "DROP DATABASE clean CASCADE; USE CATALOG default_catalog; DROP CATALOG lake")
+    with pytest.raises(SqlValidationError, match="there is no catalog 'lake'"):
+        _run(env, "SELECT * FROM lake.raw.v")
+
+
+def test_a_table_is_made_and_filled_by_a_query(env: StreamEnvironment, tmp_path: Path) -> None:
+    files = f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/t', 'format' = 'json')"
+    _run(env, f"CREATE TABLE t (twice AS n * 2, n BIGINT) {files} AS SELECT CAST(3 AS INT) AS n, 'pen' AS item")
+    assert _run(env, "SELECT * FROM t") == [{"twice": 6, "n": 3, "item": "pen"}]
+    with pytest.raises(SqlError, match="does not take"):
+        _run(env, f"CREATE TABLE u {files} AS SELECT COUNT(*) AS n FROM t GROUP BY item")
+    assert _run(env, "SHOW TABLES LIKE 'u'") == []
+
+
+def test_insert_adds_files_and_overwrite_takes_their_place(env: StreamEnvironment, tmp_path: Path) -> None:
+    _run(
+        env,
+        f"""CREATE TABLE t (n INT, day STRING) PARTITIONED BY (day) WITH ('connector' = 'filesystem',
+        'path' = '{tmp_path}', 'format' = 'csv')""",
+    )
+    _run(env, "INSERT INTO t VALUES (1, 'mon'), (2, 'tue'); INSERT INTO t PARTITION (day = 'mon') SELECT 3")
+    assert sorted(path.parent.name for path in tmp_path.rglob("part-*")) == ["day=mon", "day=mon", "day=tue"]
+    with pytest.raises(SqlError, match="names of folders, which are not read"):
+        _run(env, "SELECT * FROM t")
+    _run(
+        env,
+        f"""CREATE TABLE u (n INT) WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/u', 'format' = 'csv');
+        INSERT INTO u VALUES (1); INSERT INTO u VALUES (2); INSERT OVERWRITE u VALUES (3), (4)""",
+    )
+    assert [row["n"] for row in _run(env, "SELECT * FROM u")] == [3, 4]
+
+
+def test_a_function_of_a_module_gets_a_name(env: StreamEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("own_functions")
+    module.half = udf(lambda n: n / 2, returns="DOUBLE")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_functions", module)
+    _run(env, "CREATE TEMPORARY SYSTEM FUNCTION IF NOT EXISTS half AS 'own_functions.half' LANGUAGE PYTHON")
+    assert _run(env, "SELECT HALF(3) AS n") == [{"n": 1.5}]
+    assert _run(env, "SHOW USER FUNCTIONS") == [{"function name": "half"}]
+    with pytest.raises(SqlValidationError, match="already; drop it before, by DROP FUNCTION half"):
+        _run(env, "CREATE FUNCTION half AS 'own_functions.half' LANGUAGE PYTHON")
+    _run(env, "DROP TEMPORARY FUNCTION half; DROP FUNCTION IF EXISTS half")
+    assert _run(env, "SHOW USER FUNCTIONS") == []
+
+
+def test_wrong_options_are_pointed_at_in_their_own_statement(env: StreamEnvironment) -> None:
+    first = "CREATE TABLE a (n INT) WITH ('connector' = 'filesystem', 'path' = 'a', 'format' = 'csv');\n"
+    with pytest.raises(SqlValidationError, match="takes csv, json") as raised:
+        _run(
+            env,
+            first + "CREATE TABLE b (n INT) WITH ('connector' = 'filesystem', 'path' = 'b', 'format' = 'sv');\n"
+            "SELECT * FROM b",
+        )
+    assert (raised.value.line, raised.value.column) == (2, 72)
+
+
+def test_rows_grouped_by_a_narrower_type_are_told_apart_by_the_key_of_the_table(env: StreamEnvironment) -> None:
+    _run(
+        env,
+        """CREATE TABLE totals (item STRING, k BIGINT, n BIGINT, PRIMARY KEY (item, k) NOT ENFORCED) WITH (
+        'connector' = 'redis', 'url' = 'redis://nowhere')""",
+    )
+    query = "SELECT {}, {}, COUNT(*) FROM (VALUES ('pen', 1)) AS t (item, k) GROUP BY item, k"
+    assert "Sink(totals)" in _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'k')}")[0]["plan"]
+    with pytest.raises(SqlValidationError, match="not told apart by the primary key"):
+        _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'CAST(CAST(k AS SMALLINT) AS BIGINT)')}")
