@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.engine.checkpoint_config import CheckpointConfig
-from penstock.engine.checkpointing.attempt import Attempt, Drain, Request
+from penstock.engine.checkpointing.attempt import Attempt, Drain, Request, barrier_of
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, JobStory, SubtaskHandle
 from penstock.engine.checkpointing.history import CheckpointHistory
 from penstock.engine.checkpointing.instructions import (
@@ -35,7 +35,7 @@ from penstock.engine.checkpointing.pending import (
     Phase,
 )
 from penstock.engine.checkpointing.shared_files import SharedFiles, Size, distinct
-from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
+from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 
 __all__ = [
@@ -415,7 +415,7 @@ class CheckpointCoordinator:
                 self._files.hold(base)
         else:
             self._savepoints.add(request.number)
-        barrier = self._barrier(request, max(pins, default=0))
+        barrier = barrier_of(request, self._config, max(pins, default=0))
         self._pending[request.number] = PendingCheckpoint(
             barrier=barrier,
             attempt=attempt.number,
@@ -427,18 +427,6 @@ class CheckpointCoordinator:
             deadline=now + self._config.timeout_ms / 1000,
         )
         return Trigger(barrier, attempt.places, request.directory)
-
-    def _barrier(self, request: Request, base: int) -> Barrier:
-        config = self._config
-        if request.kind is not SnapshotKind.CHECKPOINT:
-            return Barrier(request.number, CheckpointMode.ALIGNED, request.kind)
-        if request.replaced:
-            return Barrier(request.number, CheckpointMode.ALIGNED, request.kind, base, replaced=request.replaced)
-        mode, patience = config.mode, config.alignment_timeout_ms
-        if patience is not None:
-            # As in Flink, it begins aligned where there is a time-out to become unaligned by, unless that is 0.
-            mode = CheckpointMode.ALIGNED if patience else CheckpointMode.UNALIGNED
-        return Barrier(request.number, mode, request.kind, base, patience)
 
     # Outcomes
 

@@ -28,6 +28,7 @@ from penstock.engine.job.failover import ATTEMPTS, RestartPolicy, default_strate
 from penstock.engine.job.finish import Finish
 from penstock.engine.job.layout import Layout, Planner, taken_scale
 from penstock.engine.job.life import Life
+from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.recovery import Recovery
 from penstock.engine.job.rescaling import Rescaling
 from penstock.engine.job.restarts import RestartLog
@@ -62,7 +63,8 @@ class JobBrain:
         self._life = life = Life(name, config, planner, storage)
         self._planner = planner
         self._rescaling = Rescaling(life.requests, planner, life.plan)
-        self._recovery = Recovery(life, RestartPolicy(default_strategy(config), chosen), self._rescaling)
+        self._live = LiveRescale(life, self._rescaling)
+        self._recovery = Recovery(life, RestartPolicy(default_strategy(config), chosen), self._rescaling, self._live)
         self._finish = Finish(life)
         self._commands = Commands(life, self._finish, self._rescaling)
         self._began = life.now
@@ -323,4 +325,4 @@ class JobBrain:
                 latest = None if life.checkpoints is None else life.checkpoints.latest
                 life.said += self._rescaling.on_checkpoint(outcome, latest)
             case Purpose.SWITCH if life.ending is None:
-                self._recovery.on_switch_checkpoint(outcome)
+                self._live.on_checkpoint(outcome)

@@ -104,18 +104,13 @@ class Commands:
     def _rescale(self, request: int, wanted: ParallelismRequest) -> None:
         checkpoints, layout = self._checkpoints(), self._life.layout
         assert layout is not None
-<<<<<<< HEAD
-        if not self._rescaling.ask(self._life.name, request, wanted, layout):
-            return
-        if self._rescaling.goes_live:
-            self._life.said += self._rescaling.prepare(checkpoints.latest)
-            return
-=======
         if self._rescaling.ask(self._life.name, request, wanted, layout):
             self._take_for_rescale(checkpoints)
 
     def _take_for_rescale(self, checkpoints: JobCheckpoints) -> None:
->>>>>>> main
+        if self._rescaling.goes_live:
+            self._life.said += self._rescaling.prepare(checkpoints.latest)
+            return
         try:
             checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._life.now)
         except CheckpointError as error:

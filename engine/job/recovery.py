@@ -10,15 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from penstock.engine.checkpointing.instructions import Place
-from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, ClusterError, JobError, PenstockError
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.attempts import PendingRestart
-from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Wanted
 from penstock.engine.job.failover import ATTEMPTS, TERMINAL_ERRORS, RestartPolicy
 from penstock.engine.job.layout import Layout
 from penstock.engine.job.life import Life
+from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.rescaling import Rescaling
 from penstock.engine.job.shortage import Shortage
 from penstock.engine.job.status import JobStatus
@@ -34,15 +33,17 @@ class Recovery:
         life: of the job.
         policy: how often, and after which delay.
         rescaling: the rescale that a restart may be for.
+        live: replaces single tasks instead.
 
     Attributes:
         shortage: where the job runs smaller than it should, as there is no room for more.
     """
 
-    def __init__(self, life: Life, policy: RestartPolicy, rescaling: Rescaling) -> None:
+    def __init__(self, life: Life, policy: RestartPolicy, rescaling: Rescaling, live: LiveRescale) -> None:
         self._life = life
         self._policy = policy
         self._rescaling = rescaling
+        self._live = live
         self.shortage = Shortage(life, rescaling)
         self._has_run = False
         self._refusal: tuple[int, CheckpointError] | None = None
@@ -59,7 +60,7 @@ class Recovery:
         life = self._life
         if self._rescaling.is_ready and life.attempts.deployment is None:
             if self._rescaling.goes_live:
-                self._begin_switch()
+                self._live.begin()
             if self._rescaling.is_ready:
                 self._stop_for_rescale()
         pending = life.attempts.pending
@@ -234,52 +235,6 @@ class Recovery:
         if life.restarts.current is None:
             life.restarts.on_rescale(wanted, layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)
-<<<<<<< HEAD
-        assert life.attempts.pending is not None
-        life.attempts.pending.places, life.attempts.pending.layout = set(layout.places), layout
-
-    # Live rescales
-
-    def _begin_switch(self) -> None:
-        """Have the tasks that are to be rescaled stop behind a checkpoint, which all others only pass."""
-        life = self._life
-        if life.attempts.pending is not None or life.checkpoints is None or life.status is not JobStatus.RUNNING:
-            self._rescaling.restart_instead("the job was restarted while it was prepared")
-            return
-        replaced = self._rescaling.begin_switch(life.now)
-        try:
-            life.checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.SWITCH, replaced=replaced), life.now)
-        except CheckpointError as error:
-            self._rescaling.restart_instead(str(error))
-
-    def on_switch_checkpoint(self, outcome: str | CheckpointError) -> None:
-        """What became of the checkpoint: until it counts the job is in its old layout, from then on in the new one."""
-        life, checkpoints = self._life, self._life.checkpoints
-        latest = None if checkpoints is None else checkpoints.latest
-        if isinstance(outcome, CheckpointError) or latest is None or checkpoints is None:
-            self._rescaling.restart_instead(str(outcome))
-        elif life.attempts.pending is not None or checkpoints.latest_url != outcome:
-            self._rescaling.restart_instead("the job failed on the way")
-        elif life.drain is not None:
-            self._rescaling.restart_instead("the job was drained meanwhile")
-        elif any(one.finished and self._rescaling.replaces(one.task) for one in latest.subtasks):
-            self._rescaling.restart_instead("some of its subtasks had come to their end")
-        else:
-            self._switch(checkpoints)
-
-    def _switch(self, checkpoints: JobCheckpoints) -> None:
-        """Replace the subtasks of the tasks that have stopped; the others run on."""
-        life, attempts, running = self._life, self._life.attempts, self._life.layout
-        assert running is not None
-        layout, replaced, wanted, since = self._rescaling.switch(running)
-        checkpoints.end_attempt(life.now)
-        old, new = ([place for place in one.places if place[0] in replaced] for one in (running, layout))
-        life.restarts.on_rescale(wanted, new, since)
-        life.said += attempts.stop(old)
-        attempts.forget(set(old) - set(new))
-        life.layout = layout
-        attempts.pending = PendingRestart(set(new), life.now.monotonic)
-=======
         self._restart_into(layout)
 
     def _restart_into(self, layout: Layout) -> None:
@@ -287,4 +242,3 @@ class Recovery:
         pending = self._life.attempts.pending
         assert pending is not None, "who asks for it has seen to that"
         pending.places, pending.layout = set(layout.places), layout
->>>>>>> main

@@ -109,14 +109,19 @@ class Rescaling:
         if layout.places == running.places:
             self._requests.answer(request, 0.0)
             return False
-        change = layout_change(running, layout)
-        self._rescale = _Rescale(request, wanted, scale, change.replaced, change.reason)
+        self._rescale = self._new(request, wanted, running, layout)
         return True
+
+    @staticmethod
+    def _new(request: int, wanted: ParallelismRequest, running: Layout, layout: Layout) -> _Rescale:
+        change = layout_change(running, layout)
+        return _Rescale(request, wanted, layout.scale, change.replaced, change.reason)
 
     def widen(self, running: Layout) -> None:
         """There is room again for what a job should have that runs smaller; a checkpoint is to be taken for it."""
         scale = replace(running.scale, most=None)
-        self._rescale = _Rescale(_OF_THE_BRAIN, max(self._plan(scale).parallelisms.values()), scale)
+        layout = self._plan(scale)
+        self._rescale = self._new(_OF_THE_BRAIN, max(layout.parallelisms.values()), running, layout)
 
     def on_checkpoint(self, outcome: str | PenstockError, latest: CompletedCheckpoint | None) -> Sequence[Prepare]:
         """What became of the checkpoint: what is to be prepared now, if anything."""

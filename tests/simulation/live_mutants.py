@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
+from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.recovery import Recovery
 from penstock.engine.task.barriers import BarrierAligner
 from penstock.engine.task.checkpoints import TaskCheckpoints
@@ -66,17 +67,17 @@ def _wait_for_event_time_of_retired_channels(patch: Patch) -> None:
 
 
 def _count_before_it_is_stored(patch: Patch) -> None:
-    original = Recovery.on_switch_checkpoint
+    original = LiveRescale.on_checkpoint
 
-    def on_switch_checkpoint(self: Any, outcome: Any) -> None:
+    def on_checkpoint(self: Any, outcome: Any) -> None:
         checkpoints = self._life.checkpoints
         aborted = isinstance(outcome, Exception) and checkpoints.latest is not None
         if aborted and self._life.attempts.pending is None:
-            self._switch(checkpoints)
+            self._replace(checkpoints)
         else:
             original(self, outcome)
 
-    patch.setattr(Recovery, "on_switch_checkpoint", on_switch_checkpoint)
+    patch.setattr(LiveRescale, "on_checkpoint", on_checkpoint)
 
 
 def _restart_the_old_layout(patch: Patch) -> None:
@@ -96,16 +97,16 @@ def _let_others_follow(patch: Patch) -> None:
 
 
 def _replace_who_had_finished(patch: Patch) -> None:
-    original = Recovery.on_switch_checkpoint
+    original = LiveRescale.on_checkpoint
 
-    def on_switch_checkpoint(self: Any, outcome: Any) -> None:
+    def on_checkpoint(self: Any, outcome: Any) -> None:
         life, checkpoints = self._life, self._life.checkpoints
         if isinstance(outcome, str) and life.attempts.pending is None and checkpoints.latest_url == outcome:
-            self._switch(checkpoints)
+            self._replace(checkpoints)
         else:
             original(self, outcome)
 
-    patch.setattr(Recovery, "on_switch_checkpoint", on_switch_checkpoint)
+    patch.setattr(LiveRescale, "on_checkpoint", on_checkpoint)
 
 
 LIVE_MUTANTS = (
