@@ -1,88 +1,103 @@
-"""Arithmetic of compiled functions: Python's result, or an `OverflowError` where 64 bits may not hold it.
+"""Arithmetic of compiled functions as LLVM instructions: Python's result, or a way out where 64 bits do not hold it.
 
-Generated modules import it, compiled by numba. The error sends the batch to the plain function, so that a check may
-object too early.
+`machine_code` calls it. The way out leaves the batch to the plain function, so that a check may object too early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar, cast
+from typing import Any, Final
 
-import numba
+from llvmlite import ir
 
-_F = TypeVar("_F", bound=Callable[..., object])
-
+INTEGER: Final = ir.IntType(64)
+NUMBER: Final = ir.DoubleType()
+TRUTH: Final = ir.IntType(1)
 _EXACT: Final = 2**53
 """Up to here each int is a float."""
-_PRODUCT: Final = 9e18
 _SMALLEST: Final = -(2**63)
 
 
-def _compile(function: _F) -> _F:
-    return cast(_F, numba.njit(function))
+class Arithmetic:
+    """Writes instructions behind those of a builder.
+
+    Args:
+        builder: stands where the instructions are to be.
+        way_out: the block that is reached where there is no result.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, way_out: ir.Block) -> None:
+        self._builder = builder
+        self._way_out = way_out
+
+    def add(self, left: Any, right: Any) -> Any:
+        return self._checked(self._builder.sadd_with_overflow(left, right))
+
+    def subtract(self, left: Any, right: Any) -> Any:
+        return self._checked(self._builder.ssub_with_overflow(left, right))
+
+    def multiply(self, left: Any, right: Any) -> Any:
+        return self._checked(self._builder.smul_with_overflow(left, right))
+
+    def negate(self, value: Any) -> Any:
+        return self.subtract(_integer(0), value)
+
+    def absolute(self, value: Any) -> Any:
+        is_negative = self._builder.icmp_signed("<", value, _integer(0))
+        return self._builder.select(is_negative, self.negate(value), value)
+
+    def floor_divide(self, left: Any, right: Any) -> Any:
+        _, is_off = self._rest(left, right)
+        quotient = self._builder.sdiv(left, right)
+        return self._builder.select(is_off, self._builder.sub(quotient, _integer(1)), quotient)
+
+    def modulo(self, left: Any, right: Any) -> Any:
+        rest, is_off = self._rest(left, right)
+        return self._builder.select(is_off, self._builder.add(rest, right), rest)
+
+    def divide(self, left: Any, right: Any) -> Any:
+        self._unless(self._builder.fcmp_ordered("==", right, ir.Constant(NUMBER, 0.0)))
+        return self._builder.fdiv(left, right)
+
+    def smaller(self, left: Any, right: Any) -> Any:
+        return self._builder.select(self._is_less(right, left), right, left)
+
+    def larger(self, left: Any, right: Any) -> Any:
+        return self._builder.select(self._is_less(left, right), right, left)
+
+    def to_float(self, value: Any) -> Any:
+        self._unless(self._builder.icmp_signed(">", value, _integer(_EXACT)))
+        self._unless(self._builder.icmp_signed("<", value, _integer(-_EXACT)))
+        return self._builder.sitofp(value, NUMBER)
+
+    def to_int(self, value: Any) -> Any:
+        # What is not a number is on no side of these.
+        self._unless(self._builder.fcmp_unordered(">=", value, ir.Constant(NUMBER, 2.0**63)))
+        self._unless(self._builder.fcmp_unordered("<=", value, ir.Constant(NUMBER, -(2.0**63))))
+        return self._builder.fptosi(value, INTEGER)
+
+    def _is_less(self, left: Any, right: Any) -> Any:
+        """Of two that are equal or cannot be compared, Python's `min` and `max` give the first."""
+        compare = self._builder.fcmp_ordered if left.type == NUMBER else self._builder.icmp_signed
+        return compare("<", left, right)
+
+    def _rest(self, left: Any, right: Any) -> tuple[Any, Any]:
+        """The rest of a division towards zero, and whether Python's, which rounds down, is another."""
+        builder = self._builder
+        self._unless(builder.icmp_signed("==", right, _integer(0)))
+        self._unless(builder.icmp_signed("==", left, _integer(_SMALLEST)))
+        rest = builder.srem(left, right)
+        is_other_side = builder.icmp_signed("<", builder.xor(rest, right), _integer(0))
+        return rest, builder.and_(builder.icmp_signed("!=", rest, _integer(0)), is_other_side)
+
+    def _checked(self, result: Any) -> Any:
+        self._unless(self._builder.extract_value(result, 1))
+        return self._builder.extract_value(result, 0)
+
+    def _unless(self, condition: Any) -> None:
+        ahead = self._builder.append_basic_block()
+        self._builder.cbranch(condition, self._way_out, ahead)
+        self._builder.position_at_end(ahead)
 
 
-@_compile
-def add(left: int, right: int) -> int:
-    total = left + right
-    if ((left ^ total) & (right ^ total)) < 0:
-        raise OverflowError
-    return total
-
-
-@_compile
-def subtract(left: int, right: int) -> int:
-    rest = left - right
-    if ((left ^ right) & (left ^ rest)) < 0:
-        raise OverflowError
-    return rest
-
-
-@_compile
-def multiply(left: int, right: int) -> int:
-    if abs(float(left) * float(right)) > _PRODUCT:
-        raise OverflowError
-    return left * right
-
-
-@_compile
-def negate(value: int) -> int:
-    if value == _SMALLEST:
-        raise OverflowError
-    return -value
-
-
-@_compile
-def absolute(value: int) -> int:
-    if value == _SMALLEST:
-        raise OverflowError
-    return abs(value)
-
-
-@_compile
-def floor_divide(left: int, right: int) -> int:
-    if left == _SMALLEST:
-        raise OverflowError
-    return left // right
-
-
-@_compile
-def modulo(left: int, right: int) -> int:
-    if left == _SMALLEST:
-        raise OverflowError
-    return left % right
-
-
-@_compile
-def to_float(value: int) -> float:
-    if value > _EXACT or value < -_EXACT:
-        raise OverflowError
-    return float(value)
-
-
-@_compile
-def to_int(value: float) -> int:
-    if not (-_PRODUCT < value < _PRODUCT):
-        raise OverflowError
-    return int(value)
+def _integer(value: int) -> Any:
+    return ir.Constant(INTEGER, value)

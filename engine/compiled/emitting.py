@@ -13,8 +13,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, is_passed_on
-from penstock.engine.compiled.translation import Translator, outer_names, source_of, without_docstring
+from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind
+from penstock.engine.compiled.translation import (
+    Translator,
+    computed_codes,
+    outer_names,
+    result_arrays,
+    source_of,
+    without_docstring,
+)
 from penstock.engine.functions import OutputTag
 from penstock.engine.state.descriptors import ValueStateDescriptor
 
@@ -50,7 +57,8 @@ class EmittingTranslation:
     """A function that emits rows in terms of columns.
 
     Attributes:
-        source: a function `process_row` as `EmittingProgram` calls it; it gives False where an output has no room.
+        source: statements for row `i`, as `machine_code` takes them: the value of column 0 is `c_0[i]`, of a state
+            `s_NAME[groups[i]]`; `return False` where an output has no room.
         columns: the columns whose values it takes.
         states: the names of the attributes that hold value states, in this order.
         words: the texts that stand in it, by number.
@@ -87,8 +95,7 @@ def translate_flat_map(function: Callable[..., Any], schema: pa.Schema) -> Emitt
 
 def output_names(number: int, kinds: Mapping[str, Kind]) -> list[str]:
     """The arrays of an output in generated code: the row that each of its rows comes from, and what is computed."""
-    places = [f"o{number}_{place}" for place, kind in enumerate(kinds.values()) if not is_passed_on(kind)]
-    return [f"o{number}_origin", *places]
+    return [f"o{number}_origin", *result_arrays(f"o{number}", kinds)]
 
 
 @dataclass
@@ -118,22 +125,14 @@ class EmittingTranslator(Translator):
 
     def emitting(self, tree: ast.FunctionDef) -> EmittingTranslation:
         self.yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(tree))
-        body, returns = self._block(without_docstring(tree.body), 1)
+        body, returns = self._block(without_docstring(tree.body), 0)
         if not returns:
             self._check_rows(tree)
         results, timers = (self.emitted.get(number, Emitted({})) for number in (0, 1))
         sides = {tag: self.emitted[number] for number, tag in self.sides.values()}
-        outputs = enumerate([results, timers, *sides.values()])
-        given = [
-            *("i", "key", "time", "now", "watermark", "is_event_time", "count"),
-            *self.columns.values(),
-            *(f"{letter}_{name}" for letter in "sw" for name in self.states),
-            *(name for number, output in outputs for name in output_names(number, output.kinds)),
-        ]
-        lines = [f"def process_row({', '.join(given)}):", *body, *([] if returns else ["    return True"]), ""]
         words, columns = tuple(self.words), tuple(self.columns)
         return EmittingTranslation(
-            "\n".join(lines), columns, self.states, words, results, timers, sides, self.needs_time
+            "\n".join(body), columns, self.states, words, results, timers, sides, self.needs_time
         )
 
     # Statements
@@ -173,12 +172,11 @@ class EmittingTranslator(Translator):
         self._check_same(node, output.kinds, kinds)
         output.places += 1
         origin, *arrays = output_names(number, kinds)
-        computed = [code for kind, code in zip(kinds.values(), codes, strict=True) if not is_passed_on(kind)]
         return [
             f"at = count[{number}]",
-            f"if at == len({origin}):",
+            f"if at == room[{number}]:",
             "    return False",
-            *(f"{array}[at] = {code}" for array, code in zip(arrays, computed, strict=True)),
+            *(f"{array}[at] = {code}" for array, code in zip(arrays, computed_codes(kinds, codes), strict=True)),
             f"{origin}[at] = i",
             f"count[{number}] = at + 1",
         ]
@@ -190,13 +188,16 @@ class EmittingTranslator(Translator):
                 func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="update"),
                 args=[value],
             ):
-                return [f"s_{name}[key] = {self._of(value, self._state(call, name))}", f"w_{name}[key] = {UPDATED}"]
+                return [
+                    f"s_{name}[groups[i]] = {self._of(value, self._state(call, name))}",
+                    f"w_{name}[groups[i]] = {UPDATED}",
+                ]
             case ast.Call(
                 func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="clear"), args=[]
             ):
                 self._state(call, name)
                 default, _ = self._constant(call, self.attributes[name].default)
-                return [f"s_{name}[key] = {default}", f"w_{name}[key] = {CLEARED}"]
+                return [f"s_{name}[groups[i]] = {default}", f"w_{name}[groups[i]] = {CLEARED}"]
             case ast.Call(
                 func=ast.Attribute(
                     value=ast.Attribute(value=ast.Name(id=self.context), attr="timer_service"), attr=name
@@ -250,7 +251,7 @@ class EmittingTranslator(Translator):
                 keywords=[],
             ):
                 kind = self._state(node, name)
-                return f"s_{name}[key]", kind
+                return f"s_{name}[groups[i]]", kind
             case ast.Call(
                 func=ast.Attribute(
                     value=ast.Attribute(value=ast.Name(id=self.context), attr="timer_service"), attr=name
@@ -279,9 +280,9 @@ class EmittingTranslator(Translator):
             case "timestamp" if self.timed or self.time:
                 return self._timestamp()
             case "is_event_time" if self.time:
-                return "is_event_time", BOOL
+                return "(is_event_time != 0)", BOOL
         return super()._expression(node)
 
     def _timestamp(self) -> tuple[str, Kind]:
         self.needs_time = True
-        return "time", INT
+        return "times[i]", INT

@@ -6,9 +6,10 @@ nothing has changed then.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,20 @@ import pyarrow as pa
 
 from penstock.engine.compiled.emitting import EmittingTranslation, output_names
 from penstock.engine.compiled.kinds import Kind, is_passed_on, kind_of
-from penstock.engine.compiled.program import column_parameters, computed_column, input_arrays, load_loop, output_arrays
+from penstock.engine.compiled.outcomes import Outcome
+from penstock.engine.compiled.program import (
+    STORED,
+    column_arrays,
+    computed_column,
+    computed_types,
+    input_arrays,
+    output_arrays,
+)
 
+if TYPE_CHECKING:
+    from penstock.engine.compiled.machine_code import RowLoop
+
+_NUMBERS: Final = ("now", "watermark", "is_event_time")
 _MOST: Final = 1 << 22
 """Outputs of a batch with more rows are left to plain Python, which cuts them into batches as they come."""
 
@@ -71,8 +84,13 @@ class EmittingProgram:
         self.translation = translation
         self._kinds = [kind_of(schema.field(name)) for name in translation.columns]
         self._words = pa.array(translation.words, pa.large_string())
-        self._loop = load_loop(_source(translation, self._kinds))
         self._room = 1
+
+    @functools.cached_property
+    def _loop(self) -> RowLoop:
+        from penstock.engine.compiled.machine_code import RowLoop
+
+        return RowLoop(self.translation.source, _NUMBERS, _arrays(self.translation, self._kinds))
 
     def run(
         self,
@@ -96,26 +114,24 @@ class EmittingProgram:
             return None
         rows, outputs = len(batch), self.translation.outputs
         unused = np.zeros(rows, np.int64)
-        given = [
-            *(rows, unused if groups is None else groups, unused if times is None else times),
-            *(moment.now_ms, moment.watermark, moment.is_event_time),
-        ]
+        given = [unused if groups is None else groups, unused if times is None else times]
+        numbers = (moment.now_ms, moment.watermark, int(moment.is_event_time))
         room = min(self._room, max(1, _MOST // max(1, rows)))
         while rows * room <= _MOST:
             kept = [values.copy() for values in states]
             written = [np.zeros(len(values), np.int8) for values in states]
             count = np.zeros(len(outputs), np.int64)
-            rooms = [rows * output.places * room for output in outputs]
+            rooms = np.array([rows * output.places * room for output in outputs], np.int64)
             origins = [np.empty(size, np.int64) for size in rooms]
             arrays = [output_arrays(output.kinds, size) for output, size in zip(outputs, rooms, strict=True)]
             filled = [a for origin, out in zip(origins, arrays, strict=True) for a in (origin, *out.values())]
-            try:
-                if self._loop(*given, count, *columns, *kept, *written, *filled):
-                    self._room = room
-                    made = zip(outputs, arrays, origins, count, strict=True)
-                    made_outputs = [self._output(batch, o.kinds, out, origin[:n]) for o, out, origin, n in made]
-                    return Processed(made_outputs, kept, written)
-            except (ArithmeticError, ValueError):
+            outcome = self._loop(rows, numbers, [*given, count, rooms, *columns, *kept, *written, *filled])
+            if outcome == Outcome.DONE:
+                self._room = room
+                made = zip(outputs, arrays, origins, count, strict=True)
+                made_outputs = [self._output(batch, o.kinds, out, origin[:n]) for o, out, origin, n in made]
+                return Processed(made_outputs, kept, written)
+            if outcome == Outcome.NO_RESULT:
                 return None
             # Loops emit more than places; the next batch begins with the room that this one needed.
             room *= 4
@@ -137,22 +153,13 @@ class EmittingProgram:
         return Output(columns, origin)
 
 
-def _source(translation: EmittingTranslation, kinds: Sequence[Kind]) -> str:
-    used, values = column_parameters(kinds)
-    states = [f"{letter}_{name}" for letter in "sw" for name in translation.states]
-    outputs = [n for number, output in enumerate(translation.outputs) for n in output_names(number, output.kinds)]
-    moment = ["now", "watermark", "is_event_time", "count"]
-    given = ["i", "groups[i]", "times[i]", *moment, *values, *states, *outputs]
-    return "\n".join(
-        [
-            "@numba.njit(cache=True)",
-            translation.source,
-            "@numba.njit(cache=True, nogil=True)",
-            f"def loop(n, groups, times, {', '.join([*moment, *used, *states, *outputs])}):",
-            "    for i in range(n):",
-            f"        if not process_row({', '.join(given)}):",
-            "            return False",
-            "    return True",
-            "",
-        ]
-    )
+def _arrays(translation: EmittingTranslation, kinds: Sequence[Kind]) -> dict[str, type[np.generic]]:
+    """The arrays that generated code takes, in the order in which it is given them."""
+    arrays: dict[str, type[np.generic]] = {"groups": np.int64, "times": np.int64, "count": np.int64, "room": np.int64}
+    arrays.update(column_arrays(kinds))
+    arrays.update((f"s_{name}", STORED[kind]) for name, kind in translation.states.items())
+    arrays.update((f"w_{name}", np.int8) for name in translation.states)
+    for number, output in enumerate(translation.outputs):
+        types: list[type[np.generic]] = [np.int64, *computed_types(output.kinds)]
+        arrays.update(zip(output_names(number, output.kinds), types, strict=True))
+    return arrays

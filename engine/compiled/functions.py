@@ -7,17 +7,19 @@ Users decorate functions of `map`, `flat_map` and `filter` with it; the stream A
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction
 
 _R = TypeVar("_R")
-
-
 _K = TypeVar("_K", bound=type[KeyedProcessFunction])
+_M = TypeVar("_M")
+_LOG = logging.getLogger(__name__)
 _MARK: Final = "_penstock_compiled"
+_FALLBACK: Final = "_penstock_fallback"
 
 
 class CompiledFunction(Generic[_R]):
@@ -25,35 +27,75 @@ class CompiledFunction(Generic[_R]):
 
     Attributes:
         function: the plain function.
+        fallback: whether it may run as plain Python where it cannot be compiled.
     """
 
-    def __init__(self, function: Callable[[dict[str, Any]], _R]) -> None:
+    def __init__(self, function: Callable[[dict[str, Any]], _R], fallback: bool = False) -> None:
         self.function = function
+        self.fallback = fallback
         functools.update_wrapper(self, function)
 
     def __call__(self, row: dict[str, Any]) -> _R:
         return self.function(row)
 
     def __reduce__(self) -> Any:
-        return CompiledFunction, (self.function,)
+        return CompiledFunction, (self.function, self.fallback)
+
+    def unless_refused(self, make: Callable[[], _M]) -> _M | None:
+        """What `make` gives; None, and a message, where it refuses the function, which may run as plain Python then.
+
+        Raises:
+            GraphError: it refuses the function, which may not.
+        """
+        return unless_refused(make, self.fallback)
+
+
+def unless_refused(make: Callable[[], _M], fallback: bool) -> _M | None:
+    """As `CompiledFunction.unless_refused`, of any function.
+
+    Raises:
+        GraphError: `make` does, and there is no `fallback`.
+    """
+    try:
+        return make()
+    except GraphError as error:
+        if not fallback:
+            raise
+        _LOG.warning("%s; it runs as plain Python, row by row (fallback=True)", error)
+        return None
+
+
+class _Decorator(Protocol):
+    """What `compiled` is without a function."""
+
+    @overload
+    def __call__(self, function: Callable[[dict[str, Any]], _R], /) -> CompiledFunction[_R]: ...
+
+    @overload
+    def __call__(self, function: _K, /) -> _K: ...
 
 
 @overload
-def compiled(function: Callable[[dict[str, Any]], _R]) -> CompiledFunction[_R]: ...
+def compiled(function: Callable[[dict[str, Any]], _R], *, fallback: bool = False) -> CompiledFunction[_R]: ...
 
 
 @overload
-def compiled(function: _K) -> _K: ...
+def compiled(function: _K, *, fallback: bool = False) -> _K: ...
 
 
-def compiled(function: Any) -> Any:
+@overload
+def compiled(*, fallback: bool) -> _Decorator: ...
+
+
+def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     """Let `map`, `flat_map`, `filter` or `process` run a function over columns, with the results of plain Python.
 
     What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
     `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts of columns are compared
     with texts that stand in the function; values of other columns are passed on. What is outside of this is refused
-    when the graph is built, with its line. Batches that compiled code cannot take (nulls in numbers, results beyond 64
-    bits, errors) run as plain Python, which gives the same rows, or the error with its row.
+    when the graph is built, with its line, or runs as plain Python where `fallback` allows it. So do batches of few
+    rows, and those that compiled code cannot take (nulls in numbers, results beyond 64 bits, errors): plain Python
+    gives the same rows, or the error with its row.
 
     Global variables, and those of functions around it, are constants: they are read when the graph is built, and again
     where a subtask begins. A change behind that is not seen.
@@ -66,7 +108,9 @@ def compiled(function: Any) -> Any:
     Args:
         function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`; for
             `flat_map`, yields such dicts, or returns a list of them; defined with `def` in a file. Or a subclass of
-            `KeyedProcessFunction`: it stays as it is, and a subclass of it that is compiled is returned.
+            `KeyedProcessFunction`: it stays as it is, and a subclass of it that is compiled is returned. Without
+            it, a decorator is returned: `@compiled(fallback=True)`.
+        fallback: where it cannot be compiled, log why, and run it as plain Python.
 
     Raises:
         GraphError: `function` is a class, or nothing that can be called.
@@ -78,22 +122,30 @@ def compiled(function: Any) -> Any:
         >>> late({"delay": 20, "carrier": "AA"})
         True
 
-    Source: compiled by numba, https://numba.readthedocs.io.
+    Source: compiled by LLVM, https://llvm.org, through https://llvmlite.readthedocs.io.
     """
+    if function is None:
+        return functools.partial(compiled, fallback=fallback)
     if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
         names = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
         marked = type(function.__name__, (function,), names)
         setattr(marked, _MARK, marked)
+        setattr(marked, _FALLBACK, fallback)
         return marked
     if isinstance(function, type) or not callable(function):
         raise GraphError(
             f"compiled: takes a function of a row, for map, flat_map or filter, or a KeyedProcessFunction, not "
             f"{function!r}"
         )
-    return CompiledFunction(function)
+    return CompiledFunction(function, fallback)
 
 
 def is_compiled(function: object) -> bool:
     """Whether a keyed function, or its class, is to be compiled; a subclass is not, unless it says so itself."""
     kind = function if isinstance(function, type) else type(function)
     return getattr(kind, _MARK, None) is kind
+
+
+def may_fall_back(function: object) -> bool:
+    """Whether a compiled keyed function, or its class, may run as plain Python where it cannot be compiled."""
+    return bool(getattr(function, _FALLBACK, False))

@@ -1,4 +1,4 @@
-"""Translates a Python function of a row into one of its columns that numba compiles without a guess.
+"""Translates a Python function of a row into one of its columns that can be compiled without a guess.
 
 `program` calls it when the graph is built and once in each subtask. Every expression has one kind (`kinds`) on all ways
 through the function; what has not is refused with its line, so that nothing that compiles means something else than in
@@ -16,7 +16,20 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, WORD, Kind, Number, Text, Word, kind_of, shown
+from penstock.engine.compiled.kinds import (
+    BOOL,
+    FLOAT,
+    INT,
+    WORD,
+    Kind,
+    Number,
+    Opaque,
+    Text,
+    Word,
+    is_passed_on,
+    kind_of,
+    shown,
+)
 from penstock.engine.errors import GraphError, nearest
 
 _CHECKED: Final[Mapping[type[ast.operator], str]] = {
@@ -43,8 +56,8 @@ class Translation:
     """A function of a row in terms of columns.
 
     Attributes:
-        source: a function `row_function` of the values of `columns`, which gives a tuple of `results`; it calls
-            `penstock.engine.compiled.arithmetic`.
+        source: statements for row `i`, as `machine_code` takes them: the value of column 0 is `c_0[i]`, and the first
+            result becomes `out_0[i]`.
         columns: the columns whose values it takes, in this order.
         words: the texts that stand in it, by number.
         results: kind of each result by name; of a condition, one without a name.
@@ -114,12 +127,10 @@ class Translator:
     results: dict[str, Kind] | None = None
 
     def function(self, tree: ast.FunctionDef) -> Translation:
-        body, returns = self._block(without_docstring(tree.body), 1)
+        body, returns = self._block(without_docstring(tree.body), 0)
         if not returns or self.results is None:
             raise self._refused(tree, "a way through the function ends without `return`", "return something on each")
-        given = ", ".join(self.columns.values())
-        source = "\n".join([f"def row_function({given}):", *body, ""])
-        return Translation(source, tuple(self.columns), tuple(self.words), self.results)
+        return Translation("\n".join(body), tuple(self.columns), tuple(self.words), self.results)
 
     def _block(self, statements: Sequence[ast.stmt], depth: int) -> tuple[list[str], bool]:
         """The lines of the statements, and whether they always return."""
@@ -135,7 +146,7 @@ class Translator:
     def _statement(self, node: ast.stmt) -> tuple[list[str], bool]:
         match node:
             case ast.Return(value=ast.expr() as value):
-                return [self._return(node, value)], True
+                return self._return(node, value), True
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 return [self._assign(node, name, *self._expression(value))], False
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
@@ -203,17 +214,16 @@ class Translator:
         self.bound.add(name)
         return f"v_{name} = {value}"
 
-    def _return(self, node: ast.Return, value: ast.expr) -> str:
+    def _return(self, node: ast.Return, value: ast.expr) -> list[str]:
         if isinstance(value, ast.Dict):
             results, codes = self._row(value)
-            line = f"return ({', '.join(codes)},)"
         else:
             code, kind = self._expression(value)
-            results = {"": kind}
-            line = f"return {code}"
+            results, codes = {"": kind}, [code]
         self._check_same(node, self.results, results)
         self.results = results
-        return line
+        made = zip(result_arrays("out", results), computed_codes(results, codes), strict=True)
+        return [*(f"{array}[i] = {code}" for array, code in made), "return True"]
 
     def _row(self, row: ast.Dict) -> tuple[dict[str, Kind], list[str]]:
         """The kinds of a result by name, and their code."""
@@ -312,8 +322,10 @@ class Translator:
             raise self._refused(
                 node, f"there is no column {column!r}{nearest(column, self.schema.names)}", "name one that is there"
             )
-        code = self.columns.setdefault(column, f"c_{len(self.columns)}")
-        return code, kind_of(self.schema.field(column))
+        array = self.columns.setdefault(column, f"c_{len(self.columns)}")
+        kind = kind_of(self.schema.field(column))
+        # What can only be passed on is not looked at.
+        return ("0" if isinstance(kind, Opaque) else f"{array}[i]"), kind
 
     def _arithmetic(
         self, node: ast.BinOp, left: tuple[str, Kind], operator: ast.operator, right: tuple[str, Kind]
@@ -385,14 +397,22 @@ class Translator:
             case (("min" | "max"), 2):
                 (one, kind), (other, other_kind) = self._number(arguments[0]), self._number(arguments[1])
                 if kind == other_kind:
-                    # Python gives the first of two that are equal or cannot be compared.
-                    sign = "<" if name == "min" else ">"
-                    return f"({other} if {other} {sign} {one} else {one})", kind
+                    return f"{'smaller' if name == 'min' else 'larger'}({one}, {other})", kind
         raise self._refused(node, f"`{ast.unparse(node)}` is not compiled", "abs, int, float, min and max of two are")
 
     def _refused(self, node: ast.AST, reason: str, remedy: str) -> GraphError:
         line = self.lines_before + getattr(node, "lineno", 1)
         return GraphError(f"compiled: {self.place}, line {line}: {reason}; {remedy}")
+
+
+def result_arrays(prefix: str, results: Mapping[str, Kind]) -> list[str]:
+    """The names of the arrays of results that are computed."""
+    return [f"{prefix}_{place}" for place, kind in enumerate(results.values()) if not is_passed_on(kind)]
+
+
+def computed_codes(results: Mapping[str, Kind], codes: Sequence[str]) -> list[str]:
+    """The code of those of the results."""
+    return [code for kind, code in zip(results.values(), codes, strict=True) if not is_passed_on(kind)]
 
 
 def _as_float(code: str, kind: Kind) -> str:

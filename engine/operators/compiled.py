@@ -6,9 +6,10 @@ batches that do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -22,11 +23,21 @@ from penstock.engine.compiled.translation import Translation, translate
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.rows import RowFilterOperator, RowFlatMapOperator, RowMapOperator
+from penstock.engine.operators.rows import (
+    RowFilterOperator,
+    RowFilterSpec,
+    RowFlatMapOperator,
+    RowFlatMapSpec,
+    RowMapOperator,
+    RowMapSpec,
+)
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.texts import function_name
 
+FEW_ROWS: Final = 64
+"""Batches of fewer rows cost less row by row."""
 _NO_MOMENT: Final = Moment(0, 0)
+_Computed: TypeAlias = Callable[[Batch], Batch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,8 @@ class CompiledMapSpec(OperatorSpec):
     schema: pa.Schema
 
     def create(self) -> Operator:
-        return CompiledMapOperator(self.function, self.schema)
+        plain = RowMapOperator(self.function.function, self.schema)
+        return CompiledOperator(self.function, plain, functools.partial(_map, self.function, self.schema))
 
     def describe(self) -> str:
         return f"map({function_name(self.function)}, compiled)"
@@ -66,7 +78,8 @@ class CompiledFilterSpec(OperatorSpec):
     function: CompiledFunction[object]
 
     def create(self) -> Operator:
-        return CompiledFilterOperator(self.function)
+        plain = RowFilterOperator(self.function.function)
+        return CompiledOperator(self.function, plain, functools.partial(_filter, self.function))
 
     def describe(self) -> str:
         return f"filter({function_name(self.function)}, compiled)"
@@ -92,7 +105,8 @@ class CompiledFlatMapSpec(OperatorSpec):
     schema: pa.Schema
 
     def create(self) -> Operator:
-        return CompiledFlatMapOperator(self.function, self.schema)
+        plain = RowFlatMapOperator(self.function.function, self.schema)
+        return CompiledOperator(self.function, plain, functools.partial(_flat_map, self.function, self.schema))
 
     def describe(self) -> str:
         return f"flat_map({function_name(self.function)}, compiled)"
@@ -104,43 +118,59 @@ class CompiledFlatMapSpec(OperatorSpec):
 
 def map_spec(
     function: CompiledFunction[Mapping[str, Any]], given: pa.Schema | None, made: pa.Schema | None
-) -> CompiledMapSpec:
+) -> OperatorSpec:
     """The spec of a `map`, checked where the columns of its input are known.
 
     Raises:
-        GraphError: `made` is not declared, or as `translate_map` says.
+        GraphError: `made` is not declared, or as `translate_map` says; not with `fallback`.
     """
-    if made is None:
-        raise GraphError(f"compiled: map({function_name(function)}) needs `returns`: declare the columns of its result")
-    if given is not None:
-        translate_map(function, given, made)
-    return CompiledMapSpec(function, made)
+
+    def spec() -> OperatorSpec:
+        declared = _declared("map", function, made)
+        if given is not None:
+            translate_map(function, given, declared)
+        return CompiledMapSpec(function, declared)
+
+    return function.unless_refused(spec) or RowMapSpec(function.function, made)
 
 
-def filter_spec(function: CompiledFunction[object], given: pa.Schema | None) -> CompiledFilterSpec:
+def filter_spec(function: CompiledFunction[object], given: pa.Schema | None) -> OperatorSpec:
     """The spec of a `filter`, checked where the columns of its input are known.
 
     Raises:
-        GraphError: as `translate_filter` says.
+        GraphError: as `translate_filter` says; not with `fallback`.
     """
-    if given is not None:
-        translate_filter(function, given)
-    return CompiledFilterSpec(function)
+
+    def spec() -> OperatorSpec:
+        if given is not None:
+            translate_filter(function, given)
+        return CompiledFilterSpec(function)
+
+    return function.unless_refused(spec) or RowFilterSpec(function.function)
 
 
-def flat_map_spec(
-    function: CompiledFunction[Any], given: pa.Schema | None, made: pa.Schema | None
-) -> CompiledFlatMapSpec:
+def flat_map_spec(function: CompiledFunction[Any], given: pa.Schema | None, made: pa.Schema | None) -> OperatorSpec:
     """The spec of a `flat_map`, checked where the columns of its input are known.
 
     Raises:
-        GraphError: `made` is not declared, or as `checked_flat_map` says.
+        GraphError: `made` is not declared, or as `checked_flat_map` says; not with `fallback`.
     """
+
+    def spec() -> OperatorSpec:
+        declared = _declared("flat_map", function, made)
+        if given is not None:
+            checked_flat_map(function, given, declared)
+        return CompiledFlatMapSpec(function, declared)
+
+    return function.unless_refused(spec) or RowFlatMapSpec(function.function, made)
+
+
+def _declared(verb: str, function: CompiledFunction[Any], made: pa.Schema | None) -> pa.Schema:
     if made is None:
-        raise GraphError(f"compiled: flat_map({function_name(function)}) needs `returns`: declare its columns")
-    if given is not None:
-        checked_flat_map(function, given, made)
-    return CompiledFlatMapSpec(function, made)
+        raise GraphError(
+            f"compiled: {verb}({function_name(function)}) needs `returns`: declare the columns of its result"
+        )
+    return made
 
 
 def checked_flat_map(function: CompiledFunction[Any], given: pa.Schema, made: pa.Schema) -> EmittingTranslation:
@@ -181,83 +211,77 @@ def translate_filter(function: CompiledFunction[Any], given: pa.Schema) -> Trans
     return translation
 
 
-class CompiledMapOperator(Operator):
+class CompiledOperator(Operator):
+    """Computes batches by compiled code; what that does not take, and small batches, by the plain operator.
+
+    Args:
+        function: the function.
+        plain: the operator that calls it row by row.
+        compute: makes what computes batches of a schema: it gives the rows of a batch, or None where `plain` must run.
+    """
+
+    def __init__(
+        self, function: CompiledFunction[Any], plain: Operator, compute: Callable[[pa.Schema], _Computed]
+    ) -> None:
+        self._function = function
+        self._plain = plain
+        self._compute = compute
+        self._computed: _Computed | None = None
+        self._given: pa.Schema | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        self._plain.open(context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if self._given != batch.data.schema:
+            self._given = batch.data.schema
+            self._computed = self._function.unless_refused(lambda: self._compute(batch.data.schema))
+        made = None if self._computed is None or batch.num_rows < FEW_ROWS else self._computed(batch)
+        if made is None:
+            self._plain.process_batch(batch, input_index, out)
+        elif made.num_rows:
+            out.collect(made)
+
+
+def _map(function: CompiledFunction[Any], made: pa.Schema, given: pa.Schema) -> _Computed:
     """One row for each row."""
+    program = Program(translate_map(function, given, made), given)
 
-    def __init__(self, function: CompiledFunction[Mapping[str, Any]], schema: pa.Schema) -> None:
-        self._function = function
-        self._schema = schema
-        self._plain = RowMapOperator(function.function, schema)
-        self._program: Program | None = None
-        self._given: pa.Schema | None = None
+    def computed(batch: Batch) -> Batch | None:
+        data = as_declared(program.run(batch.data), made)
+        return None if data is None else batch.with_data(data)
 
-    def open(self, context: OperatorContext) -> None:
-        self._plain.open(context)
-
-    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        if self._program is None or self._given != batch.data.schema:
-            self._given = batch.data.schema
-            self._program = Program(translate_map(self._function, self._given, self._schema), self._given)
-        data = as_declared(self._program.run(batch.data), self._schema)
-        if data is None:
-            self._plain.process_batch(batch, input_index, out)
-        else:
-            out.collect(batch.with_data(data))
+    return computed
 
 
-class CompiledFlatMapOperator(Operator):
+def _flat_map(function: CompiledFunction[Any], made: pa.Schema, given: pa.Schema) -> _Computed:
     """Any number of rows for each row, with its timestamp and row kind."""
+    program = EmittingProgram(checked_flat_map(function, given, made), given)
 
-    def __init__(self, function: CompiledFunction[Any], schema: pa.Schema) -> None:
-        self._function = function
-        self._schema = schema
-        self._plain = RowFlatMapOperator(function.function, schema)
-        self._program: EmittingProgram | None = None
-        self._given: pa.Schema | None = None
-
-    def open(self, context: OperatorContext) -> None:
-        self._plain.open(context)
-
-    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        if self._program is None or self._given != batch.data.schema:
-            self._given = batch.data.schema
-            translation = checked_flat_map(self._function, self._given, self._schema)
-            self._program = EmittingProgram(translation, self._given)
-        processed = self._program.run(batch.data, None, _NO_MOMENT)
-        results = None if processed is None else processed.outputs[0]
-        if results is not None and not len(results.origin):
-            return
-        data = None if results is None else as_declared(results.columns, self._schema)
-        if results is None or data is None:
-            self._plain.process_batch(batch, input_index, out)
-            return
+    def computed(batch: Batch) -> Batch | None:
+        processed = program.run(batch.data, None, _NO_MOMENT)
+        if processed is None:
+            return None
+        results = processed.outputs[0]
+        data = as_declared(results.columns, made) if results.columns else made.empty_table().to_batches()[0]
+        if data is None:
+            return None
         origin = pa.array(results.origin)
         times = None if batch.timestamps is None else batch.timestamps.take(origin)
-        out.collect(Batch(data, times, None if batch.kinds is None else batch.kinds.take(origin)))
+        return Batch(data, times, None if batch.kinds is None else batch.kinds.take(origin))
+
+    return computed
 
 
-class CompiledFilterOperator(Operator):
+def _filter(function: CompiledFunction[Any], given: pa.Schema) -> _Computed:
     """The rows for which the function is true."""
+    program = Program(translate_filter(function, given), given)
 
-    def __init__(self, function: CompiledFunction[object]) -> None:
-        self._function = function
-        self._plain = RowFilterOperator(function.function)
-        self._program: Program | None = None
-        self._given: pa.Schema | None = None
-
-    def open(self, context: OperatorContext) -> None:
-        self._plain.open(context)
-
-    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        if self._program is None or self._given != batch.data.schema:
-            self._given = batch.data.schema
-            self._program = Program(translate_filter(self._function, self._given), self._given)
-        found = self._program.run(batch.data)
+    def computed(batch: Batch) -> Batch | None:
+        found = program.run(batch.data)
         if found is None:
-            self._plain.process_batch(batch, input_index, out)
-            return
+            return None
         kept = found[""]
-        if kept.false_count == 0:
-            out.collect(batch)
-        elif kept.true_count:
-            out.collect(batch.filter(kept))
+        return batch if kept.false_count == 0 else batch.filter(kept)
+
+    return computed

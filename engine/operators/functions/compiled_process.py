@@ -6,8 +6,9 @@ to the other by a savepoint; what compiled code cannot take is given to the plai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import pyarrow as pa
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.compiled.emitting import CLEARED, TIMER_CALLS, EmittingTranslation
 from penstock.engine.compiled.emitting_program import EmittingProgram, Moment, Output, Processed
+from penstock.engine.compiled.functions import may_fall_back, unless_refused
 from penstock.engine.compiled.keyed_translation import KeyedMethods
 from penstock.engine.compiled.kinds import check_declared
 from penstock.engine.compiled.program import as_declared
@@ -24,13 +26,21 @@ from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedBatch, KeyedProcessFunction, OutputTag
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.functions.function_operator import key_values
-from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator, columnar_backend, keyed_batch
+from penstock.engine.operators.functions.keyed_process import (
+    KeyedProcessOperator,
+    KeyedProcessSpec,
+    columnar_backend,
+    keyed_batch,
+)
 from penstock.engine.operators.functions.row_results import unknown_timestamp
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import KeyedStateBackend
 from penstock.engine.state.timers import TimerQueue
 from penstock.engine.texts import function_name
+
+FEW_ROWS: Final = 128
+"""Batches of fewer rows, and fewer timers, cost less one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +79,23 @@ def process_spec(
     given: pa.Schema | None,
     made: pa.Schema | None,
     timed: bool,
-) -> CompiledProcessSpec:
+) -> OperatorSpec:
     """The spec, checked where the columns of its input are known.
 
     Raises:
-        GraphError: `made` is not declared, or the function cannot be compiled to give it.
+        GraphError: `made` is not declared, or the function cannot be compiled to give it; not with `fallback`.
     """
+    compiled = unless_refused(lambda: _checked_spec(function, keys, given, made, timed), may_fall_back(function))
+    return compiled or KeyedProcessSpec(function, keys, made, timed)
+
+
+def _checked_spec(
+    function: KeyedProcessFunction | type[KeyedProcessFunction],
+    keys: tuple[str, ...],
+    given: pa.Schema | None,
+    made: pa.Schema | None,
+    timed: bool,
+) -> CompiledProcessSpec:
     if made is None:
         raise GraphError(f"compiled: process({function_name(function)}) needs `returns`: declare its columns")
     if given is not None:
@@ -127,22 +148,32 @@ class CompiledProcessOperator(KeyedProcessOperator):
 
     _schema: pa.Schema
     _given_schema: pa.Schema | None = None
+    _program: EmittingProgram | None = None
+    _key_schema: pa.Schema | None = None
     _timer_program: EmittingProgram | None = None
 
     def _create_backend(self, context: OperatorContext) -> KeyedStateBackend:
         return columnar_backend(context, self._keys)
 
-    def _program_of(self, translation: EmittingTranslation, given: pa.Schema) -> EmittingProgram:
-        _check(translation, self._given, given, self._schema)
-        return EmittingProgram(translation, given)
+    def _program_of(
+        self, translate: Callable[[KeyedMethods], EmittingTranslation], given: pa.Schema
+    ) -> EmittingProgram | None:
+        """The program of a method; None where it is left to plain Python."""
+        methods = KeyedMethods(self._given, self._keys, self._timed)
+        return unless_refused(
+            lambda: EmittingProgram(_check(translate(methods), self._given, given, self._schema), given),
+            may_fall_back(self._given),
+        )
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         schema = batch.data.schema
         self._bind(input_index, schema, self._keys)
         if self._given_schema != schema:
             self._given_schema = schema
-            methods = KeyedMethods(self._given, self._keys, self._timed)
-            self._program = self._program_of(methods.process_element(schema), schema)
+            self._program = self._program_of(lambda methods: methods.process_element(schema), schema)
+        if self._program is None or batch.num_rows < FEW_ROWS:
+            super().process_batch(batch, input_index, out)
+            return
         given = keyed_batch(batch, self._keys)
         computed = self._computed(self._program, given, Moment(self._context.clock.now_ms(), self._watermark))
         if computed is None:
@@ -165,10 +196,16 @@ class CompiledProcessOperator(KeyedProcessOperator):
         due = queue.take_due(limit)
         if not due.entries:
             return True
+        if len(due.entries) < FEW_ROWS:
+            queue.put_back(due)
+            return False
         keys = self._keyed.key_batch(due.keys)
+        if self._key_schema is None:
+            self._key_schema = keys.schema
+            self._timer_program = self._program_of(lambda methods: methods.on_timer(keys.schema), keys.schema)
         if self._timer_program is None:
-            methods = KeyedMethods(self._given, self._keys, self._timed)
-            self._timer_program = self._program_of(methods.on_timer(keys.schema), keys.schema)
+            queue.put_back(due)
+            return False
         given = keyed_batch(Batch(keys, pa.array(due.times, pa.int64())), self._keys)
         moment = Moment(self._context.clock.now_ms(), self._watermark, queue is self._keyed.event_timers)
         computed = self._computed(self._timer_program, given, moment)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +13,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import StreamEnvironment
+from penstock.engine.compiled.program import Program
 from penstock.engine.errors import GraphError, JobFailedError
+from penstock.engine.operators import compiled as compiled_operators
 from penstock.engine.operators.rows import RowFilterOperator, RowFlatMapOperator, RowMapOperator
 
 SCHEMA = pa.schema([("i", pa.int64()), ("s", pa.int8()), ("x", pa.float64()), ("b", pa.bool_()), ("t", pa.string())])
@@ -96,7 +96,7 @@ def outcome(stream_of: Callable[[ps.DataStream], ps.DataStream], rows: list[dict
 def test_maps_give_what_plain_python_gives(function: Any, returns: dict[str, str]) -> None:
     compiled = ps.compiled(function)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(ROWS)
     def check(rows: list[dict[str, Any]]) -> None:
         plain = outcome(lambda stream: stream.map(function, returns=returns), rows)
@@ -125,7 +125,7 @@ def listed(row: dict[str, Any]) -> list[dict[str, Any]]:
 def test_flat_maps_give_what_plain_python_gives(function: Any) -> None:
     compiled, returns = ps.compiled(function), {"t": "string", "n": "int64"}
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(ROWS)
     def check(rows: list[dict[str, Any]]) -> None:
         plain = outcome(lambda stream: stream.flat_map(function, returns=returns), rows)
@@ -171,7 +171,7 @@ def test_flat_maps_that_are_not_compiled_are_refused(function: Any, message: str
         stream.flat_map(ps.compiled(function), returns={"n": "int64"})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(ROWS)
 def test_filters_give_what_plain_python_gives(rows: list[dict[str, Any]]) -> None:
     def kept(row: dict[str, Any]) -> bool:
@@ -319,15 +319,28 @@ def test_a_map_without_declared_columns_and_a_filter_without_a_bool_are_refused(
         ps.compiled(ps.ProcessFunction)  # type: ignore[type-var]
 
 
-def test_functions_are_kept_for_the_next_process_and_run_where_nothing_can_be_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "taken").touch()
-    rows = [{"i": 3, "s": 1, "x": 0.5, "b": True, "t": "view"}]
-    for folder in (tmp_path, tmp_path / "taken"):
-        for name in [name for name in sys.modules if name.startswith("penstock_compiled_")]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-        assert outcome(lambda stream: stream.filter(ps.compiled(even)), rows) == repr(rows)
-    (kept,) = (tmp_path / "penstock" / "compiled").glob("*.py")
-    assert list(kept.parent.glob("__pycache__/*.nbc"))
+def test_small_batches_run_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_operators, "FEW_ROWS", 64)
+    monkeypatch.setattr(Program, "run", lambda *_: pytest.fail("columns were computed"))
+    rows = [{"i": 3, "s": 1, "x": 0.5, "b": True, "t": "view"}] * 63
+    assert outcome(lambda stream: stream.filter(ps.compiled(even)), rows) == repr(rows)
+
+
+def shouts(row: Any) -> Iterator[dict[str, Any]]:
+    yield {"t": row["t"].upper()}
+
+
+def whispers(row: Any) -> dict[str, Any]:
+    return {"t": row["t"].lower()}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known columns", "unknown columns"])
+def test_what_is_not_compiled_runs_as_plain_python_where_it_may(known: bool, caplog: pytest.LogCaptureFixture) -> None:
+    may = ps.compiled(fallback=True)
+    rows = [{"i": i, "s": 1, "x": i + 0.5, "b": i > 1, "t": "a"} for i in range(4)]
+    given = StreamEnvironment(runtime="local", parallelism=1).from_collection(rows, SCHEMA)
+    stream = given if known else given.map(lambda row: row)
+    stream = stream.filter(may(truth)).flat_map(may(shouts), returns={"t": "string"}).map(may(whispers))
+    assert list(stream.collect()) == [{"t": "a"}] * 4
+    messages = [message for message in caplog.messages if "runs as plain Python, row by row" in message]
+    assert [name in "".join(messages) for name in ("truth", "shouts", "whispers")] == [True] * 3

@@ -159,3 +159,19 @@ def test_state_goes_from_the_plain_function_to_the_compiled_one_and_back(
             return [*kept, *harness.take()]
 
     assert run(before, behind) == run(Plain, Plain)
+
+
+def test_a_keyed_function_that_is_not_compiled_runs_as_plain_python_where_it_may(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Named(Plain):
+        def process_element(self, row: Any, ctx: Any) -> Any:
+            yield {"k": row["k"].upper(), "total": 1, "best": 0.5, "label": "a"}
+
+    stream = StreamEnvironment(runtime="local", parallelism=1).from_collection(
+        [{"k": "a", "n": 1, "x": 0.5, "what": "add"}], SCHEMA
+    )
+    results = stream.key_by("k").process(ps.compiled(Named, fallback=True), returns=RETURNS).collect()
+    assert list(results) == [{"k": "A", "total": 1, "best": 0.5, "label": "a"}]
+    assert "`row['k'].upper()` is not compiled" in caplog.text
+    assert "runs as plain Python" in caplog.text

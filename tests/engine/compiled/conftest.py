@@ -1,0 +1,18 @@
+"""Lets compiled code compute the small batches of these tests, which plain Python would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.engine.operators import compiled
+from penstock.engine.operators.functions import compiled_process
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _no_batch_is_small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (compiled, compiled_process):
+            patch.setattr(module, "FEW_ROWS", 0)
+        yield
