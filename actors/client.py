@@ -18,6 +18,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
 from penstock.actors.cluster import is_embedded
+from penstock.actors.driver_logging import with_driver_logging
 from penstock.actors.import_path import Imported
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
@@ -103,6 +104,7 @@ class RayJob(JobHandle):
         detached: bool = False,
     ) -> None:
         super().__init__(program.name, consumers)
+        program = replace(program, config=with_driver_logging(program.config))
         if detached and consumers:
             raise ConfigurationError(
                 f"job {program.name!r} cannot be detached: it ends in collect() or print(), whose rows go to this "

@@ -32,6 +32,7 @@ from penstock.actors.log_writer import LogWriter
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.recorded_commands import RecordedCommand, forget, recorded
 from penstock.actors.stacks import Stack
+from penstock.actors.tail import StreamRoute, stream_route
 from penstock.actors.task_log import LogLine
 from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.coordinator import Place
@@ -361,9 +362,22 @@ class JobManager:
             raise JobError(
                 f"job {self._program.name!r} has ended; its savepoints and retained checkpoints hold its state"
             )
+        return state_route(uid, self._running_graph(), self._execution.actors, self._execution.attempts)
+
+    async def stream_route(self, uid: str) -> StreamRoute:
+        """Where the stream of an operator comes from; see `tail.stream_route`.
+
+        Raises:
+            JobError: the job has ended.
+        """
+        if self._brain.ended:
+            raise JobError(f"job {self._program.name!r} has ended: no rows pass any more")
+        return stream_route(uid, self._running_graph(), self._execution.actors, self._execution.attempts)
+
+    def _running_graph(self) -> PhysicalGraph:
         if self._graph is None or not self._brain.is_whole:
             raise StateNotReadyError(f"job {self._program.name!r} does not run just now; try again")
-        return state_route(uid, self._graph, self._execution.actors, self._execution.attempts)
+        return self._graph
 
     async def info(self) -> JobInfo:
         """The job as it is now."""

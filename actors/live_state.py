@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import ray
@@ -16,10 +16,11 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import JobError, PenstockError, StateError, StateNotReadyError, nearest
-from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.savepoints.live_rows import LiveRows, ScanFilter
 from penstock.savepoints.live_state import LiveState
 
+_Named = TypeVar("_Named", OperatorPlan, SourcePlan, OperatorPlan | SourcePlan)
 _ANSWER_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 10.0
 """For how long who asks waits for a job that recovers."""
@@ -56,22 +57,41 @@ def state_route(
         StateError: there is no such operator.
         StateNotReadyError: some of its subtasks do not run.
     """
-    operators = [(task, operator) for task in graph.tasks for operator in task.operators]
-    found = [one for one in operators if one[1].uid == uid] or [one for one in operators if one[1].name == uid]
-    if len(found) != 1:
-        uids = [operator.uid for _, operator in operators]
-        raise StateError(f"the job has no operator {uid!r}{nearest(uid, uids)}; there are {', '.join(uids)}")
-    task, operator = found[0]
-    places = [(task.id, subtask) for subtask in range(task.parallelism)]
-    if any(place not in actors or place not in attempts for place in places):
-        raise StateNotReadyError(f"operator {uid!r} does not run just now; try again")
+    task, operator = one_called(uid, [(task, operator) for task in graph.tasks for operator in task.operators])
     keys = operator.spec.traits.keys
     return StateRoute(
         operator.uid,
-        tuple((actors[place], attempts[place]) for place in places),
+        subtask_actors(task, uid, actors, attempts),
         tuple(keys[0]) if keys else (),
         graph.config.max_parallelism,
     )
+
+
+def one_called(uid: str, among: Sequence[tuple[TaskPlan, _Named]]) -> tuple[TaskPlan, _Named]:
+    """The operator of that uid, or name where no other is called so, with its task.
+
+    Raises:
+        StateError: there is none.
+    """
+    found = [one for one in among if one[1].uid == uid] or [one for one in among if one[1].name == uid]
+    if len(found) != 1:
+        uids = [operator.uid for _, operator in among]
+        raise StateError(f"the job has no operator {uid!r}{nearest(uid, uids)}; there are {', '.join(uids)}")
+    return found[0]
+
+
+def subtask_actors(
+    task: TaskPlan, uid: str, actors: Mapping[Place, Any], attempts: Mapping[Place, int]
+) -> tuple[tuple[Any, int], ...]:
+    """The actors of a task's subtasks, in order, each with the attempt that it runs.
+
+    Raises:
+        StateNotReadyError: some do not run.
+    """
+    places = [(task.id, subtask) for subtask in range(task.parallelism)]
+    if any(place not in actors or place not in attempts for place in places):
+        raise StateNotReadyError(f"operator {uid!r} does not run just now; try again")
+    return tuple((actors[place], attempts[place]) for place in places)
 
 
 class RaySubtasks:

@@ -30,6 +30,7 @@ from penstock.actors.job_manager import JobManager
 from penstock.actors.live_state import PATIENCE_SECONDS, live_state
 from penstock.actors.recorded_commands import Ending, forget, new_command, record
 from penstock.actors.stacks import Stack
+from penstock.actors.tail import tail
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.errors import (
@@ -46,6 +47,7 @@ from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
+from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.live_state import LiveState
 
 NAMESPACE: Final = "penstock"
@@ -248,6 +250,22 @@ class JobControl:
             patience: for how long (seconds) to wait where the job just recovers or is rescaled.
         """
         return live_state(self._manager, self.name, uid, name, patience)
+
+    def tail(self, operator: str, rows: int = 20, seconds: float = 5.0, side: str = "") -> TappedRows:
+        """The last rows that an operator or source emits from now on; nothing is kept, or costs, while nobody asks.
+
+        Args:
+            operator: its uid or name.
+            rows: how many, 1,000 at most.
+            seconds: how long to look where fewer come, 60 at most.
+            side: tag of a side output of it, instead of its results.
+
+        Raises:
+            JobError: the job has ended.
+            StateError: there is no such stream, or the job's processes hide values (`PENSTOCK_ERROR_VALUES`).
+            StateNotReadyError: the job does not run just now.
+        """
+        return tail(self._ask("stream_route", _ASK_SECONDS, operator), side, rows, seconds)
 
     def end(self) -> Any:
         """A call that comes back with the job's `JobReport` when it has ended."""

@@ -7,14 +7,15 @@ the thread does nothing but open, step and close the task. Reports (first rows, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -28,23 +29,25 @@ from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import PenstockError, StateNotReadyError, located
 from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
-from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task, pace_of, router_edge
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.rewiring import RunningInputs
+from penstock.engine.task.tap import RowTap, TappedRows
 
 if TYPE_CHECKING:
     from penstock.savepoints.live_rows import LiveRows, ScanFilter
 
+_Answered = TypeVar("_Answered")
 _REMEMBERED: Final = 100
 """Nobody asks for an answer any more where its checkpoint is older than the newest by this much."""
 _GATHER_SECONDS: Final = 0.02
 _MOST_LOOKUPS: Final = 1000
 _MOST_SCANS: Final = 4
 """So many wait at once to be told of some keys, and of all."""
+_MOST_TAPS: Final = 4
 TASK_THREAD: Final = "task-loop"
 """Name of the thread that steps a task."""
 _LONGEST_WAIT_SECONDS: Final = 86_400.0
@@ -143,6 +146,7 @@ class RunningTask:
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
         self._reading = {False: 0, True: 0}
+        self._tapping = 0
         self._thread: threading.Thread | None = None
         self._results: dict[int, ResultBuffer] = {}
         plan = graph.task(deployment.task)
@@ -461,7 +465,7 @@ class RunningTask:
             raise StateNotReadyError(f"subtask {self._deployment.subtask} of {self._name!r} {why}; try again")
         self._reading[keys is None] += 1
         try:
-            captured = await self._captured_state(uid, StateRequest(state, keys))
+            captured = await self._between_steps(lambda: self._task.read_state(uid, StateRequest(state, keys)))
             name = stored_name(state, list(captured))
             if name is None:
                 return None
@@ -469,24 +473,60 @@ class RunningTask:
         finally:
             self._reading[keys is None] -= 1
 
-    async def _captured_state(self, uid: str, request: StateRequest) -> Mapping[str, TableCapture]:
-        answers: list[Mapping[str, TableCapture] | PenstockError] = []
+    async def tail(self, uid: str, side: str, rows: int, enough: int, seconds: float) -> TappedRows:
+        """The last rows that an operator, or the source, emits from now on.
+
+        Args:
+            uid, side: where; see `Task.output`.
+            rows: how many at the most.
+            enough: with so many it returns at once.
+            seconds: and with fewer then, or where the task ends.
+
+        Raises:
+            StateNotReadyError: the subtask has ended, or as many as may be look already.
+            StateError: there is no such output, or values are hidden.
+        """
+        if self._tapping >= _MOST_TAPS:
+            raise StateNotReadyError(f"{_MOST_TAPS} look at subtask {self._deployment.subtask} already; try again")
+        come: asyncio.Future[None] = self._loop.create_future()
+        tap = RowTap(rows, enough, lambda: self._loop.call_soon_threadsafe(_resolve, come))
+        self._tapping += 1
+        try:
+            output = await self._between_steps(lambda: self._task.output(uid, side))
+            await self._between_steps(lambda: output.attach(tap))
+            await asyncio.wait([come, self._closed], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            # One that has ended adds nothing more by itself.
+            with contextlib.suppress(StateNotReadyError):
+                await self._between_steps(lambda: output.detach(tap))
+            return await asyncio.to_thread(tap.rows, self._deployment.subtask)
+        finally:
+            self._tapping -= 1
+
+    async def _between_steps(self, call: Callable[[], _Answered]) -> _Answered:
+        """What the thread of the task answers between two of its steps.
+
+        Raises:
+            StateNotReadyError: it has ended.
+            PenstockError: what `call` raises; the subtask goes on.
+        """
+        answers: list[_Answered] = []
+        errors: list[PenstockError] = []
         answered: asyncio.Future[None] = self._loop.create_future()
 
-        def read() -> None:
+        def run() -> None:
             # Whatever ails the question must not end the subtask.
             try:
-                answers.append(self._task.read_state(uid, request))
+                answers.append(call())
             except Exception as error:
-                answers.append(located(error, self._name, self._deployment.subtask))
+                errors.append(located(error, self._name, self._deployment.subtask))
             self._loop.call_soon_threadsafe(_resolve, answered)
 
-        self._command(read)
+        self._command(run)
         await asyncio.wait([answered, self._closed], return_when=asyncio.FIRST_COMPLETED)
+        if errors:
+            raise errors[0]
         if not answers:
             raise StateNotReadyError(f"subtask {self._deployment.subtask} of {self._name!r} has ended; try again")
-        if isinstance(answers[0], PenstockError):
-            raise answers[0]
         return answers[0]
 
     def drain(self) -> None:

@@ -29,6 +29,7 @@ from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.tap import TappedRows
 
 if TYPE_CHECKING:
     from penstock.savepoints.live_rows import LiveRows, ScanFilter
@@ -81,6 +82,7 @@ class SubtaskActor:
         task = graph.task(deployment.task).name
         name_process(self, SubtaskActor, process_name(graph.name, task, deployment.subtask))
         self._log.set_levels(graph.config.log_levels)
+        self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
         return Process.own()
@@ -192,6 +194,17 @@ class SubtaskActor:
         if running is None:
             raise StateNotReadyError(f"operator {uid!r} has been restarted or rescaled; try again")
         return await running.read_state(uid, state, keys, wanted)
+
+    async def tail(self, attempt: int, uid: str, side: str, rows: int, enough: int, seconds: float) -> TappedRows:
+        """The last rows that an operator emits from now on; see `RunningTask.tail`.
+
+        Raises:
+            StateNotReadyError: another attempt runs here, or none.
+        """
+        running = self._of(attempt)
+        if running is None:
+            raise StateNotReadyError(f"operator {uid!r} has been restarted or rescaled; try again")
+        return await running.tail(uid, side, rows, enough, seconds)
 
     async def stacks(self, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where the threads of this process are: each stack with how often it was seen within `seconds`."""

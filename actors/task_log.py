@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, TextIO
 
@@ -59,6 +59,8 @@ class TaskLog:
         # What is collected while a line is made may have something to say itself.
         self._lock = threading.RLock()
         self._handler = _Handler(self)
+        self._error: TextIO = sys.stderr
+        self._shown: logging.Handler | None = None
 
     def install(self, level: int = logging.INFO) -> None:
         """Take what this process says from now on.
@@ -72,6 +74,7 @@ class TaskLog:
         if root.level in (logging.NOTSET, logging.WARNING):
             # Nobody has chosen one: that is Python's default, which drops what functions say of their work.
             root.setLevel(level)
+        self._error = sys.stderr
         sys.stdout = _Tee(self, sys.stdout, "STDOUT")
         sys.stderr = _Tee(self, sys.stderr, "STDERR")
 
@@ -86,6 +89,22 @@ class TaskLog:
         if levels:
             # What a logger lets pass is wanted.
             self._handler.setLevel(logging.NOTSET)
+
+    def show(self, levels: Sequence[tuple[str, str]], form: tuple[str, str] | None) -> None:
+        """Write to standard error, which Ray brings to the driver, what the driver itself would show if it said it.
+
+        Args:
+            levels: as of `set_levels`, those of the driver; of others Python's own default.
+            form: how it formats lines, and times in them; None: it has set up nothing, so the message alone.
+        """
+        root = logging.getLogger()
+        if self._shown is not None:
+            root.removeHandler(self._shown)
+        self._shown = logging.StreamHandler(self._error)
+        self._shown.setFormatter(logging.Formatter(*(form or ("%(message)s", ""))))
+        chosen = {logger: logging.getLevelName(level) for logger, level in levels}
+        self._shown.addFilter(lambda record: record.levelno >= _level_of(record.name, chosen))
+        root.addHandler(self._shown)
 
     def place(self, task: int, subtask: int, attempt: int) -> None:
         """What is said from now on is said by this subtask."""
@@ -118,6 +137,13 @@ def _speaker() -> str:
             return ""
         frame = frame.f_back
     return ""
+
+
+def _level_of(logger: str, levels: Mapping[str, int]) -> int:
+    """The level of a logger: its own, or that of the nearest one above it that has one."""
+    while logger and logger not in levels:
+        logger = logger.rpartition(".")[0]
+    return levels.get(logger, logging.WARNING)
 
 
 class _Handler(logging.Handler):

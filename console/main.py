@@ -34,6 +34,7 @@ from penstock.console.replay import replay_command
 from penstock.console.run import run
 from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, dispose_command, inspect_command
 from penstock.console.sql import sql_command
+from penstock.console.tail import tail_command
 from penstock.console.web_commands import console_command, logs_command, why_command
 from penstock.engine.errors import ConfigurationError
 
@@ -110,6 +111,7 @@ def _app() -> typer.Typer:
     app.command("console")(console_command)
     app.command("why")(why_command)
     app.command("logs")(logs_command)
+    app.command("tail")(tail_command)
     job = typer.Typer(rich_markup_mode=None)
     job.callback(invoke_without_command=True)(_job)
     job.command("replay")(replay_command)

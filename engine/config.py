@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.engine.autoscaler_config import AutoscalerConfig
+from penstock.engine.cached_files import CachedFile
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig
 from penstock.engine.errors import ConfigurationError, nearest
 
@@ -36,12 +37,15 @@ class JobConfig:
         latency_interval_ms: how often sources send latency markers; 0 for never.
         metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
         log_levels: by name of a logger ("" for all others), the lowest level (as `logging` has it) that functions log.
+        log_format: of the lines that the processes of functions write to standard error, and of the times in them, as
+            `logging.Formatter` has them; None: the message alone.
         state_backend: where the state of process functions and general windows lives: `"heap"` (Python objects) or
             `"rocksdb"` (local disk, for state larger than memory).
-        state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
+        state_directory: folder for `"rocksdb"`, and copies of cached files; None means the system's temporary folder.
         checkpoints: when and how checkpoints are taken.
         failover: how the job gets over failures.
         autoscaler: when and how the job is rescaled by itself.
+        cached_files: what functions may ask for by name.
 
     Raises:
         ConfigurationError: names every setting that cannot be used.
@@ -59,11 +63,13 @@ class JobConfig:
     latency_interval_ms: int = 0
     metrics_log_interval_ms: int = 0
     log_levels: tuple[tuple[str, str], ...] = ()
+    log_format: tuple[str, str] | None = None
     state_backend: str = "heap"
     state_directory: str | None = None
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     failover: FailoverConfig = field(default_factory=FailoverConfig)
     autoscaler: AutoscalerConfig = field(default_factory=AutoscalerConfig)
+    cached_files: tuple[CachedFile, ...] = ()
 
     def __post_init__(self) -> None:
         problems = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -92,6 +93,17 @@ class _PlaceAndState(Protocol):
     @property
     def metrics(self) -> MetricGroup:
         """Where the function counts what it wants shown: `context.metrics.counter("rejected")`."""
+        ...
+
+    def cached_file(self, name: str) -> Path:
+        """The copy on this machine of a file or folder; read it, and change nothing there.
+
+        Args:
+            name: as `env.register_cached_file(path, name)` has it.
+
+        Raises:
+            ConfigurationError: none was registered under that name, or it cannot be read.
+        """
         ...
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:

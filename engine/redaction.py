@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 VARIABLE: Final = "PENSTOCK_ERROR_VALUES"
 _HIDDEN: Final = "hidden"
@@ -41,12 +42,34 @@ def quoted(value: object) -> str:
 
 
 def quotable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with masks in the columns that are called as secrets."""
+    """The batch with masks in the columns, and members of structs, that are called as secrets."""
     for position, name in enumerate(batch.schema.names):
-        if _SECRET.search(name):
-            masks = pa.repeat(pa.scalar(_MASK), batch.num_rows)
-            batch = batch.set_column(position, name, masks)
+        column = batch.column(position)
+        if (masked := _masked_column(name, column)) is not column:
+            batch = batch.set_column(position, name, masked)
     return batch
+
+
+def _masked_column(name: str, column: pa.Array) -> pa.Array:
+    """The column itself where nothing in it is called as a secret."""
+    if _SECRET.search(name):
+        return pa.repeat(pa.scalar(_MASK), len(column))
+    kind = column.type
+    if pa.types.is_struct(kind):
+        members = column.flatten()
+        shown = [_masked_column(member.name, held) for member, held in zip(kind, members, strict=True)]
+        if all(one is held for one, held in zip(shown, members, strict=True)):
+            return column
+        return pa.StructArray.from_arrays(shown, names=[member.name for member in kind], mask=column.is_null())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        members = column.flatten()
+        shown = _masked_column("", members)
+        if shown is members:
+            return column
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
+        return pa.LargeListArray.from_arrays(offsets, shown, mask=column.is_null())
+    return column
 
 
 def masked_options(options: Mapping[str, str]) -> dict[str, str]:

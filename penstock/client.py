@@ -7,6 +7,7 @@ as `penstock.attach` gives them. What it shows is up to two seconds old, as the 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import urllib.error
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.actors.task_log import LogLine
     from penstock.engine.graph.scale import ParallelismRequest
     from penstock.engine.job.info import JobInfo
+    from penstock.engine.task.tap import TappedRows
     from penstock.web.why_slow import Reason
 
 TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105 - the name of a variable
@@ -258,6 +260,17 @@ class RemoteJob:
 
         lines = [LogLine(**one) for one in self._cluster.ask("GET", f"/v1{self._path}/logs?most={most}")["lines"]]
         return [line for line in lines if line.number > after.get((line.task, line.subtask), 0)]
+
+    def tail(self, operator: str, rows: int = 20, seconds: float = 5.0, side: str = "") -> TappedRows:
+        """The last rows that an operator emits; arguments and errors as for `JobControl.tail`, in whole seconds."""
+        import pyarrow as pa
+
+        from penstock.engine.task.tap import SEEN, TappedRows
+
+        query = urlencode({"rows": rows, "seconds": math.ceil(seconds), "side": side})
+        content = self._cluster.fetch("GET", f"/v1{self._path}/tail/{quote(operator, safe='')}?{query}", accept=_ARROW)
+        table = pa.ipc.open_stream(content).read_all()
+        return TappedRows(table.replace_schema_metadata(None), int(table.schema.metadata[SEEN]))
 
     def why_slow(self) -> Reason:
         """What holds the job up."""

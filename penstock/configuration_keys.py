@@ -324,7 +324,9 @@ class Settings(BaseModel):
         "state.backend.type", "hashmap", "Where keyed state lives: `hashmap` (memory) or `rocksdb` (local disk)."
     )
     state_directory: str | None = _key(
-        "state.backend.rocksdb.localdir", None, "Its folder; unset: the system's temporary folder."
+        "state.backend.rocksdb.localdir",
+        None,
+        "Its folder, and that of cached files; unset: the system's temporary folder.",
     )
     parallelism: Count | None = _key(
         "parallelism.default",

@@ -22,6 +22,7 @@ from penstock.engine.changelog import ANY_MODE
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
+from penstock.table_options import TableOptions
 from penstock.tables import types as t
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
@@ -92,7 +93,7 @@ class DataGenTable:
         return self._rows(table) is not None
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        rate = self._number(table, "rows-per-second", 10_000)
+        rate = TableOptions(table).number("rows-per-second", 10_000)
         fields = {column.name: _Typed(self._field(table, column, rate), arrow_type(column.type)) for column in columns}
         return ScannedTable(DataGenSource(fields, self._rows(table), float(rate)))
 
@@ -104,51 +105,36 @@ class DataGenTable:
 
     def _rows(self, table: CatalogTable) -> int | None:
         """How many rows there are: as many as the shortest sequence has, or as an option says."""
-        counts = []
+        options, counts = TableOptions(table), []
         for option in table.options:
             if option.startswith("fields.") and option.endswith(".end"):
-                begin = self._number(table, f"{option.removesuffix('.end')}.start", 0)
-                counts.append(self._number(table, option, 0) - begin + 1)
+                begin = options.number(f"{option.removesuffix('.end')}.start", 0)
+                counts.append(options.number(option, 0) - begin + 1)
         if "number-of-rows" in table.options:
-            counts.append(self._number(table, "number-of-rows", 0))
+            counts.append(options.number("number-of-rows", 0))
         return max(min(counts), 0) if counts else None
 
     def _field(self, table: CatalogTable, column: Column, rate: int) -> Field:
-        prefix, kind = f"fields.{column.name}", column.type.kind
+        options, prefix, kind = TableOptions(table), f"fields.{column.name}", column.type.kind
         if table.options.get(f"{prefix}.kind") == "sequence":
             if kind not in t.NUMERIC or f"{prefix}.end" not in table.options:
-                raise self._invalid(
-                    table, prefix, f"a sequence needs '{prefix}.start' and '.end', and a column of numbers"
-                )
-            return Sequence(self._number(table, f"{prefix}.start", 0))
+                raise options.invalid(prefix, f"a sequence needs '{prefix}.start' and '.end', and a column of numbers")
+            return Sequence(options.number(f"{prefix}.start", 0))
         if kind in _RANGES:
             low, high = _RANGES[kind]
-            least, most = self._number(table, f"{prefix}.min", low), self._number(table, f"{prefix}.max", high)
+            least, most = options.number(f"{prefix}.min", low), options.number(f"{prefix}.max", high)
             if least > most:
-                raise self._invalid(table, f"{prefix}.min", f"'{prefix}.min' is more than '{prefix}.max'")
+                raise options.invalid(f"{prefix}.min", f"'{prefix}.min' is more than '{prefix}.max'")
             return RandomInt(least, most + 1)
         if kind in t.APPROXIMATE or kind is Kind.DECIMAL:
-            return RandomFloat(self._number(table, f"{prefix}.min", 0), self._number(table, f"{prefix}.max", 1))
+            return RandomFloat(options.number(f"{prefix}.min", 0), options.number(f"{prefix}.max", 1))
         if kind is Kind.BOOLEAN:
             return RandomInt(0, 2)
         if kind in t.CHARACTERS:
-            return _RandomText(max(self._number(table, f"{prefix}.length", 100), 1))
+            return _RandomText(max(options.number(f"{prefix}.length", 100), 1))
         if kind in t.TIMESTAMPS:
             return EventTime(start_ms=int(time.time() * 1000), rows_per_second=rate)
-        raise self._invalid(table, column.name, f"datagen makes no values of type {column.type}; compute the column")
-
-    def _number(self, table: CatalogTable, option: str, otherwise: int) -> int:
-        text = table.options.get(option)
-        if text is None:
-            return otherwise
-        try:
-            return int(text)
-        except ValueError:
-            raise self._invalid(table, option, f"the option {option!r} takes a whole number, not {text!r}") from None
-
-    @staticmethod
-    def _invalid(table: CatalogTable, place: str, problem: str) -> Exception:
-        return table.source.invalid(table.place_of(place), problem)
+        raise options.invalid(column.name, f"datagen makes no values of type {column.type}; compute the column")
 
 
 class _PrintedRows(SinkWriter):

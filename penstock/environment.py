@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -44,6 +45,7 @@ from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
 from penstock.forgotten import reminding_program
 from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start, warn_of_sinks_that_wait
+from penstock.problems import Problems
 from penstock.savepoints.restore import NonRestoredState, url_of
 
 if TYPE_CHECKING:
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
 
 Runtime = Literal["ray", "local"]
 StateBackend = Literal["heap", "rocksdb"]
-_T = TypeVar("_T")
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
 
@@ -124,7 +125,7 @@ class StreamEnvironment:
         clock: Clock | None = None,
     ) -> None:
         show_errors_briefly()
-        problems = _Problems()
+        problems = Problems()
         problems.check(lambda: _check_runtime(runtime), None)
         buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
         target_ms = problems.check(lambda: parse_duration(buffer_debloat_target, "buffer_debloat_target"), 0)
@@ -327,16 +328,35 @@ class StreamEnvironment:
 
         return self.from_source(source_of_frame(frame, folder), "spark")
 
+    def register_cached_file(self, path: FilePath, name: str) -> None:
+        """Have a file or folder copied once to each node whose functions read it: `context.cached_file(name)`.
+
+        Args:
+            path: that every node can read, or a URL of a bucket; it should not change while jobs run.
+            name: what functions call it.
+
+        Raises:
+            ConfigurationError: the name is taken, or the URL cannot be used.
+
+        Example:
+            >>> env.register_cached_file("s3://models/fraud.onnx", "model")  # doctest: +SKIP
+        """
+        from penstock.connectors.files.node_copy import NodeCopy
+
+        files = self._config.cached_files
+        if any(file.name == name for file in files):
+            raise ConfigurationError(f"register_cached_file: {name!r} is the name of another file already")
+        self._config = replace(self._config, cached_files=(*files, NodeCopy.of(path, name)))
+
     # Tables
 
     @property
     def tables(self) -> TableEnvironment:
         """Tables, views and options of SQL: for what `sql` has no word."""
         if self._tables is None:
-            from penstock.table_connectors import CONNECTORS
-            from penstock.tables.environment import TableEnvironment
+            from penstock.table_environment import tables_of
 
-            self._tables = TableEnvironment(self.from_source, self.from_collection, CONNECTORS, self.configure)
+            self._tables = tables_of(self, lambda: self._program.graph)
         return self._tables
 
     def sql(self, statement: str) -> Table | None:
@@ -440,6 +460,8 @@ class StreamEnvironment:
         Args:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
+        # Whoever is refused below has been told enough.
+        self._program.asked_for()
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
         if resume is not None:
             if savepoint is not None:
@@ -550,25 +572,6 @@ def _start(savepoint: str, allow_non_restored_state: bool) -> Start:
 
 def _non_restored(allowed: bool) -> NonRestoredState:
     return NonRestoredState.DROPPED if allowed else NonRestoredState.REFUSED
-
-
-class _Problems:
-    """Gathers what is wrong with the settings, so that one error names all of it."""
-
-    def __init__(self) -> None:
-        self._messages: list[str] = []
-
-    def check(self, make: Callable[[], _T], instead: _T) -> _T:
-        """What `make` gives; `instead` where it refuses, to go on with until `raise_all`."""
-        try:
-            return make()
-        except ConfigurationError as error:
-            self._messages.append(str(error))
-            return instead
-
-    def raise_all(self) -> None:
-        if self._messages:
-            raise ConfigurationError("; ".join(self._messages))
 
 
 def _check_runtime(runtime: str) -> None:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -36,7 +37,8 @@ class JdbcTable:
             "table-name": "table, or schema.table",
             "username": "of the database",
             "password": "its password",
-            "scan.partition.column": "the column by whose order rows are read; the primary key's first without it",
+            "scan.partition.column": "the column by whose order rows are read, which is never null; the primary key's "
+            "first without it",
             "scan.partition.num": "how many ranges of that column, of whole numbers, are read at the same time",
             "scan.partition.lower-bound": "the smallest value of that column",
             "scan.partition.upper-bound": "the largest value of that column",
@@ -68,6 +70,7 @@ class JdbcTable:
             )
         if column not in schema.names:
             raise options.invalid("scan.partition.column", f"there is no column {column!r}")
+        told_apart_by = _tie_breakers(options, columns, column, keys)
         names = sql.SQL(", ").join(map(sql.Identifier, schema.names))
         place = sql.Identifier(*options.required("table-name").split("."))
         query = sql.SQL("SELECT {} FROM {}").format(names, place).as_string(None)
@@ -76,7 +79,7 @@ class JdbcTable:
                 _dsn(options),
                 query,
                 column=column,
-                tie_breaker=[key for key in keys if key != column],
+                tie_breaker=told_apart_by,
                 ranges=_ranges(options),
             )
         stage = Stage(RecordRowsSpec(schema, tuple(schema.names)), schema)
@@ -119,6 +122,35 @@ def _dsn(options: TableOptions) -> str:
     return f"{_POSTGRES}{quote(user, safe='')}{secret}@{place}"
 
 
+def _tie_breakers(options: TableOptions, columns: Columns, column: str, keys: Sequence[str]) -> Sequence[str]:
+    """What tells rows of one value of `column` apart: the declared key, or what the database knows of its table.
+
+    Raises:
+        SqlValidationError: nothing does, or rows may have no value there, which the order would leave out.
+    """
+    from penstock.connectors.postgres.catalog import read_table
+    from penstock.connectors.postgres.connection import ask
+
+    if column in keys:
+        return [key for key in keys if key != column]
+    with options.placed():
+        table = ask(_dsn(options), lambda connection: read_table(connection, options.required("table-name")))
+    option, types = "scan.partition.column", {one.name: one.type for one in columns}
+    if column in table.columns and table.columns[column].takes_null and types[column].nullable:
+        raise options.invalid(
+            option, f"rows whose {column!r} is null would not be read; declare it NOT NULL, or take another column"
+        )
+    if keys or frozenset([column]) in table.unique:
+        return keys
+    if not table.primary_key or not set(table.primary_key) <= types.keys():
+        raise options.invalid(
+            option,
+            f"rows of one {column!r} cannot be told apart; declare PRIMARY KEY (...) NOT ENFORCED, or take a column "
+            "that is unique",
+        )
+    return [key for key in table.primary_key if key != column]
+
+
 def _ranges(options: TableOptions) -> list[int]:
     """Where the values of the column are cut, for as many ranges as the options say."""
     parts = options.number("scan.partition.num", 1)
@@ -149,9 +181,11 @@ class _TypedLookup(LookupTable):
         return self._table.keys
 
     def open(self, context: ConnectorContext) -> None:
+        # The subtask's copy of this one has the same inside as the others.
+        self._table = copy.copy(self._table)
         self._table.open(context)
 
-    def lookup(self, keys: pa.RecordBatch) -> Any:
+    def lookup(self, keys: pa.RecordBatch) -> pa.Table:
         found = self._table.lookup(keys)
         columns = [found.column(name).cast(self._schema.field(name).type) for name in self._schema.names]
         return pa.Table.from_arrays(columns, schema=self._schema)

@@ -24,6 +24,7 @@ from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.handle import JobHandle, StageProgress
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, OperatorReport
+from penstock.live_chart import RateChart
 
 _PERIOD_SECONDS: Final = 0.5
 _BAR_WIDTH: Final = 30
@@ -41,10 +42,16 @@ def wait_showing(job: JobHandle) -> None:
     """
     if (place := _notebook()) is not None:
         shown = place.display(place.HTML(""), display_id=True)
-        _wait_drawing(job, lambda view: shown.update(place.HTML(_html(view))))
+        chart = RateChart()
+
+        def show(view: Group, metrics: JobMetrics, now: float) -> None:
+            chart.add(metrics, now)
+            shown.update(place.HTML(_html(view) + chart.svg()))
+
+        _wait_drawing(job, show)
     elif sys.stderr.isatty():
         with Live(console=Console(stderr=True), auto_refresh=False) as live:
-            _wait_drawing(job, lambda view: live.update(view, refresh=True))
+            _wait_drawing(job, lambda view, metrics, now: live.update(view, refresh=True))
     else:
         job.wait()
 
@@ -61,15 +68,16 @@ def _html(view: Group) -> str:
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
-def _wait_drawing(job: JobHandle, draw: Callable[[Group], object]) -> None:
+def _wait_drawing(job: JobHandle, draw: Callable[[Group, JobMetrics, float], object]) -> None:
     rates = Rates()
     more, drawn = True, 0.0
     while more:
         more = job.pump(_PERIOD_SECONDS)
         now = time.monotonic()
         if now - drawn >= _PERIOD_SECONDS or not more:
-            table = job_table(job.name, job.status(), job.metrics(), rates, now)
-            draw(Group(table, stage_bars(job.progress())))
+            metrics = job.metrics()
+            table = job_table(job.name, job.status(), metrics, rates, now)
+            draw(Group(table, stage_bars(job.progress())), metrics, now)
             drawn = now
     job.raise_if_ended_badly()
 

@@ -19,6 +19,7 @@ from penstock.jdbc_tables import JdbcTable
 from penstock.kafka_tables import KafkaTable, UpsertKafkaTable
 from penstock.lake_tables import DeltaTable, IcebergTable
 from penstock.live_tables import LiveTable
+from penstock.savepoint_tables import SavepointTable
 from penstock.store_tables import ElasticsearchTable, RedisTable
 from penstock.table_options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
@@ -189,5 +190,6 @@ CONNECTORS: Final[tuple[TableConnector, ...]] = (
     LiveTable("socket"),
     LiveTable("http"),
     LiveTable("websocket"),
+    SavepointTable(),
 )
 """All of them."""

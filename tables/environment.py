@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -14,7 +15,8 @@ import pyarrow as pa
 from penstock.engine.api.streams import DataStream
 from penstock.engine.connectors import Source
 from penstock.engine.durations import parse_duration
-from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nearest
+from penstock.engine.errors import ConfigurationError, GraphError, PenstockError, SqlError, nearest
+from penstock.engine.graph.logical import GraphBuilder
 from penstock.tables.bind.inserts import bind_insert
 from penstock.tables.bind.query_binder import QueryContext, bind_query
 from penstock.tables.bind.user_calls import resolved
@@ -25,6 +27,7 @@ from penstock.tables.functions.user import UserFunction
 from penstock.tables.functions.user_functions import UserFunctions
 from penstock.tables.lower.lowering import Lowering
 from penstock.tables.lower.sinks import write
+from penstock.tables.lower.uids import Placed, StatementUids
 from penstock.tables.parse import statements as s
 from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.queries import Query
@@ -37,6 +40,7 @@ from penstock.tables.plan.rules.apply import rewritten_plan
 from penstock.tables.shows import Shows
 from penstock.tables.table import Origin, Table
 from penstock.tables.types import type_of_arrow
+from penstock.tables.upgrade import SavedOperator, upgrade
 
 _BOOLEANS: Final = ("true", "false")
 OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -59,6 +63,8 @@ class TableEnvironment:
         from_rows: begins a stream of rows that are here.
         connectors: what tables can be made of.
         configure: takes the options of SET that are settings of jobs.
+        graph: the program that is being written.
+        saved_operators: those of the savepoint at a path.
 
     Example:
         >>> from penstock import StreamEnvironment
@@ -74,12 +80,16 @@ class TableEnvironment:
         from_rows: Callable[[pa.Table], DataStream],
         connectors: Sequence[TableConnector],
         configure: Callable[[Mapping[str, object]], None],
+        graph: Callable[[], GraphBuilder],
+        saved_operators: Callable[[str], Sequence[SavedOperator]],
     ) -> None:
         self.catalog = Catalog()
         self.connectors = Connectors(connectors)
         self._from_source = from_source
         self._from_rows = from_rows
         self._configure = configure
+        self._graph = graph
+        self._saved_operators = saved_operators
         self._options: dict[str, str] = {}
         self._functions = UserFunctions()
         self._definitions = Definitions(self.catalog, self.connectors, self._functions, self._context)
@@ -139,6 +149,8 @@ class TableEnvironment:
             case s.Drop():
                 self._definitions.drop(statement, source)
             case s.Explain():
+                if statement.savepoint is not None:
+                    return self._table(self._upgrade(statement, *statement.savepoint, source))
                 lines = self._explained(statement, source).splitlines()
                 return self._table(pa.table({"plan": pa.array(lines, pa.string())}))
             case s.Show():
@@ -228,6 +240,36 @@ class TableEnvironment:
         """The value of an option of SET."""
         return self._options.get(key, OPTIONS[key][0])
 
+    def table(self, name: str) -> Table:
+        """A table or view of the catalog.
+
+        Raises:
+            SqlError: there is none by that name.
+        """
+        return self.queried(f"SELECT * FROM {name}", {})
+
+    def queried(self, query: str, tables: Mapping[str, PlanNode]) -> Table:
+        """The result of a query that may also name the tables `tables`.
+
+        Raises:
+            SqlError: it cannot be run; or it is no query.
+        """
+        source = SqlText(query)
+        statement = parse_statement(query)
+        if not isinstance(statement, Query):
+            raise source.invalid(statement.at, "a query is wanted here; run other statements by sql()")
+        context = replace(self._context(source), common=tables)
+        node = rewritten_plan(bind_query(resolved(statement, self._functions.named, source), context))
+        changelog_mode(node)
+        return Table(self, node, Origin(source, statement.at))
+
+    def insert(self, name: str, plan: PlanNode) -> None:
+        """Add a sink to the program: the rows of a plan go into the table `name`."""
+        text = f"INSERT INTO {name} SELECT * FROM this"
+        source, statement = SqlText(text), parse_statement(text)
+        assert isinstance(statement, s.Insert), "it is one"
+        self._write([bind_insert(statement, replace(self._context(source), common={"this": plan}))])
+
     # Plans
 
     def planned(self, query: Query, source: SqlText) -> PlanNode:
@@ -238,20 +280,23 @@ class TableEnvironment:
 
     def lowered(self, node: PlanNode) -> DataStream:
         """The stream of a plan's rows."""
-        return self._lowering().stream(node)
+        return self._lowering(StatementUids(self._graph())).stream(node)
 
-    def _lowering(self) -> Lowering:
+    def _lowering(self, uids: StatementUids) -> Lowering:
         ttl_ms = parse_duration(self.option("table.exec.state.ttl"), "table.exec.state.ttl") or None
-        return Lowering(self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, ttl_ms)
+        return Lowering(self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, uids, ttl_ms)
 
     def _context(self, source: SqlText) -> QueryContext:
         options = {key: self.option(key) for key in OPTIONS}
         return QueryContext(source, self.catalog, self.connectors, options)
 
-    def _write(self, plans: Sequence[SinkPlan]) -> None:
-        lowering = self._lowering()
+    def _write(self, plans: Sequence[SinkPlan]) -> list[Placed]:
+        placed = []
         for plan in plans:
+            lowering = self._lowering(StatementUids(self._graph(), plan.table))
             write(lowering, plan, self.option)
+            placed += lowering.uids.placed
+        return placed
 
     def _explained(self, statement: s.Explain, source: SqlText) -> str:
         inner = statement.statement
@@ -260,6 +305,26 @@ class TableEnvironment:
         inserts = inner.inserts if isinstance(inner, s.StatementSet) else (inner,)
         plans = [bind_insert(insert, self._context(source)) for insert in inserts]
         return "\n".join(f"Sink({plan.table})\n{explained(plan.input)}" for plan in plans)
+
+    def _upgrade(self, statement: s.Explain, path: str, at: int, source: SqlText) -> pa.Table:
+        """What becomes of a savepoint's state; the program stays as it is."""
+        try:
+            saved = self._saved_operators(path)
+        except PenstockError as error:
+            raise source.invalid(at, str(error)) from error
+        graph, inner = self._graph(), statement.statement
+        first = graph.next_id
+        try:
+            if isinstance(inner, Query):
+                uids = StatementUids(graph)
+                self._lowering(uids).stream(self.planned(inner, source))
+                placed = uids.placed
+            else:
+                inserts = inner.inserts if isinstance(inner, s.StatementSet) else (inner,)
+                placed = self._write([bind_insert(insert, self._context(source)) for insert in inserts])
+        finally:
+            graph.forget(first)
+        return upgrade(placed, saved)
 
     # USE and SET
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.engine.errors import nearest
+from penstock.tables.bind.expression_binder import CONDITIONALS
 from penstock.tables.bind.query_binder import QueryContext, bind_view
 from penstock.tables.bind.table_binder import bind_table, primary_key
 from penstock.tables.catalog.catalog import CatalogTable, CatalogView, Place, StreamTable
 from penstock.tables.catalog.texts import shown_table, shown_view
-from penstock.tables.functions.aggregates import AGGREGATES
+from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.functions.user_functions import UserFunctions
 from penstock.tables.parse import statements as s
@@ -62,7 +63,11 @@ class Shows:
                 entries = catalog.entries(self._place(statement))
                 return "view name", [own for own, entry in entries if isinstance(entry, CatalogView)]
             case "FUNCTIONS":
-                names = [name.lower() for name in (*SCALAR_FUNCTIONS, *AGGREGATES) if name[0].isalpha()]
+                names = [
+                    name.lower()
+                    for name in (*SCALAR_FUNCTIONS, *CONDITIONALS, *AGGREGATES, *RANKS, *OVER_ONLY)
+                    if name[0].isalpha()
+                ]
                 return "function name", [*names, *self.functions.names()]
             case "USER FUNCTIONS":
                 return "function name", self.functions.names()

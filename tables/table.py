@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
-from penstock.engine.errors import GraphError, SqlError
+from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.job.handle import CollectResult
 from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _CODES = dict(zip(KINDS, ("+I", "-U", "+U", "-D"), strict=True))
 OP = "op"
 """The column of `to_changelog()` that says what a row means: +I, -U, +U or -D."""
+
+
+_JOINS: Final = ("INNER", "LEFT", "RIGHT", "FULL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,121 @@ class Table:
     def changelog_mode(self) -> ChangelogMode:
         """The kinds of changes among its rows; `INSERT_ONLY` where rows only come."""
         return changelog_mode(self._plan)
+
+    # Verbs
+
+    def select(self, *items: str) -> Table:
+        """The table with other columns.
+
+        Args:
+            items: SQL, such as `"price * 2 AS twice"`, `"*"`, or a call with OVER.
+
+        Raises:
+            SqlError: an item does not fit; says where, in the query that the verb stands for.
+
+        Example:
+            >>> bids.where("price > 3").select("item", "price * 2 AS twice")  # doctest: +SKIP
+        """
+        return self._asked(f"SELECT {_listed(items, 'select')} FROM this")
+
+    def where(self, condition: str) -> Table:
+        """The rows for which a condition of SQL is true."""
+        return self._asked(f"SELECT * FROM this WHERE {condition}")
+
+    def distinct(self) -> Table:
+        """The different rows."""
+        return self._asked("SELECT DISTINCT * FROM this")
+
+    def group_by(self, *keys: str) -> GroupedTable:
+        """The rows by keys: columns, expressions of SQL, or `ROLLUP (a, b)`; `select` says what each group gives."""
+        return GroupedTable(self, keys)
+
+    def join(self, other: Table, on: str, how: str = "INNER") -> Table:
+        """The rows of this table with those of another.
+
+        Args:
+            other: of the same environment.
+            on: a condition over `this` and `other`, such as `"this.id = other.id"`.
+            how: INNER, LEFT, RIGHT or FULL.
+
+        Raises:
+            ConfigurationError: no such join.
+        """
+        kind = how.upper()
+        if kind not in _JOINS:
+            raise ConfigurationError(f"join: how={how!r} is no join; take {', '.join(_JOINS)}")
+        return self._asked(f"SELECT * FROM this {kind} JOIN other ON {on}", other)
+
+    def union_all(self, other: Table) -> Table:
+        """The rows of both tables; their columns go by their order."""
+        return self._asked("SELECT * FROM this UNION ALL SELECT * FROM other", other)
+
+    def union(self, other: Table) -> Table:
+        """The different rows of both tables."""
+        return self._asked("SELECT * FROM this UNION SELECT * FROM other", other)
+
+    def intersect(self, other: Table) -> Table:
+        """The different rows that both tables have."""
+        return self._asked("SELECT * FROM this INTERSECT SELECT * FROM other", other)
+
+    def minus(self, other: Table) -> Table:
+        """The different rows that the other table does not have."""
+        return self._asked("SELECT * FROM this EXCEPT SELECT * FROM other", other)
+
+    def order_by(self, *items: str) -> Table:
+        """The rows in order: columns, with `DESC` or `NULLS LAST` behind them; what it takes is said of ORDER BY."""
+        return self._asked(f"SELECT * FROM this ORDER BY {_listed(items, 'order_by')}")
+
+    def limit(self, count: int, offset: int = 0) -> Table:
+        """So many rows, without the first `offset`."""
+        return self._asked(f"SELECT * FROM this LIMIT {count} OFFSET {offset}")
+
+    def first(self, count: int, *items: str) -> Table:
+        """The first rows in an order, kept up to date.
+
+        Args:
+            count: how many.
+            items: as of `order_by`.
+        """
+        return self._asked(f"SELECT * FROM this ORDER BY {_listed(items, 'first')} LIMIT {count}")
+
+    def add_columns(self, *items: str) -> Table:
+        """The table with further columns behind its own; items as of `select`."""
+        return self._asked(f"SELECT *, {_listed(items, 'add_columns')} FROM this")
+
+    def drop_columns(self, *names: str) -> Table:
+        """The table without some columns.
+
+        Raises:
+            ConfigurationError: it has no such column, or no other.
+        """
+        for name in names:
+            if name not in self.columns:
+                raise ConfigurationError(f"drop_columns: there is no column {name!r}{nearest(name, self.columns)}")
+        kept = [f"`{name}`" for name in self.columns if name not in names]
+        return self._asked(f"SELECT {_listed(kept, 'drop_columns')} FROM this")
+
+    def sql(self, query: str) -> Table:
+        """A query of SQL in which this table is `this`.
+
+        Example:
+            >>> bids.sql("SELECT item, COUNT(*) AS n FROM this GROUP BY item")  # doctest: +SKIP
+        """
+        return self._asked(query)
+
+    def insert_into(self, name: str) -> None:
+        """Add a sink to the program: the rows go into a table of the catalog, as INSERT INTO writes them."""
+        self._environment.insert(name, self._plan)
+
+    def _asked(self, query: str, other: Table | None = None) -> Table:
+        tables = {"this": self._plan}
+        if other is not None:
+            if other._environment is not self._environment:
+                raise ConfigurationError("both tables must be of one environment")
+            tables["other"] = other._plan
+        return self._environment.queried(query, tables)
+
+    # Streams
 
     def to_stream(self) -> DataStream:
         """The rows as a stream with the table's columns.
@@ -147,3 +265,28 @@ class Table:
     def explain(self) -> str:
         """The plan with the changes that flow and what bounds the state."""
         return explained(self._plan)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedTable:
+    """The rows of a table by keys; see `Table.group_by`."""
+
+    table: Table
+    keys: tuple[str, ...]
+
+    def select(self, *items: str) -> Table:
+        """A row for each group.
+
+        Args:
+            items: keys and aggregates in SQL.
+
+        Example:
+            >>> bids.group_by("item").select("item", "COUNT(*) AS n", "MAX(price) AS best")  # doctest: +SKIP
+        """
+        return self.table.sql(f"SELECT {_listed(items, 'select')} FROM this GROUP BY {_listed(self.keys, 'group_by')}")
+
+
+def _listed(items: Sequence[str], verb: str) -> str:
+    if not items:
+        raise ConfigurationError(f"{verb}: name a column at least")
+    return ", ".join(items)

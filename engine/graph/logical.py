@@ -243,6 +243,11 @@ class GraphBuilder:
     def __getitem__(self, node_id: int) -> Node:
         return self._nodes[node_id]
 
+    def forget(self, first: int) -> None:
+        """Take the nodes from that id on out again, as if they had never been added."""
+        for node_id in range(first, self.next_id):
+            del self._nodes[node_id]
+
     def name(self, node_id: int, name: str) -> None:
         self._nodes[node_id] = replace(self._nodes[node_id], name=name)
 

@@ -179,6 +179,8 @@ class AsyncRuntime:
         self.subtask = context.subtask
         self.parallelism = context.parallelism
         self.is_restored = context.restored is not None
+        self.metrics = context.metrics.group
+        self.cached_file = context.cached_file
 
     def _no_state(self, descriptor: object) -> NoReturn:
         raise StateError(

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from penstock.engine.cached_files import copy_called
 from penstock.engine.clock import Clock
 from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
@@ -85,6 +86,14 @@ class OperatorContext:
     def key_groups(self) -> range:
         """The key groups whose state belongs to this subtask."""
         return key_group_range(self.subtask, self.parallelism, self.config.max_parallelism)
+
+    def cached_file(self, name: str) -> Path:
+        """The copy on this machine of a file or folder that was registered under that name.
+
+        Raises:
+            ConfigurationError: none was, or it cannot be had.
+        """
+        return copy_called(name, self.config.cached_files, self.config.state_directory, self.where)
 
     def _placed(self, message: str, shown: str, error: Exception) -> str:
         """The message with its place, but for what it says itself."""

@@ -27,7 +27,7 @@ from penstock.engine.task.chain import ChainLink, CountingCollector, fan_out
 from penstock.engine.task.checkpoints import TaskInfo
 from penstock.engine.task.guarded_entry import GuardedEntry
 from penstock.engine.task.input_gate import InputGate
-from penstock.engine.task.loop import Task
+from penstock.engine.task.loop import MAIN, Task
 from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
@@ -40,7 +40,7 @@ OpenChannel: TypeAlias = Callable[[int, int], Channel]
 class _SourceEntry:
     """Where a source head's elements go: straight to the collectors behind the source."""
 
-    def __init__(self, behind: Collector) -> None:
+    def __init__(self, behind: CountingCollector) -> None:
         self._behind = behind
 
     def process(self, input_index: int, element: Element) -> None:
@@ -71,6 +71,7 @@ def build_task(
     place = task.id, subtask
     edges = [router_edge(graph, place, output, open_channel, clock) for output in range(len(task.outputs))]
     links: dict[int, ChainLink] = {}
+    taps: dict[tuple[str, str], CountingCollector] = {}
 
     def behind(chained: Sequence[int], outputs: Sequence[int]) -> Collector:
         return fan_out([*(links[number] for number in chained), *(edges[number] for number in outputs)])
@@ -92,6 +93,8 @@ def build_task(
             identity=graph.identity(operator.uid),
         )
         links[number] = ChainLink(operator.spec.create(), context, main)
+        taps |= {(operator.uid, tag): side for tag, side in sides.items()}
+        taps[operator.uid, MAIN] = links[number].output
     chain = [links[number] for number in range(len(task.operators))]
     info = _info(graph, task, subtask)
     pace = pace_of(graph.config)
@@ -100,13 +103,15 @@ def build_task(
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
         gate.let_overtake(_overtakable_channels(graph, task, subtask))
-        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, gate=gate)
+        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, gate=gate, outputs=taps)
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
-    source_entry = _SourceEntry(CountingCollector(behind(task.source.chained, task.source.outputs), counters))
+    emitted = CountingCollector(behind(task.source.chained, task.source.outputs), counters)
+    taps[task.source.uid, MAIN] = emitted
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
-    return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head)
+    source_entry = _SourceEntry(emitted)
+    return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head, outputs=taps)
 
 
 def pace_of(config: JobConfig) -> Pace:

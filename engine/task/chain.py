@@ -34,7 +34,7 @@ class ChainLink:
     def __init__(self, operator: Operator, context: OperatorContext, behind: Collector) -> None:
         self.operator = operator
         self.context = context
-        self._out = CountingCollector(behind, context.metrics, list(context.sides.values()))
+        self.output = CountingCollector(behind, context.metrics, list(context.sides.values()))
         self._restored_watermark = MIN_TIMESTAMP
         self._ended = False
 
@@ -62,31 +62,31 @@ class ChainLink:
             case Batch():
                 if element.num_rows:
                     self.context.metrics.rows_in += element.num_rows
-                    self.operator.process_batch(element, input_index, self._out)
+                    self.operator.process_batch(element, input_index, self.output)
             case Watermark(timestamp):
                 self.context.metrics.input_watermark = timestamp
                 if timestamp <= self._restored_watermark:
                     # The sources begin anew with low watermarks; the operator had come further.
                     if timestamp == MAX_TIMESTAMP:
                         # It has been here before, but those behind it may not have been.
-                        self._out.broadcast(element)
+                        self.output.broadcast(element)
                     return
-                passed_on = self.operator.on_watermark(element, self._out)
+                passed_on = self.operator.on_watermark(element, self.output)
                 if passed_on is not None:
-                    self._out.broadcast(passed_on)
+                    self.output.broadcast(passed_on)
             case WatermarkStatus():
-                status = self.operator.on_watermark_status(element, self._out)
+                status = self.operator.on_watermark_status(element, self.output)
                 if status is not None:
-                    self._out.broadcast(status)
+                    self.output.broadcast(status)
             case IterationBarrier():
-                step = self.operator.on_iteration_barrier(element, self._out)
+                step = self.operator.on_iteration_barrier(element, self.output)
                 if isinstance(step, EndOfInput):
                     self._end()
                 elif step is not None:
-                    self._out.broadcast(step)
+                    self.output.broadcast(step)
             case LatencyMarker():
                 self.context.metrics.note_latency(element, self.context.clock.now_ms())
-                self._out.broadcast(element)
+                self.output.broadcast(element)
             case EndOfInput():
                 self._end()
 
@@ -94,8 +94,8 @@ class ChainLink:
         """End the output, once: the head of a loop does so before its input ends, which comes back from the loop."""
         if not self._ended:
             self._ended = True
-            self.operator.finish(self._out)
-            self._out.broadcast(EndOfInput())
+            self.operator.finish(self.output)
+            self.output.broadcast(EndOfInput())
 
     def open(self, snapshot: OperatorSnapshot | None = None) -> None:
         """Open the operator, and give it its state back where there is a snapshot to resume from."""
@@ -109,7 +109,7 @@ class ChainLink:
 
     def before_suspend(self) -> None:
         """Let the operator emit what it does not keep; those before it have done so."""
-        self.operator.before_suspend(self._out)
+        self.operator.before_suspend(self.output)
 
     @property
     def next_processing_time(self) -> int | None:
@@ -118,7 +118,7 @@ class ChainLink:
 
     def on_processing_time(self, now_ms: int) -> None:
         """Let the operator do it."""
-        self.operator.on_processing_time(now_ms, self._out)
+        self.operator.on_processing_time(now_ms, self.output)
 
 
 def _without_keys(snapshot: OperatorSnapshot) -> OperatorSnapshot:
@@ -132,10 +132,23 @@ class CountingCollector:
     """Counts the rows that an operator emits, and hands control elements to its side outputs too."""
 
     def __init__(self, behind: Collector, metrics: OperatorMetrics, sides: Sequence[Collector] = ()) -> None:
-        self._behind = behind
+        self._consumer = self._behind = behind
+        self._taps: tuple[Collector, ...] = ()
         self._metrics = metrics
         self._sides = sides
         self._marked = _InTurn([behind, *sides])
+
+    def attach(self, tap: Collector) -> None:
+        """Show everything that is emitted from now on to a tap, too."""
+        self._tapped_by((*self._taps, tap))
+
+    def detach(self, tap: Collector) -> None:
+        """Show it nothing more."""
+        self._tapped_by(tuple(one for one in self._taps if one is not tap))
+
+    def _tapped_by(self, taps: tuple[Collector, ...]) -> None:
+        self._taps = taps
+        self._behind = fan_out([self._consumer, *taps])
 
     def collect(self, batch: Batch) -> None:
         if batch.num_rows:

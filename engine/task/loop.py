@@ -11,22 +11,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
+from penstock.engine.errors import StateError, nearest
 from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
-from penstock.engine.task.chain import ChainLink
+from penstock.engine.task.chain import ChainLink, CountingCollector
 from penstock.engine.task.checkpoints import Barriers, Gate, TaskCheckpoints, TaskInfo
 from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
+
+MAIN: Final = ""
+"""In the place of a side output's tag: the results of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ class Task:
         pace: how many rows it takes at a time; it is told what they cost.
         source: the head, where that is a source.
         gate: the head, where that is an input gate.
+        outputs: by uid and tag of the side output, or `MAIN`, where operators emit; those of them that can be tapped.
     """
 
     def __init__(
@@ -128,6 +133,7 @@ class Task:
         pace: Pace,
         source: SourceHead | None = None,
         gate: Gate | None = None,
+        outputs: Mapping[tuple[str, str], CountingCollector] | None = None,
     ) -> None:
         self._head = head
         self._pace = pace
@@ -139,6 +145,7 @@ class Task:
         self._router = router
         self._clock = clock
         self._source = source
+        self._outputs = outputs or {}
         self._checkpoints = TaskCheckpoints(info, head, source, gate, links, router, clock)
         self._timers_went_first = False
         head.follow(pace)
@@ -210,6 +217,22 @@ class Task:
         """Send to the channels of other edges from now on, by number of the edge, and what was kept back for them."""
         self._checkpoints.connect(edges)
         self._router.flush(self._clock.monotonic())
+
+    def output(self, uid: str, side: str) -> CountingCollector:
+        """Where an operator emits, for a tap.
+
+        Args:
+            uid: its uid, or the source's.
+            side: tag of one of its side outputs; `MAIN` for its results.
+
+        Raises:
+            StateError: it has no such output.
+        """
+        if (uid, side) not in self._outputs:
+            sides = sorted(tag for own, tag in self._outputs if own == uid and tag != MAIN)
+            there = f"there are {', '.join(sides)}" if sides else "it has none"
+            raise StateError(f"operator {uid!r} has no side output {side!r}{nearest(side, sides)}; {there}")
+        return self._outputs[uid, side]
 
     def suspend_at_end(self, barrier: Barrier) -> None:
         """Let the barrier stand where the input ends, if the task is a source: event time stays where it is."""

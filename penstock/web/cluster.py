@@ -15,6 +15,7 @@ from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.task.tap import TappedRows
 
 if TYPE_CHECKING:
     from penstock.actors.registry import JobControl
@@ -111,6 +112,10 @@ class Cluster(Protocol):
             after: by (task id, subtask), the number of the last line that is known.
             most: how many lines.
         """
+        ...
+
+    def tail(self, job_id: str, uid: str, side: str, rows: int, seconds: float) -> TappedRows:
+        """The last rows that an operator emits; arguments as for `JobControl.tail`."""
         ...
 
     def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
@@ -212,6 +217,9 @@ class RayCluster:
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return self._job(job_id).logs(after, most)
+
+    def tail(self, job_id: str, uid: str, side: str, rows: int, seconds: float) -> TappedRows:
+        return self._job(job_id).tail(uid, rows, seconds, side)
 
     def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
         place = (job_id, uid, name)

@@ -19,6 +19,7 @@ from penstock.engine.errors import ClusterError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import CheckpointInfo, CheckpointsInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
+from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.reader import Savepoint, read
 from penstock.savepoints.storage import open_blobs
 from penstock.savepoints.store import ended_by, find_manifest
@@ -68,6 +69,9 @@ class OfflineCluster:
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return ()
+
+    def tail(self, job_id: str, uid: str, side: str, rows: int, seconds: float) -> TappedRows:
+        self._refuse()
 
     def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
         self._refuse()

@@ -20,6 +20,11 @@ _STATE_QUERIES: Final = {
     "isolation": "live, or checkpoint.",
     "limit": "How many rows.",
 }
+_TAIL_QUERIES: Final = {
+    "rows": "How many rows at the most.",
+    "seconds": "For how long to look where fewer come.",
+    "side": "Tag of a side output; without it, the results.",
+}
 _ERRORS: Final = {
     "400": "What was asked is no sense.",
     "404": "There is no such thing.",
@@ -62,7 +67,8 @@ def _routes(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str
 def _operation(plain: str, method: str, path: str) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", path)
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    queries = _QUERIES if plain.endswith("metrics") else _STATE_QUERIES if plain.endswith("{name}") else {}
+    ends = {"metrics": _QUERIES, "state/{uid}/{name}": _STATE_QUERIES, "tail/{uid}": _TAIL_QUERIES}
+    queries = next((found for end, found in ends.items() if plain.endswith(end)), {})
     parameters += [
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": meaning}
         for name, meaning in queries.items()

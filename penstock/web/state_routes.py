@@ -1,4 +1,4 @@
-"""Paths of queryable state: what states a job has, single keys, and scans, live or as of the newest checkpoint.
+"""Paths that show data: states of a job, single keys and scans, live or as of the newest checkpoint; rows of streams.
 
 JSON for single keys and a few rows, Arrow's stream format for many. Values are data: only operators are told them.
 """
@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.engine.errors import CheckpointError, RecordError
+from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, SEEN
 from penstock.savepoints.reader import Savepoint
 from penstock.savepoints.saved_state import SavedState
 from penstock.savepoints.shown import json_value, python_rows
@@ -30,18 +31,39 @@ _ROWS: Final = 100
 _MOST_ROWS: Final = 10_000
 _MOST_ARROW_ROWS: Final = 1_000_000
 _MOST_AT_ONCE: Final = 16
+_MOST_LOOKING: Final = 8
+_TAIL_ROWS: Final = 20
+_TAIL_SECONDS: Final = 5
 _ISOLATIONS: Final = ("live", "checkpoint")
+
+
+class _AtOnce:
+    """Runs calls that block in threads, so many at once and no more.
+
+    Args:
+        most: how many.
+        what: they ask for, for messages.
+    """
+
+    def __init__(self, most: int, what: str) -> None:
+        self._most, self._what = most, what
+        self._running = asyncio.Semaphore(most)
+
+    async def __call__(self, call: Callable[[], _T]) -> _T:
+        """What the call gives.
+
+        Raises:
+            HTTPException: too many run already.
+        """
+        if self._running.locked():
+            raise HTTPException(503, f"{self._most} ask for {self._what} already; try again", {"Retry-After": "1"})
+        async with self._running:
+            return await asyncio.to_thread(call)
 
 
 def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     """All of them."""
-    asking = asyncio.Semaphore(_MOST_AT_ONCE)
-
-    async def in_thread(call: Callable[[], _T]) -> _T:
-        if asking.locked():
-            raise HTTPException(503, f"{_MOST_AT_ONCE} ask for state already; try again", {"Retry-After": "1"})
-        async with asking:
-            return await asyncio.to_thread(call)
+    in_thread, looking = _AtOnce(_MOST_AT_ONCE, "state"), _AtOnce(_MOST_LOOKING, "rows of streams")
 
     async def states(request: Request) -> Response:
         view = job_in(request, collector)
@@ -68,7 +90,22 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
             return _value(await in_thread(lambda: saved.get(*_typed(key, _keys_of(saved)))))
         return _rows(await in_thread(lambda: saved.to_arrow().slice(0, limit + 1)), limit, arrow)
 
-    return [Route("/v1/jobs/{job}/state", states), Route("/v1/jobs/{job}/state/{uid}/{name}", state)]
+    async def tail(request: Request) -> Response:
+        require_operator(request)
+        view, query, uid = job_in(request, collector), request.query_params, request.path_params["uid"]
+        limit = whole(query.get("rows", _TAIL_ROWS), "rows", 1, MOST_ROWS)
+        seconds = whole(query.get("seconds", _TAIL_SECONDS), "seconds", 1, int(LONGEST_SECONDS))
+        side = query.get("side", "")
+        found = await looking(lambda: cluster.tail(view.info.id, uid, side, limit, float(seconds)))
+        if ARROW in request.headers.get("accept", ""):
+            return _arrow(found.rows.replace_schema_metadata({SEEN: str(found.seen)}))
+        return JSONResponse({**_document(found.rows), "seen": found.seen})
+
+    return [
+        Route("/v1/jobs/{job}/state", states),
+        Route("/v1/jobs/{job}/state/{uid}/{name}", state),
+        Route("/v1/jobs/{job}/tail/{uid}", tail),
+    ]
 
 
 def _cut(cluster: Cluster, view: JobView) -> Savepoint:
@@ -124,15 +161,18 @@ def _value(value: Any) -> Response:
 
 def _rows(table: pa.Table, limit: int, arrow: bool) -> Response:
     given = table.slice(0, limit)
-    if arrow:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, given.schema) as writer:
-            writer.write_table(given)
-        return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
-    return JSONResponse(
-        {
-            "columns": [{"name": field.name, "type": str(field.type)} for field in given.schema],
-            "rows": [json_value(row) for row in python_rows(given)],
-            "more": table.num_rows > limit,
-        }
-    )
+    return _arrow(given) if arrow else JSONResponse({**_document(given), "more": table.num_rows > limit})
+
+
+def _arrow(table: pa.Table) -> Response:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
+
+
+def _document(table: pa.Table) -> dict[str, Any]:
+    return {
+        "columns": [{"name": field.name, "type": str(field.type)} for field in table.schema],
+        "rows": [json_value(row) for row in python_rows(table)],
+    }

@@ -274,7 +274,7 @@ class ExpressionBinder:
         if any(argument.name is not None for argument in node.arguments):
             raise self.source.unsupported(node.at, f"{node.name} takes no named arguments")
         arguments = [argument.value for argument in node.arguments]
-        special = _CONDITIONALS.get(node.name)
+        special = CONDITIONALS.get(node.name)
         if special is not None:
             return special(self, node, arguments)
         return self._function(node, arguments)
@@ -288,7 +288,7 @@ class ExpressionBinder:
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
         function = SCALAR_FUNCTIONS.get(name)
         if function is None or not name[0].isalpha():
-            known = [*SCALAR_FUNCTIONS, *AGGREGATES, *_CONDITIONALS]
+            known = [*SCALAR_FUNCTIONS, *AGGREGATES, *CONDITIONALS]
             raise self.source.invalid(node.at, f"there is no function {node.name}{nearest(node.name, known)}")
         if len(arguments) < function.fewest or (function.most is not None and len(arguments) > function.most):
             raise self.source.invalid(node.at, f"{name} takes {_counts(function)}, not {len(arguments)}")
@@ -396,10 +396,11 @@ def _type_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]
     return Constant(_NOT_NULL_TEXT, str(binder.bind(arguments[0]).type))
 
 
-_CONDITIONALS: Final[dict[str, Callable[[ExpressionBinder, n.Call, Sequence[n.Node]], Expression]]] = {
+CONDITIONALS: Final[dict[str, Callable[[ExpressionBinder, n.Call, Sequence[n.Node]], Expression]]] = {
     "COALESCE": _coalesce,
     "IFNULL": _coalesce,
     "IF": _if,
     "NULLIF": _null_if,
     "TYPEOF": _type_of,
 }
+"""What binds the calls of functions that need not compute all their arguments, or none."""

@@ -17,6 +17,8 @@ from penstock.tables.types import Kind
 
 _WINDOWS: Final = ("TUMBLE", "HOP", "SESSION")
 _BOUNDS: Final = {"START": 0, "END": 1, "ROWTIME": 2, "PROCTIME": 2}
+BOUND_CALLS: Final = frozenset(f"{window}_{bound}" for window in _WINDOWS for bound in _BOUNDS)
+"""`TUMBLE_START` and its like: what is called for a bound of a window of GROUP BY."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 from penstock.engine.errors import SqlError
 from penstock.tables import types as t
+from penstock.tables.bind.correlated import conjunction_of
 from penstock.tables.bind.expression_binder import ExpressionBinder, call, converted
 from penstock.tables.bind.group_windows import GroupWindow
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
@@ -108,8 +109,10 @@ class Grouping:
 
     def _key(self, place: int) -> InputColumn:
         kind = self._keys[place].type
-        always = all(place in chosen for chosen in self._sets)
-        return InputColumn(kind if always else kind.with_nullable(True), place)
+        return InputColumn(kind if self._is_in_all(place) else kind.with_nullable(True), place)
+
+    def _is_in_all(self, place: int) -> bool:
+        return all(place in chosen for chosen in self._sets)
 
     @property
     def _width(self) -> int:
@@ -179,7 +182,8 @@ class Grouping:
             calls.append(replace(call_, arguments=places, filter=filter_place))
         kinds = [self._key(place).type for place in range(width)]
         names = unique_names([*(_name(key, self._node, i) for i, key in enumerate(self._keys)), "grouping set"])
-        own = [Column(name, kind) for name, kind in zip(names, [*kinds, _SET], strict=True)]
+        times = [_time(key, self._node) if self._is_in_all(i) else None for i, key in enumerate(self._keys)]
+        own = [Column(*one) for one in zip(names, [*kinds, _SET], [*times, None], strict=True)]
         extra = [Column(f"argument${place}", value.type) for place, value in enumerate(arguments)]
         columns = (*own, *extra)
         inputs = []
@@ -191,7 +195,7 @@ class Grouping:
             inputs.append(Project(self._node, (*keys, Constant(_SET, number), *arguments), columns))
         results = [Column(f"EXPR${self._width + place}", call_.type) for place, call_ in enumerate(calls)]
         taken = unique_names([column.name for column in (*own, *results)])
-        every = tuple(Column(name, c.type) for name, c in zip(taken, (*own, *results), strict=True))
+        every = tuple(Column(name, c.type, c.time) for name, c in zip(taken, (*own, *results), strict=True))
         return Aggregate(Union(tuple(inputs), columns), tuple(range(self._width)), tuple(calls), every)
 
 
@@ -209,9 +213,12 @@ def bound_aggregate(
         raise source.invalid(node.at, f"{node.name} takes an argument, not *")
     if node.within:
         raise source.unsupported(node.at, f"{node.name} with ORDER BY is not supported")
+    if node.name == "COUNT" and len(values) > 1:
+        # Rows count in which none of them is null.
+        every = conjunction_of([n.IsTest(value.at, value, "NULL", True) for value in values])
+        assert every is not None, "there are several"
+        values = [n.Case(node.at, None, ((every, n.RowConstructor(node.at, tuple(values))),), None)]
     if not node.star and not len(function.parameters) - function.optional <= len(values) <= len(function.parameters):
-        if node.name == "COUNT" and len(values) > 1:
-            raise source.unsupported(node.at, "COUNT of several columns is not supported; use COUNT(DISTINCT ROW(...))")
         raise source.invalid(node.at, f"{node.name} takes {len(function.parameters)} arguments, not {len(values)}")
     bound: list[Expression] = []
     constants: list[object] = []

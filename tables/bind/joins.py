@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.tables.bind.expression_binder import ExpressionBinder, call
+from penstock.tables.bind.correlated import Correlated, correlated, equal
+from penstock.tables.bind.expression_binder import ExpressionBinder, call, chain, converted
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.temporal_joins import as_of_join
-from penstock.tables.expressions import Expression
+from penstock.tables.expressions import Conditional, Expression, InputColumn
+from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
-from penstock.tables.plan.nodes import Column, Columns, Filter, Join, JoinKind, PlanNode, unique_names
+from penstock.tables.plan.nodes import Column, Columns, Filter, Join, JoinKind, PlanNode, Project, unique_names
 
 if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
@@ -27,14 +29,20 @@ def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
     right = join.right
     if isinstance(right, q.FunctionTable) and (right.lateral or right.call.name == "UNNEST"):
         return _unnest(binder, join, right, left, left_scope)
+    if isinstance(right, q.DerivedTable) and right.lateral:
+        found = correlated(binder, right.query, left_scope)
+        if found is not None:
+            return _lateral(binder, join, right, found, (left, left_scope))
+        right = replace(right, lateral=False)
     is_as_of = isinstance(right, q.TableName) and right.as_of is not None
     node, right_scope = binder.relation(replace(right, as_of=None) if isinstance(right, q.TableName) else right)
     kind = JoinKind.INNER if join.kind == "CROSS" else JoinKind(join.kind)
     columns = joined_columns(left.columns, node.columns, kind)
     scope = left_scope.beside(right_scope, columns)
     condition: Expression | None
-    if join.using:
-        condition, scope = _using(binder, join, scope, len(left_scope.members))
+    using = _shared_names(join, left_scope, right_scope)
+    if using:
+        condition, scope = _using(binder, join.kind, using, scope, len(left_scope.members))
     else:
         condition = None if join.condition is None else _condition(binder, join.condition, scope)
     if is_as_of:
@@ -43,7 +51,8 @@ def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
         made = as_of_join(binder, join, right, (left, node), left_scope, condition, plain)
         return made, Scope(scope.members, plain)
     ttl_ms = (_ttl(binder, left_scope), _ttl(binder, right_scope))
-    return Join(kind, left, node, condition, columns, ttl_ms), scope
+    made = Join(kind, left, node, condition, columns, ttl_ms)
+    return _merged(binder, made, using, scope) if using and kind is JoinKind.FULL else (made, scope)
 
 
 def _ttl(binder: QueryBinder, side: Scope) -> int | None:
@@ -69,25 +78,84 @@ def _condition(binder: QueryBinder, condition: n.Node, scope: Scope) -> Expressi
     return ExpressionBinder(binder.source, scope).condition(condition, "ON")
 
 
-def _using(binder: QueryBinder, join: q.Join, scope: Scope, left_members: int) -> tuple[Expression, Scope]:
+def _shared_names(join: q.Join, left: Scope, right: Scope) -> tuple[n.Identifier, ...]:
+    """The names of USING, or those that both sides of a NATURAL join have."""
+    if not join.natural:
+        return join.using
+    names = [[m.names[i] for m in side.members for i in range(len(m.names))] for side in (left, right)]
+    return tuple(n.Identifier(join.at, name) for name in dict.fromkeys(names[0]) if name in names[1])
+
+
+def _using(
+    binder: QueryBinder, kind: str, using: tuple[n.Identifier, ...], scope: Scope, left_members: int
+) -> tuple[Expression, Scope]:
+    """The condition, and the names: of the shared columns those of the side whose rows all come."""
     left = Scope(scope.members[:left_members], scope.columns)
     right = Scope(scope.members[left_members:], scope.columns)
     tests = []
-    for column in join.using:
+    for column in using:
         name = n.Name(column.at, (column,))
-        sides = [side.find(name, binder.source) for side in (left, right)]
-        one, other = sides
+        one, other = (side.find(name, binder.source) for side in (left, right))
         if one is None or other is None:
             raise (left if one is None else right).unknown(name, binder.source)
-        tests.append(call("=", one, other))
-    condition: Expression = tests[0]
-    for test in tests[1:]:
-        condition = call("AND", condition, test)
-    shared = frozenset(column.name for column in join.using)
-    hidden = tuple(Member(m.name, m.first, m.names, m.hidden | (shared & set(m.names))) for m in right.members)
-    if join.kind in ("RIGHT", "FULL"):
-        raise binder.source.unsupported(join.using[0].at, f"{join.kind} JOIN with USING is not supported; write ON")
-    return condition, Scope((*left.members, *hidden), scope.columns)
+        tests.append(equal(binder, one, other, column.at))
+    shared = frozenset(column.name for column in using)
+    sides = (_without(left.members, shared), right.members) if kind == "RIGHT" else (left.members, right.members)
+    sides = (sides[0], _without(right.members, shared)) if kind in ("INNER", "LEFT") else sides
+    return chain("AND", tests), Scope((*sides[0], *sides[1]), scope.columns)
+
+
+def _without(members: tuple[Member, ...], names: frozenset[str]) -> tuple[Member, ...]:
+    return tuple(replace(member, hidden=member.hidden | (names & set(member.names))) for member in members)
+
+
+def _merged(binder: QueryBinder, join: Join, using: tuple[n.Identifier, ...], scope: Scope) -> tuple[PlanNode, Scope]:
+    """A FULL join whose shared columns have the value of the side that is there."""
+    width = len(join.left.columns)
+    values: list[Expression] = []
+    for column in using:
+        name = n.Name(column.at, (column,))
+        sides = (
+            Scope(tuple(m for m in scope.members if (m.first < width) is is_left), scope.columns)
+            for is_left in (True, False)
+        )
+        one, other = (side.find(name, binder.source) for side in sides)
+        assert one is not None, "the condition has found it"
+        assert other is not None, "the condition has found it"
+        kind = common_type([one.type, other.type])
+        assert kind is not None, "they can be compared"
+        has_one = call("IS_NOT_NULL", one)
+        values.append(Conditional(kind.with_nullable(True), ((has_one, converted(one, kind)),), converted(other, kind)))
+    own = [InputColumn(column.type, place) for place, column in enumerate(join.columns)]
+    taken = unique_names([*(c.name for c in join.columns), *(column.name for column in using)])
+    columns = tuple(Column(name, e.type) for name, e in zip(taken, (*own, *values), strict=True))
+    names = tuple(column.name for column in using)
+    members = (Member(None, len(own), names), *_without(scope.members, frozenset(names)))
+    return Project(join, (*own, *values), columns), Scope(members, columns)
+
+
+def _lateral(
+    binder: QueryBinder, join: q.Join, right: q.DerivedTable, found: Correlated, left: tuple[PlanNode, Scope]
+) -> tuple[PlanNode, Scope]:
+    """The rows of a query that names columns before it, joined by what it compares with these."""
+    if join.kind not in ("CROSS", "INNER", "LEFT"):
+        raise binder.source.unsupported(join.at, f"{join.kind} JOIN with LATERAL has no meaning")
+    node, scope = left
+    kind = JoinKind.LEFT if join.kind == "LEFT" else JoinKind.INNER
+    columns = joined_columns(node.columns, found.node.columns, kind)
+    names = tuple(column.name for column in found.node.columns[: found.width])
+    if right.alias is not None and right.alias.columns:
+        if len(right.alias.columns) != len(names):
+            raise binder.source.invalid(
+                right.at, f"there are {len(names)} columns, and {len(right.alias.columns)} names for them"
+            )
+        names = tuple(column.name for column in right.alias.columns)
+    alias = None if right.alias is None else right.alias.name.name
+    both = Scope((*scope.members, Member(alias, len(node.columns), names)), columns)
+    tests = found.tests(binder, Scope(scope.members, columns), len(node.columns))
+    if join.condition is not None:
+        tests.append(_condition(binder, join.condition, both))
+    return Join(kind, node, found.node, chain("AND", tests), columns), both
 
 
 def _unnest(

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.expression_binder import ExpressionBinder, call, converted
 from penstock.tables.bind.grouping import bound_aggregate
-from penstock.tables.expressions import Constant, Expression, InputColumn, on_columns
+from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, on_columns
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
+from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import (
@@ -73,12 +74,16 @@ class OverCalls:
         """The promised column of a call with OVER; of others what the inner hook says."""
         if isinstance(node, n.Call) and node.over is not None:
             entry = self._bound(node, node.over)
-            if entry not in self._calls:
-                self._calls.append(entry)
-            return InputColumn(entry.call.type, self._width + self._calls.index(entry))
+            return self._with_default(entry, node) if node.name == "LAG" else self._added(entry)
         if isinstance(node, n.Call) and node.name in (*RANKS, *OVER_ONLY):
             raise self._source.invalid(node.at, f"{node.name} needs OVER (...)")
         return None if self._inner.hook is None else self._inner.hook(node)
+
+    def _added(self, entry: _OverCall) -> InputColumn:
+        """The promised column of a call."""
+        if entry not in self._calls:
+            self._calls.append(entry)
+        return InputColumn(entry.call.type, self._width + self._calls.index(entry))
 
     def _bound(self, node: n.Call, over: n.Over) -> _OverCall:
         if over.reference is not None:
@@ -92,9 +97,9 @@ class OverCalls:
             return self._ranked(node, _Window(partition, order, _WHOLE))
         if node.name not in AGGREGATES:
             raise self._source.invalid(node.at, f"{node.name} is no aggregate and takes no OVER")
-        call, arguments, condition = bound_aggregate(node, self._inner, self._source)
+        made, arguments, condition = bound_aggregate(node, self._inner, self._source)
         window = _Window(partition, order, self._frame(over.frame, order))
-        return _OverCall(window, call, arguments, condition)
+        return _OverCall(window, made, arguments, condition)
 
     @staticmethod
     def _nulls_first(item: n.OrderItem) -> bool:
@@ -118,13 +123,30 @@ class OverCalls:
         if not 1 <= len(arguments) <= 3:
             raise self._source.invalid(node.at, f"LAG takes 1 to 3 arguments, not {len(arguments)}")
         constants = []
-        for bound, argument in zip(arguments[1:], node.arguments[1:], strict=True):
+        for bound, argument in zip(arguments[1:2], node.arguments[1:2], strict=True):
             if not isinstance(bound, Constant):
-                raise self._source.unsupported(argument.at, "the distance and default of LAG must be literals")
+                raise self._source.unsupported(argument.at, "the distance of LAG must be a literal")
             constants.append(bound.value)
         kind = arguments[0].type.with_nullable(True)
-        call = AggregateCall("LAG", (), kind, constants=tuple(constants))
-        return _OverCall(window, call, (arguments[0],), None)
+        lag = AggregateCall("LAG", (), kind, constants=tuple(constants))
+        return _OverCall(window, lag, (arguments[0],), None)
+
+    def _with_default(self, entry: _OverCall, node: n.Call) -> Expression:
+        """LAG with its default where there is no such row before, which LAG of a constant tells."""
+        value = self._added(entry)
+        if len(node.arguments) < 3:
+            return value
+        default = self._inner.bind(node.arguments[2].value)
+        common = common_type([value.type, default.type])
+        if common is None:
+            raise self._source.invalid(
+                node.arguments[2].at, f"the default of LAG is {default.type}, and its values are {value.type}; cast it"
+            )
+        one = Constant(t.INT.with_nullable(False), 1)
+        marked = replace(entry, call=replace(entry.call, type=t.INT), arguments=(one,))
+        is_missing = call("IS_NULL", self._added(marked))
+        kind = common.with_nullable(True)
+        return Conditional(kind, ((is_missing, converted(default, kind)),), converted(value, kind))
 
     def _frame(self, frame: n.Frame | None, order: tuple[tuple[Expression, bool, bool], ...]) -> FrameSpec:
         if frame is None:

@@ -22,9 +22,8 @@ from penstock.tables.plan.row_references import Reference, ReferenceKind
 
 AGGREGATES_OF_ROWS: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 _LOGICAL: Final = ("FIRST", "LAST")
-_OF_ROWS: Final = frozenset(
-    {*_LOGICAL, "PREV", "NEXT", "CLASSIFIER", "MATCH_ROWTIME", "MATCH_PROCTIME", "MATCH_NUMBER"}
-)
+OF_ROWS: Final = frozenset({*_LOGICAL, "PREV", "NEXT", "CLASSIFIER", "MATCH_ROWTIME", "MATCH_PROCTIME", "MATCH_NUMBER"})
+"""What is called for rows of a match, in MATCH_RECOGNIZE alone."""
 _TEXT: Final = t.STRING.with_nullable(False)
 
 
@@ -127,7 +126,7 @@ class RowReferences:
                 variable, column = self._column(node)
                 names.append(variable)
                 return column
-            if isinstance(node, n.Call) and (node.name in _OF_ROWS or node.name in AGGREGATES):
+            if isinstance(node, n.Call) and (node.name in OF_ROWS or node.name in AGGREGATES):
                 raise self.source.invalid(node.at, f"{node.name} may not stand within FIRST, LAST or an aggregate")
             return None
 

@@ -1,22 +1,31 @@
-"""Binds queries that stand for a value, such as `price > (SELECT AVG(price) FROM bids)`: an outer join with their row.
+"""Binds queries inside of expressions, such as `price > (SELECT AVG(price) FROM bids)`: outer joins with their rows.
 
-`SelectBinder` calls it before WHERE is bound. The query names no columns of the outer one, and gives one row at most.
+`SelectBinder` calls it before WHERE is bound. A query as a value gives one row at most for each outer row; EXISTS and
+IN become a mark that is null where nothing is met.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from penstock.tables.bind.correlated import Correlated, correlated, equal
+from penstock.tables.bind.expression_binder import ExpressionBinder, chain
 from penstock.tables.bind.joins import joined_columns
 from penstock.tables.bind.scopes import Scope
+from penstock.tables.expressions import Expression, InputColumn
+from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
+from penstock.tables.plan.keys import unique_keys
 from penstock.tables.plan.nodes import Aggregate, Filter, Join, JoinKind, PlanNode, Project, Sort, Values
+from penstock.tables.plan.rules.apply import rewritten_plan
 from penstock.tables.types import SqlType
 
 if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
+
+_VALUE: Final = "value$"
 
 
 @dataclass(slots=True)
@@ -32,20 +41,31 @@ class ScalarSubqueries:
     queries: QueryBinder
     node: PlanNode
     scope: Scope
-    _known: list[tuple[n.Subquery, int]] = field(default_factory=list)
+    _known: list[tuple[n.Node, n.Node]] = field(default_factory=list)
 
     def replaced(self, tree: Any) -> Any:
-        """An expression, or what holds some, with a `ValueColumn` in place of each query.
+        """An expression, or what holds some, with columns of the joins in place of each query.
 
         Raises:
             SqlError: a query with several columns, or perhaps several rows.
         """
         if isinstance(tree, tuple):
             return tuple(self.replaced(part) for part in tree)
-        if isinstance(tree, n.Subquery):
-            return n.ValueColumn(tree.at, self._joined(tree))
+        if isinstance(tree, n.Subquery | n.Exists | n.InQuery):
+            return self._value_of(tree)
         if isinstance(tree, SqlType | q.Query) or not is_dataclass(tree) or isinstance(tree, type):
             return tree
+        return self._below(tree)
+
+    def replaced_operand(self, node: n.Node) -> n.Node:
+        """EXISTS or IN, perhaps negated, with the values of queries in what is sought."""
+        if isinstance(node, n.Unary):
+            return replace(node, operand=self.replaced_operand(node.operand))
+        if isinstance(node, n.InQuery):
+            return replace(node, operand=self.replaced(node.operand))
+        return node
+
+    def _below(self, tree: Any) -> Any:
         changed = {
             part.name: made
             for part in fields(tree)
@@ -53,24 +73,147 @@ class ScalarSubqueries:
         }
         return replace(tree, **changed) if changed else tree
 
-    def _joined(self, subquery: n.Subquery) -> int:
-        for known, place in self._known:
-            if known == subquery:
-                return place
-        inner = self.queries.query(subquery.query)
-        source = self.queries.source
-        if len(inner.columns) != 1:
-            raise source.invalid(subquery.at, f"a query as a value has one column, not {len(inner.columns)}")
-        if not _is_one_row(inner):
+    @property
+    def values(self) -> tuple[n.Node, ...]:
+        """The columns of all queries that have been joined."""
+        width = sum(len(member.names) for member in self.scope.members)
+        return tuple(n.ValueColumn(0, place) for place in range(width, len(self.node.columns)))
+
+    def _value_of(self, node: n.Subquery | n.Exists | n.InQuery) -> n.Node:
+        for known, value in self._known:
+            if known == node:
+                return value
+        match node:
+            case n.Subquery():
+                made = self._scalar(node)
+            case n.Exists():
+                made = self._exists(node)
+            case n.InQuery():
+                made = self._is_in(node)
+        self._known.append((node, made))
+        return made
+
+    # A query as a value
+
+    def _scalar(self, subquery: n.Subquery) -> n.Node:
+        source, found = self.queries.source, correlated(self.queries, subquery.query, self.scope)
+        inner = self.queries.query(subquery.query) if found is None else found.node
+        width = len(inner.columns) if found is None else found.width
+        if width != 1:
+            raise source.invalid(subquery.at, f"a query as a value has one column, not {width}")
+        if not (_is_one_row(inner) if found is None else _is_one_row_each(found)):
             raise source.unsupported(
                 subquery.at,
                 "a query as a value gives one row: aggregate without GROUP BY, or write LIMIT 1; or use a join",
             )
+        place = self._join(inner, [] if found is None else found.tests(self.queries, self.scope, self._width))
+        value = n.ValueColumn(subquery.at, place)
+        return value if found is None else self._counted(subquery, value)
+
+    def _counted(self, subquery: n.Subquery, value: n.Node) -> n.Node:
+        """A count is 0 where there are no rows; other aggregates are null."""
+        from penstock.tables.bind.select_binder import is_aggregate, nodes_in
+
+        body = subquery.query.body
+        assert isinstance(body, q.Select)
+        item = body.items[0].value
+        counts = [p for p in nodes_in(item) if isinstance(p, n.Call) and is_aggregate(p) and AGGREGATES[p.name].counts]
+        if not counts or body.group_by is not None:
+            return value
+        if counts[0] is not item:
+            raise self.queries.source.unsupported(
+                item.at, "COUNT stands alone in a query as a value that names outer columns; compute around the query"
+            )
+        return _coalesced(value)
+
+    # EXISTS and IN as values
+
+    def _exists(self, node: n.Exists) -> n.Node:
+        marked = _marked(node.query)
+        found = None if marked is None else correlated(self.queries, marked, self.scope)
+        if found is None:
+            count = self._scalar(n.Subquery(node.at, _counting(node.query, node.at, ())))
+            return n.Binary(node.at, ">", _coalesced(count), n.NumberLiteral(node.at, "0"))
+        place = self._join(found.node, found.tests(self.queries, self.scope, self._width))
+        return n.IsTest(node.at, n.ValueColumn(node.at, place), "NULL", True)
+
+    def _is_in(self, node: n.InQuery) -> n.Node:
+        source = self.queries.source
+        if correlated(self.queries, node.query, self.scope) is not None:
+            raise source.unsupported(
+                node.at, "IN with a query that names outer columns stands in WHERE, joined by AND; use EXISTS here"
+            )
+        if isinstance(node.operand, n.RowConstructor):
+            raise source.unsupported(node.at, "IN of rows with a query stands in WHERE, joined by AND; use EXISTS here")
+        inner = self.queries.query(_distinct(node.query, node.at))
+        if len(inner.columns) != 2:
+            raise source.invalid(
+                node.at, f"the query of IN has {len(inner.columns) - 1} columns, and 1 value is sought"
+            )
+        operand = ExpressionBinder(source, self.scope).bind(node.operand)
+        column = InputColumn(inner.columns[0].type, self._width)
+        test = equal(self.queries, operand, column, node.at)
+        place = self._join(inner, [test])
+        mark = n.IsTest(node.at, n.ValueColumn(node.at, place + 1), "NULL", True)
+        known = self._unless_null(node, mark, operand.type.nullable or column.type.nullable)
+        return n.Unary(node.at, "NOT", known) if node.negated else known
+
+    def _unless_null(self, node: n.InQuery, mark: n.Node, nullable: bool) -> n.Node:
+        """IN by whether a value was met: null where it was not, and something that it was compared with is null."""
+        if not nullable:
+            return mark
+        at = node.at
+        rows, values = (
+            _coalesced(self._scalar(n.Subquery(at, _counting(node.query, at, counted))))
+            for counted in ((), (n.Argument(at, n.Name(at, (n.Identifier(at, _VALUE),))),))
+        )
+        none = n.Binary(at, "=", rows, n.NumberLiteral(at, "0"))
+        is_open = n.Binary(at, "OR", n.IsTest(at, node.operand, "NULL", False), n.Binary(at, ">", rows, values))
+        true, false, unknown = (n.BooleanLiteral(at, value) for value in (True, False, None))
+        return n.Case(at, None, ((mark, true), (none, false), (is_open, unknown)), false)
+
+    # Joins
+
+    @property
+    def _width(self) -> int:
+        return len(self.node.columns)
+
+    def _join(self, inner: PlanNode, tests: list[Expression]) -> int:
+        """Join the rows with those of a query; the place of its first column."""
+        first = self._width
         columns = joined_columns(self.node.columns, inner.columns, JoinKind.LEFT)
-        self._known.append((subquery, len(self.node.columns)))
-        self.node = Join(JoinKind.LEFT, self.node, inner, None, columns)
+        self.node = Join(JoinKind.LEFT, self.node, inner, chain("AND", tests) if tests else None, columns)
         self.scope = Scope(self.scope.members, columns)
-        return len(columns) - 1
+        return first
+
+
+def _coalesced(value: n.Node) -> n.Node:
+    arguments = (n.Argument(value.at, value), n.Argument(value.at, n.NumberLiteral(value.at, "0")))
+    return n.Call(value.at, "COALESCE", arguments)
+
+
+def _marked(query: q.Query) -> q.Query | None:
+    """A query of which each different row is 1; None where it is no plain SELECT."""
+    body = query.body
+    if not isinstance(body, q.Select) or body.group_by is not None or query.limit is not None or query.ctes:
+        return None
+    one = q.SelectItem(query.at, n.NumberLiteral(query.at, "1"))
+    return replace(query, body=replace(body, items=(one,), distinct=True), order_by=())
+
+
+def _counting(query: q.Query, at: int, counted: tuple[n.Argument, ...]) -> q.Query:
+    """How many rows a query has, or values in its only column."""
+    count = n.Call(at, "COUNT", counted, star=not counted)
+    columns = (n.Identifier(at, _VALUE),) if counted else ()
+    table = q.DerivedTable(at, query, q.Alias(n.Identifier(at, "query$"), columns))
+    return q.Query(at, q.Select(at, (q.SelectItem(at, count),), table))
+
+
+def _distinct(query: q.Query, at: int) -> q.Query:
+    """The different rows of a query, and 1 behind each."""
+    table = q.DerivedTable(at, query, q.Alias(n.Identifier(at, "query$"), ()))
+    items = (q.SelectItem(at, n.Star(at, None)), q.SelectItem(at, n.NumberLiteral(at, "1")))
+    return q.Query(at, q.Select(at, items, table, distinct=True))
 
 
 def _is_one_row(node: PlanNode) -> bool:
@@ -85,3 +228,9 @@ def _is_one_row(node: PlanNode) -> bool:
         case Values():
             return len(node.rows) <= 1
     return False
+
+
+def _is_one_row_each(found: Correlated) -> bool:
+    """Whether there is one row at most for each outer row."""
+    compared = set(range(found.width, len(found.node.columns)))
+    return any(key <= compared for key in unique_keys(rewritten_plan(found.node)))

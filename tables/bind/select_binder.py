@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 from penstock.engine.durations import parse_duration
 from penstock.engine.errors import ConfigurationError, nearest
 from penstock.tables import types as t
+from penstock.tables.bind.correlated import conjunction_of, conjuncts_of
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow, find_group_window
 from penstock.tables.bind.grouping import Grouping
 from penstock.tables.bind.over_calls import OverCalls
 from penstock.tables.bind.scalar_subqueries import ScalarSubqueries
 from penstock.tables.bind.scopes import Scope
-from penstock.tables.bind.subqueries import bind_where
+from penstock.tables.bind.subqueries import bind_where, tested_query
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
@@ -80,10 +81,14 @@ class SelectBinder:
         """The rows with the values of queries that stand in expressions; SELECT has their columns in their places."""
         select = self._select
         values = ScalarSubqueries(self._queries, node, scope)
-        where = values.replaced(select.where)
-        is_grouped = select.group_by is not None or self._has_aggregates()
-        items = select.items if is_grouped else values.replaced(select.items)
-        self._select = replace(select, where=where, items=items)
+        where = None if select.where is None else _without_values(values, select.where)
+        in_where = values.values
+        items, having = values.replaced(select.items), values.replaced(select.having)
+        group_by = select.group_by
+        if group_by is not None or self._has_aggregates():
+            # Values that SELECT and HAVING use are the same for all rows of a group, so that they are keys.
+            group_by = (*(group_by or ()), *values.values[len(in_where) :]) or group_by
+        self._select = replace(select, where=where, items=items, having=having, group_by=group_by)
         return values.node, values.scope
 
     # Hints
@@ -242,6 +247,16 @@ class SelectBinder:
         if isinstance(expression, FunctionCall) and expression.name == "PROCTIME":
             time = TimeAttribute.PROCTIME
         return Column(name, expression.type, time)
+
+
+def _without_values(values: ScalarSubqueries, where: n.Node) -> n.Node | None:
+    """WHERE with the values of queries; EXISTS and IN of whole conditions stay, to become joins of their own."""
+    return conjunction_of(
+        [
+            values.replaced(part) if tested_query(part) is None else values.replaced_operand(part)
+            for part in conjuncts_of(where)
+        ]
+    )
 
 
 def visible_names(scope: Scope) -> dict[int, str]:

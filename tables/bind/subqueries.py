@@ -5,15 +5,16 @@ A condition of the inner query that names columns of the outer one is part of th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.tables.bind.expression_binder import ExpressionBinder, call, chain, converted
+from penstock.tables.bind.correlated import conjuncts_of, correlated, equal
+from penstock.tables.bind.expression_binder import ExpressionBinder, call, chain
 from penstock.tables.bind.scopes import Scope
-from penstock.tables.expressions import Expression, InputColumn, columns_in, on_columns
-from penstock.tables.functions.common_types import comparable_type
+from penstock.tables.expressions import Expression, FunctionCall, InputColumn, columns_in, on_columns
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
-from penstock.tables.plan.nodes import Columns, Filter, Join, JoinKind, PlanNode
+from penstock.tables.plan.nodes import Filter, Join, JoinKind, PlanNode
 
 if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
@@ -27,8 +28,8 @@ def bind_where(queries: QueryBinder, where: n.Node, node: PlanNode, scope: Scope
     """
     plain: list[n.Node] = []
     subqueries: list[tuple[n.Exists | n.InQuery, bool]] = []
-    for part in _conjuncts(where):
-        found = _subquery(part)
+    for part in conjuncts_of(where):
+        found = tested_query(part)
         if found is None:
             plain.append(part)
         else:
@@ -41,19 +42,8 @@ def bind_where(queries: QueryBinder, where: n.Node, node: PlanNode, scope: Scope
     return node
 
 
-def _conjuncts(node: n.Node) -> list[n.Node]:
-    found: list[n.Node] = []
-    waiting = [node]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, n.Binary) and part.operator == "AND":
-            waiting += [part.right, part.left]
-        else:
-            found.append(part)
-    return found
-
-
-def _subquery(node: n.Node) -> tuple[n.Exists | n.InQuery, bool] | None:
+def tested_query(node: n.Node) -> tuple[n.Exists | n.InQuery, bool] | None:
+    """EXISTS or IN with a query, and whether it is negated; None for other conditions."""
     negated = False
     while isinstance(node, n.Unary) and node.operator == "NOT":
         node, negated = node.operand, not negated
@@ -64,30 +54,42 @@ def _subquery(node: n.Node) -> tuple[n.Exists | n.InQuery, bool] | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    """The rows of a subquery.
+
+    Args:
+        values: its columns, over those of the outer query and then those of `node`.
+        tests: what it says of outer columns, over the same.
+    """
+
+    node: PlanNode
+    values: tuple[Expression, ...]
+    tests: tuple[Expression, ...] = ()
+
+
 def _joined(
     queries: QueryBinder, subquery: n.Exists | n.InQuery, negated: bool, node: PlanNode, scope: Scope
 ) -> PlanNode:
-    tests: list[Expression] = []
-    inner = _inner(queries, subquery.query, scope, tests)
-    if tests and isinstance(subquery, n.InQuery):
-        raise queries.source.unsupported(
-            subquery.at, "IN with a query that names columns of the outer query is not supported; use EXISTS"
-        )
+    inner = _inner(queries, subquery, scope)
+    kind = JoinKind.ANTI if negated else JoinKind.SEMI
+    tests = list(inner.tests)
     if isinstance(subquery, n.InQuery):
-        tests.extend(_membership(queries, subquery, inner.columns, scope))
-        kind = JoinKind.NULL_AWARE_ANTI if negated else JoinKind.SEMI
-        compared = [part for test in tests for part in (test.arguments if hasattr(test, "arguments") else ())]
-        if negated and not any(part.type.nullable for part in compared):
-            kind = JoinKind.ANTI
-    else:
-        kind = JoinKind.ANTI if negated else JoinKind.SEMI
-    condition: Expression | None = None
-    for test in tests:
-        condition = test if condition is None else call("AND", condition, test)
-    return Join(kind, node, inner, condition, node.columns)
+        same = _membership(queries, subquery, inner.values, scope)
+        is_open = any(part.type.nullable for test in same if isinstance(test, FunctionCall) for part in test.arguments)
+        if negated and is_open and tests:
+            # A null on either side says nothing of equality, so that it meets all.
+            tests.append(call("NOT", call("IS_FALSE", chain("AND", same))))
+        else:
+            kind = JoinKind.NULL_AWARE_ANTI if negated and is_open else kind
+            tests += same
+    condition = chain("AND", tests) if tests else None
+    return Join(kind, node, inner.node, condition, node.columns)
 
 
-def _membership(queries: QueryBinder, subquery: n.InQuery, columns: Columns, scope: Scope) -> list[Expression]:
+def _membership(
+    queries: QueryBinder, subquery: n.InQuery, columns: tuple[Expression, ...], scope: Scope
+) -> list[Expression]:
     operand = subquery.operand
     values = operand.items if isinstance(operand, n.RowConstructor) else (operand,)
     if len(values) != len(columns):
@@ -95,58 +97,72 @@ def _membership(queries: QueryBinder, subquery: n.InQuery, columns: Columns, sco
             subquery.at, f"the query of IN has {len(columns)} columns, and {len(values)} values are sought in it"
         )
     binder = ExpressionBinder(queries.source, scope)
-    tests: list[Expression] = []
-    for place, value in enumerate(values):
-        bound = binder.bind(value)
-        column = InputColumn(columns[place].type, len(scope.columns) + place)
-        common = comparable_type(bound.type, column.type)
-        if common is None:
-            raise queries.source.invalid(
-                value.at, f"{bound.type} and {column.type} cannot be compared; cast one of them"
-            )
-        tests.append(call("=", converted(bound, common), converted(column, common)))
-    return tests
+    return [equal(queries, binder.bind(value), column, value.at) for value, column in zip(values, columns, strict=True)]
 
 
-def _inner(queries: QueryBinder, query: q.Query, outer: Scope, tests: list[Expression]) -> PlanNode:
-    """The rows of a subquery; what it says of outer columns is added to `tests`."""
-    body = query.body
-    simple = isinstance(body, q.Select) and body.where is not None and not query.ctes
-    if not isinstance(body, q.Select) or not simple or body.source is None or not _is_correlated(queries, body, outer):
-        return queries.query(query)
+def _inner(queries: QueryBinder, subquery: n.Exists | n.InQuery, outer: Scope) -> _Inner:
+    """The rows of a subquery, and what it says of outer columns."""
+    query = subquery.query
+    body, width = query.body, len(outer.columns)
+    is_plain = isinstance(body, q.Select) and body.where is not None and body.source is not None and not query.ctes
+    if not is_plain or not isinstance(body, q.Select) or not _is_correlated(queries, body, outer):
+        node = queries.query(query)
+        return _Inner(node, _columns(node, width))
     if body.group_by is not None or body.having is not None or body.distinct or query.order_by or query.limit:
-        raise queries.source.unsupported(
-            query.at, "a subquery that names columns of the outer query may have FROM and WHERE only; use a join"
-        )
-    from penstock.tables.bind.select_binder import SelectBinder
+        return _freed(queries, query, outer)
+    if isinstance(subquery, n.InQuery) and _has_aggregates(body):
+        return _freed(queries, query, outer)
+    return _of_from(queries, body, outer, isinstance(subquery, n.InQuery))
 
-    node, scope = queries.relation(body.source)
+
+def _columns(node: PlanNode, width: int) -> tuple[Expression, ...]:
+    return tuple(InputColumn(column.type, width + place) for place, column in enumerate(node.columns))
+
+
+def _has_aggregates(body: q.Select) -> bool:
+    from penstock.tables.bind.select_binder import is_aggregate, nodes_in
+
+    return any(is_aggregate(part) for item in body.items for part in nodes_in(item))
+
+
+def _freed(queries: QueryBinder, query: q.Query, outer: Scope) -> _Inner:
+    found, width = correlated(queries, query, outer), len(outer.columns)
+    assert found is not None, "it names outer columns"
+    return _Inner(found.node, _columns(found.node, width)[: found.width], tuple(found.tests(queries, outer, width)))
+
+
+def _of_from(queries: QueryBinder, body: q.Select, outer: Scope, takes_values: bool) -> _Inner:
+    """A plain SELECT as the rows of its FROM, which conditions may compare in any way with outer columns."""
+    assert body.source is not None
     assert body.where is not None
+    node, scope = queries.relation(body.source)
     width = len(outer.columns)
     kept: list[n.Node] = []
-    correlated: list[Expression] = []
+    tests: list[Expression] = []
     both = outer.beside(scope, (*outer.columns, *node.columns))
     inner_first = Scope((*both.members[len(outer.members) :], *outer.members), both.columns)
-    for part in _conjuncts(body.where):
-        if _subquery(part) is not None:
+    binder = _inside(queries, inner_first, width, scope)
+    for part in conjuncts_of(body.where):
+        if tested_query(part) is not None:
             kept.append(part)
             continue
-        bound = _bound_inside(queries, part, inner_first, width, scope)
+        bound = binder.condition(part, "WHERE")
         if any(place < width for place in columns_in(bound)):
-            correlated.append(bound)
+            tests.append(bound)
         else:
             node = Filter(node, on_columns(bound, lambda place: place - width))
     for part in kept:
         node = bind_where(queries, part, node, scope)
-    if correlated:
-        # The condition names columns of FROM, so that SELECT's own columns do not count.
-        tests.extend(correlated)
-        return node
-    return SelectBinder(queries, body).bind((), (None, 0))
+    values: tuple[Expression, ...] = ()
+    if takes_values:
+        if any(isinstance(item.value, n.Star) for item in body.items):
+            raise queries.source.unsupported(body.at, "name the columns of a query of IN that names outer columns")
+        values = tuple(binder.bind(item.value) for item in body.items)
+    return _Inner(node, values, tuple(tests))
 
 
-def _bound_inside(queries: QueryBinder, part: n.Node, both: Scope, width: int, inner: Scope) -> Expression:
-    """A condition over inner and outer columns; names mean the inner ones first."""
+def _inside(queries: QueryBinder, both: Scope, width: int, inner: Scope) -> ExpressionBinder:
+    """Binds over inner and outer columns; names mean the inner ones first."""
 
     def hook(node: n.Node) -> Expression | None:
         if not isinstance(node, n.Name):
@@ -154,7 +170,7 @@ def _bound_inside(queries: QueryBinder, part: n.Node, both: Scope, width: int, i
         found = inner.find(node, queries.source)
         return None if found is None else on_columns(found, lambda place: place + width)
 
-    return ExpressionBinder(queries.source, both, hook).condition(part, "WHERE")
+    return ExpressionBinder(queries.source, both, hook)
 
 
 def _is_correlated(queries: QueryBinder, body: q.Select, outer: Scope) -> bool:

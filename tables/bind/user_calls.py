@@ -66,12 +66,11 @@ def _call(
     if table is not is_table:
         where = "in FROM, as LATERAL TABLE(...)" if is_table else "in expressions, not in FROM"
         raise source.invalid(node.at, f"{node.name} is a function of kind {function.kind.value}; it may stand {where}")
-    if node.over is not None or node.star or node.distinct or node.within:
-        raise source.unsupported(
-            node.at, f"{node.name} takes no *, DISTINCT, ORDER BY or OVER: it is written in Python"
-        )
-    if node.filter is not None and function.kind is not UserFunctionKind.AGGREGATE:
-        raise source.invalid(node.at, f"{node.name} is no aggregate: no FILTER")
+    if node.star or node.within:
+        raise source.unsupported(node.at, f"{node.name} takes no * or ORDER BY: it is written in Python")
+    is_aggregate = function.kind is UserFunctionKind.AGGREGATE
+    if not is_aggregate and (node.filter is not None or node.over is not None or node.distinct):
+        raise source.invalid(node.at, f"{node.name} is no aggregate: no DISTINCT, FILTER or OVER")
     if function.takes is not None and len(function.takes) != len(node.arguments):
         raise source.invalid(node.at, f"{node.name} takes {len(function.takes)} arguments, not {len(node.arguments)}")
     if any(argument.name is not None for argument in node.arguments):
@@ -84,7 +83,12 @@ def _call(
     typed = tuple(n.Typed(value.at, value, node.name, kind) for value, kind in _pairs(values, function))
     value = typed[0] if len(typed) == 1 else n.RowConstructor(node.at, typed)
     of_group = n.Call(
-        node.at, "ARRAY_AGG", (n.Argument(node.at, value),), filter=_resolved(node.filter, functions, source)
+        node.at,
+        "ARRAY_AGG",
+        (n.Argument(node.at, value),),
+        distinct=node.distinct,
+        filter=_resolved(node.filter, functions, source),
+        over=_resolved(node.over, functions, source),
     )
     return n.UserCall(node.at, node.name, function, (of_group,))
 

@@ -5,6 +5,7 @@ Connectors whose data cannot be asked by key give it for joins AS OF PROCTIME; c
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -98,6 +99,8 @@ class RenamedLookup(LookupTable):
         return self.key_names
 
     def open(self, context: ConnectorContext) -> None:
+        # Subtasks have shallow copies of this one, and what is opened must be of each alone.
+        self.table = copy.copy(self.table)
         self.table.open(context)
 
     def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch | pa.Table:

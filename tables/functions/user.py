@@ -166,7 +166,11 @@ def arrow_udf(
 
 
 def udtf(
-    function: Callable[..., Any], *, returns: Mapping[str, str], takes: Sequence[str] | None = None
+    function: Callable[..., Any],
+    *,
+    returns: Mapping[str, str],
+    takes: Sequence[str] | None = None,
+    deterministic: bool = True,
 ) -> UserFunction:
     """A table function: called for each row, and gives rows (tuples, or values where there is one column).
 
@@ -175,7 +179,7 @@ def udtf(
     Args:
         function: the Python function; often a generator.
         returns: the columns and their SQL types.
-        takes: as of `udf`.
+        takes, deterministic: as of `udf`.
 
     Raises:
         ConfigurationError: no column, or a type that SQL does not have.
@@ -191,7 +195,7 @@ def udtf(
         raise ConfigurationError("udtf: returns has no column; give names and SQL types, such as {'word': 'STRING'}")
     fields = tuple(RowField(name, _type(kind)) for name, kind in returns.items())
     rows = t.array(SqlType(Kind.ROW, nullable=False, fields=fields))
-    return UserFunction(UserFunctionKind.TABLE, function, rows, _types(takes))
+    return UserFunction(UserFunctionKind.TABLE, function, rows, _types(takes), deterministic)
 
 
 def udaf(function: Callable[..., Any], *, returns: str, takes: Sequence[str] | None = None) -> UserFunction:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.engine.errors import ConfigurationError
-from penstock.tables.functions.aggregates import AGGREGATES
-from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.bind.built_in import BUILT_IN
 from penstock.tables.functions.user import UserFunction
 from penstock.tables.parse.cursor import RESERVED
 
@@ -32,7 +31,7 @@ class UserFunctions:
         known = name.upper()
         if not name.isidentifier() or known in RESERVED:
             raise ConfigurationError(f"{name!r} cannot be called in SQL; take letters, digits and _, and no keyword")
-        if known in SCALAR_FUNCTIONS or known in AGGREGATES:
+        if known in BUILT_IN:
             raise ConfigurationError(f"SQL has a function {known} already; take another name")
         if known in self.named:
             raise ConfigurationError(f"there is a function {name!r} already; drop it before, by DROP FUNCTION {name}")

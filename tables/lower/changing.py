@@ -12,6 +12,7 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.calls import AggregateCall
+from penstock.engine.operators.changelog.complete_windows import CompleteWindowsSpec, WindowedSpec
 from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec, JoinInput
 from penstock.engine.operators.changelog.join import JoinKind as EngineJoinKind
@@ -78,12 +79,20 @@ def lower_aggregate(lowering: Lowering, node: p.Aggregate) -> DataStream:
     takes = _takes(node.input)
     keys = tuple(names[key] for key in node.keys)
     ttl_ms = lowering.ttl_ms if node.ttl_ms is None else node.ttl_ms
+    ttl_ms = None if node.in_windows else ttl_ms
     spec = GroupAggregateSpec(schema_of(node.input.columns), keys, calls, takes, ChangelogMode.RETRACT, ttl_ms)
-    aggregated = add_changelog(spec, spec.schema, stream)
+    aggregated = in_windows(spec, stream) if node.in_windows else add_changelog(spec, spec.schema, stream)
     if spec.schema.names == [column.name for column in node.columns]:
         return aggregated
     own = tuple(InputColumn(column.type, place) for place, column in enumerate(node.columns))
     return lowering.projected(aggregated, own, node.columns)
+
+
+def in_windows(spec: WindowedSpec, *streams: DataStream) -> DataStream:
+    """What an operator gives for the rows of each window, when it is complete."""
+    schemas = tuple(stream.schema for stream in streams)
+    complete = CompleteWindowsSpec(spec, schemas, spec.schema)
+    return add_changelog(complete, spec.schema, *streams, timed=True)
 
 
 def _takes(node: p.PlanNode) -> ChangelogMode:
@@ -152,11 +161,13 @@ def _joined(lowering: Lowering, node: p.Join, kind: EngineJoinKind) -> DataStrea
 
     pairs = None if condition is None else Pairs(on_columns(condition, place), lowering.zone)
     left_ttl, right_ttl = (lowering.ttl_ms if ttl_ms is None else ttl_ms for ttl_ms in node.ttl_ms)
+    if node.in_windows:
+        left_ttl = right_ttl = None
     left_input = JoinInput(left.schema, tuple(f"lk{i}" for i in range(number)), _takes(node.left), left_ttl)
     right_input = JoinInput(right.schema, tuple(f"rk{i}" for i in range(number)), _takes(node.right), right_ttl)
-    mode = engine_mode(changelog_mode(node))
+    mode = ChangelogMode.RETRACT if node.in_windows else engine_mode(changelog_mode(node))
     spec = ChangelogJoinSpec(left_input, right_input, kind, pairs, emits=mode)
-    joined = add_changelog(spec, spec.schema, left, right)
+    joined = in_windows(spec, left, right) if node.in_windows else add_changelog(spec, spec.schema, left, right)
     columns: list[Expression] = [InputColumn(column.type, i) for i, column in enumerate(node.left.columns)]
     if kind.pairs:
         first = width + number
@@ -191,9 +202,10 @@ def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
         Rank[node.function],
         names[-1],
         takes=_takes(node.input),
-        ttl_ms=lowering.ttl_ms,
+        ttl_ms=None if node.in_windows else lowering.ttl_ms,
     )
-    return add_changelog(spec, spec.schema, lowering.stream(node.input))
+    stream = lowering.stream(node.input)
+    return in_windows(spec, stream) if node.in_windows else add_changelog(spec, spec.schema, stream)
 
 
 def lower_set_operation(lowering: Lowering, node: p.SetOperation) -> DataStream:

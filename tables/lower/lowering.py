@@ -21,6 +21,7 @@ from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.time_sort import TimeSortSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
+from penstock.tables.bind.expression_binder import call
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
@@ -28,6 +29,7 @@ from penstock.tables.lower.calc import CalcSpec
 from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec, UpsertSpec
 from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
+from penstock.tables.lower.uids import StatementUids
 from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
@@ -52,6 +54,7 @@ class Lowering:
         from_rows: begins a stream of rows that are here.
         catalog, connectors: of the tables.
         zone: the session's time zone.
+        uids: gives operators theirs.
         ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
     """
 
@@ -60,6 +63,7 @@ class Lowering:
     catalog: Catalog
     connectors: Connectors
     zone: str
+    uids: StatementUids
     ttl_ms: int | None = None
 
     def stream(self, node: p.PlanNode) -> DataStream:
@@ -71,7 +75,8 @@ class Lowering:
         lower = _LOWERED.get(type(node))
         if lower is None:
             raise GraphError(f"{type(node).__name__} is not supported")
-        return lower(self, node)
+        with self.uids.of(node):
+            return lower(self, node)
 
     def calc(
         self,
@@ -188,14 +193,8 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     if goes_by_time(node):
         stream = _in_time(stream, node)
     elif node.order:
-        for key in node.order:
-            if key.nulls_first is key.descending:
-                raise GraphError(
-                    "NULLS FIRST and NULLS LAST other than the default (null is the smallest) are not supported"
-                )
-        names = [node.columns[key.column].name for key in node.order]
         try:
-            stream = stream.sort(*names, descending=[key.descending for key in node.order])
+            stream = _sorted(lowering, stream, node)
         except GraphError as error:
             raise GraphError(
                 "ORDER BY of a stream without end is not supported: its rows are in order only when all have come; use "
@@ -204,6 +203,25 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
     if node.limit is None and not node.offset:
         return stream
     return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
+
+
+def _sorted(lowering: Lowering, stream: DataStream, node: p.Sort) -> DataStream:
+    """All rows in order. Null is the smallest value; for another place of it, whether a value is null goes first."""
+    keys: list[tuple[str, bool]] = []
+    own: list[Expression] = [InputColumn(column.type, place) for place, column in enumerate(node.columns)]
+    flags: list[Expression] = []
+    columns = list(node.columns)
+    for key in node.order:
+        if key.nulls_first is key.descending:
+            name = f"null${len(flags)}"
+            flags.append(call("IS_NULL", own[key.column]))
+            columns.append(p.Column(name, flags[-1].type))
+            keys.append((name, key.nulls_first))
+        keys.append((node.columns[key.column].name, key.descending))
+    if flags:
+        stream = lowering.projected(stream, (*own, *flags), tuple(columns))
+    stream = stream.sort(*(name for name, _ in keys), descending=[descending for _, descending in keys])
+    return lowering.projected(stream, tuple(own), node.columns) if flags else stream
 
 
 def _in_time(stream: DataStream, node: p.Sort) -> DataStream:

@@ -41,6 +41,9 @@ _FUNCTIONS: Final = {
     "VAR_POP": "var_pop",
     "VAR_SAMP": "var_samp",
     "VARIANCE": "var_samp",
+    "COLLECT": "collect",
+    "LISTAGG": "listagg",
+    "ARRAY_AGG": "array_agg",
     "ROW_NUMBER": "row_number",
     "RANK": "rank",
     "DENSE_RANK": "dense_rank",
@@ -134,17 +137,13 @@ class _Over:
 
 
 def _engine_call(call: p.AggregateCall, column: p.Column, names: list[str]) -> OverCall:
-    if call.distinct:
-        raise GraphError(f"{call.name} with DISTINCT is not supported in OVER")
-    if call.name not in _FUNCTIONS:
-        raise GraphError(f"{call.name} is not supported in OVER; there are {', '.join(_FUNCTIONS)}")
-    if call.name == "LAG" and len(call.constants) > 1:
-        raise GraphError("LAG with a default is not supported; write COALESCE(LAG(...) OVER (...), default)")
     offset = call.constants[0] if call.name == "LAG" and call.constants else 1
     if not isinstance(offset, int) or offset < 1:
         raise GraphError(f"LAG goes back by 1 or more rows, not by {offset!r}")
     argument = names[call.arguments[0]] if call.arguments else None
-    return OverCall(_FUNCTIONS[call.name], column.name, arrow_type(call.type), argument, offset)
+    separator = str(call.constants[0]) if call.name == "LISTAGG" and call.constants else ","
+    kind = arrow_type(call.type)
+    return OverCall(_FUNCTIONS[call.name], column.name, kind, argument, offset, call.distinct, separator)
 
 
 def _frames(node: p.OverAggregate, calls: Sequence[OverCall]) -> list[tuple[FrameUnit, int | None, list[OverCall]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.engine.api.changelog import add_changelog
+from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.top_n import upsert_materializer
@@ -28,8 +29,15 @@ def write(lowering: Lowering, plan: SinkPlan, option: Callable[[str], str]) -> N
     table = lowering.catalog.find(plan.table)
     if not isinstance(table, CatalogTable):
         raise GraphError(f"table {plan.table!r} is gone")
-    wanted = tuple(column for column in physical_columns(table) if column.name in table.persisted)
     stream = lowering.stream(plan.input)
+    with lowering.uids.of_sink(plan):
+        _write(lowering, plan, table, stream, option)
+
+
+def _write(
+    lowering: Lowering, plan: SinkPlan, table: CatalogTable, stream: DataStream, option: Callable[[str], str]
+) -> None:
+    wanted = tuple(column for column in physical_columns(table) if column.name in table.persisted)
     constraints = constraints_of(
         wanted,
         plan.input.columns,

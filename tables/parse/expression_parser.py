@@ -78,9 +78,8 @@ class ExpressionParser:
                 cursor.take()
                 operator = "<>" if token.word == "!=" else token.word
                 if cursor.sees_any(frozenset({"ALL", "ANY", "SOME"})):
-                    raise cursor.source.unsupported(
-                        cursor.at, f"{cursor.token.word} with a query is not supported; use IN, EXISTS or MIN and MAX"
-                    )
+                    left = self._quantified(token.at, left, operator)
+                    continue
                 left = n.Binary(token.at, operator, left, self._binary(0))
             elif token.word == "IS":
                 left = self._is(left)
@@ -88,6 +87,20 @@ class ExpressionParser:
                 left = self._membership(left)
             else:
                 return left
+
+    def _quantified(self, at: int, operand: n.Node, operator: str) -> n.Node:
+        """`= ANY (query)` is IN, and `<> ALL (query)` is NOT IN."""
+        cursor = self.cursor
+        word = cursor.token.word
+        if (operator, word == "ALL") not in (("=", False), ("<>", True)):
+            raise cursor.source.unsupported(
+                cursor.at, f"{operator} {word} with a query is not supported; use IN, EXISTS or MIN and MAX"
+            )
+        cursor.take()
+        cursor.expect("(", where=f"behind {word}")
+        query = self.parse_query()
+        cursor.expect(")", where=f"behind the query of {word}")
+        return n.InQuery(at, operand, query, word == "ALL")
 
     def _is(self, operand: n.Node) -> n.Node:
         at = self.cursor.take().at

@@ -53,13 +53,18 @@ class FunctionTable(Node):
 
 @dataclass(frozen=True, slots=True)
 class Join(Node):
-    """`left kind JOIN right ON condition`; `kind` is INNER, LEFT, RIGHT, FULL or CROSS."""
+    """`left kind JOIN right ON condition`; `kind` is INNER, LEFT, RIGHT, FULL or CROSS.
+
+    Args:
+        natural: whether it is by all columns whose names both sides have.
+    """
 
     kind: str
     left: Relation
     right: Relation
     condition: Node | None = None
     using: tuple[Identifier, ...] = ()
+    natural: bool = False
 
 
 Relation = TableName | DerivedTable | FunctionTable | Join | MatchRecognize

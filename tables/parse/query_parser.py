@@ -183,12 +183,17 @@ class QueryParser:
     def _joined(self) -> q.Relation:
         left = self._table()
         while True:
+            natural = self.cursor.accept("NATURAL")
             kind = self._join_kind()
             if kind is None:
+                if natural:
+                    raise self.cursor.expected("JOIN", "behind NATURAL")
                 return left
             at = self.cursor.at
             right = self._table()
-            if kind == "CROSS":
+            if natural and kind != "CROSS":
+                left = q.Join(at, kind, left, right, natural=True)
+            elif kind == "CROSS":
                 left = q.Join(at, kind, left, right)
             elif self.cursor.accept("ON"):
                 left = q.Join(at, kind, left, right, self.expressions.expression())
@@ -199,8 +204,6 @@ class QueryParser:
 
     def _join_kind(self) -> str | None:
         cursor = self.cursor
-        if cursor.sees("NATURAL"):
-            raise cursor.source.unsupported(cursor.at, "NATURAL JOIN is not supported; name the columns with USING")
         if cursor.accept("CROSS"):
             cursor.expect("JOIN", where="behind CROSS")
             return "CROSS"

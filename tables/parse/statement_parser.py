@@ -201,16 +201,20 @@ class StatementParser:
 
     def _explain(self) -> s.Explain:
         cursor, at = self.cursor, self.cursor.take().at
+        savepoint = None
+        if cursor.accept("UPGRADE"):
+            cursor.expect("FROM", where="behind UPGRADE")
+            savepoint = (cursor.string("the path of a savepoint in quotes"), cursor.ahead(-1).at)
         cursor.accept("PLAN", "FOR")
         while cursor.sees_any(frozenset({"ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE"})):
             # Changelog modes and costs are always shown.
             cursor.take()
             cursor.accept(",")
         if cursor.sees("INSERT"):
-            return s.Explain(at, self._insert())
+            return s.Explain(at, self._insert(), savepoint)
         if cursor.sees_any(frozenset({"STATEMENT", "EXECUTE", "BEGIN"})):
-            return s.Explain(at, self._statement_set())
-        return s.Explain(at, self.queries.query())
+            return s.Explain(at, self._statement_set(), savepoint)
+        return s.Explain(at, self.queries.query(), savepoint)
 
     # SHOW, SET
 

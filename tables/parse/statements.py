@@ -69,9 +69,14 @@ class StatementSet(Node):
 
 @dataclass(frozen=True, slots=True)
 class Explain(Node):
-    """`EXPLAIN [PLAN FOR] query | insert | statement set`."""
+    """`EXPLAIN [PLAN FOR | UPGRADE FROM 'savepoint'] query | insert | statement set`.
+
+    Args:
+        savepoint: the path of the savepoint, and where it stands.
+    """
 
     statement: Query | Insert | StatementSet
+    savepoint: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

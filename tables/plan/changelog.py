@@ -12,7 +12,7 @@ from penstock.tables.plan import nodes as p
 from penstock.tables.plan.expression_traits import is_deterministic
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
 
-_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.WindowJoin, p.WindowTopN, p.MatchRecognize)
+_NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.MatchRecognize)
 _SESSION = p.WindowKind.SESSION
 _STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
 
@@ -35,7 +35,7 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
         )
     if isinstance(node, p.TemporalJoin) and given[0] != INSERT_ONLY:
         raise GraphError("a temporal join takes rows on its left that are only inserted, and gets updates or deletes")
-    if isinstance(node, p.Filter | p.Project) and given[0] != INSERT_ONLY:
+    if any(mode != INSERT_ONLY for mode in given):
         _check_repeatable(node)
     if isinstance(node, p.Filter) and isinstance(node.input, p.Join):
         check_clock(node.condition, node.columns)
@@ -59,6 +59,8 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
                     "ORDER BY takes rows that are only inserted, and gets updates or deletes from below it; add LIMIT, "
                     "so that the first rows are kept up to date"
                 )
+            return INSERT_ONLY
+        case p.Aggregate() | p.Join() | p.TopN() if node.in_windows:
             return INSERT_ONLY
         case p.TemporalJoin():
             return INSERT_ONLY
@@ -113,10 +115,9 @@ def check_clock(condition: Expression, columns: p.Columns) -> None:
         raise GraphError("a join by columns of PROCTIME is not supported; join by event time")
 
 
-def _check_repeatable(node: p.Filter | p.Project) -> None:
+def _check_repeatable(node: PlanNode) -> None:
     """A row that is taken back must be computed as it was when it came."""
-    expressions = (node.condition,) if isinstance(node, p.Filter) else node.expressions
-    for part in (part for expression in expressions for part in walk(expression)):
+    for part in (part for expression in _computed_by(node) for part in walk(expression)):
         if isinstance(part, FunctionCall | UserCall) and not is_deterministic(part):
             raise GraphError(
                 f"{part.name} gives another value when a row is taken back, and rows change here; compute it "
@@ -124,12 +125,22 @@ def _check_repeatable(node: p.Filter | p.Project) -> None:
             )
 
 
+def _computed_by(node: PlanNode) -> tuple[Expression, ...]:
+    """What a node computes of rows that may be taken back."""
+    match node:
+        case p.Project():
+            return node.expressions
+        case p.Unnest():
+            return (node.collection,)
+        case p.Filter() | p.Join() if node.condition is not None:
+            return (node.condition,)
+    return ()
+
+
 def _shown(node: PlanNode) -> str:
     return {
         p.WindowAggregate: "an aggregation by windows",
         p.IntervalJoin: "a join within an interval",
-        p.WindowJoin: "a join within windows",
-        p.WindowTopN: "a Top-N within windows",
         p.MatchRecognize: "MATCH_RECOGNIZE",
     }[type(node)]
 
@@ -165,7 +176,7 @@ def state_bound(node: PlanNode) -> str | None:
             )
         case p.IntervalJoin():
             return f"rows of {node.upper_ms - node.lower_ms} ms of event time"
-        case p.WindowJoin() | p.WindowTopN():
+        case p.Aggregate() | p.Join() | p.TopN() if node.in_windows:
             return "the rows of windows that the watermark has not passed"
         case p.TemporalJoin():
             return "left rows that the watermark has not passed, and the last version of each key, for ever"

@@ -1,12 +1,14 @@
-"""The text of EXPLAIN: the plan as a tree, with the changes that flow, and what bounds the state."""
+"""The text of EXPLAIN: the plan as a tree, with the changes that flow, their keys, and what state stays."""
 
 from __future__ import annotations
 
 from penstock.engine.patterns.rows.syntax import shown
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, shown_mode, state_bound
-from penstock.tables.plan.nodes import PlanNode, inputs_of
+from penstock.tables.plan.keys import unique_keys
+from penstock.tables.plan.nodes import INSERT_ONLY, PlanNode, inputs_of
 from penstock.tables.plan.shown import shown_expression
+from penstock.tables.plan.state_size import state_bytes
 
 
 def explained(node: PlanNode) -> str:
@@ -14,11 +16,20 @@ def explained(node: PlanNode) -> str:
     return "\n".join(_lines(node, 0))
 
 
+def described(node: PlanNode) -> str:
+    """A node by itself, such as `Scan(orders: id, item)`."""
+    return f"{type(node).__name__}({_details(node)})"
+
+
 def _lines(node: PlanNode, depth: int) -> list[str]:
     bound = state_bound(node)
-    state = [] if bound is None else [f"state: {bound}"]
-    facts = ", ".join([f"changelogMode={shown_mode(changelog_mode(node))}", *state])
-    line = f"{'  ' * depth}{type(node).__name__}({_details(node)}) {facts}"
+    mode, keys = changelog_mode(node), unique_keys(node) if node.columns else ()
+    names = [column.name for column in node.columns]
+    shown = [f"[{', '.join(names[place] for place in sorted(key))}]" for key in sorted(keys, key=sorted)]
+    key = [] if mode == INSERT_ONLY or not shown else [f"upsertKeys=[{', '.join(shown)}]"]
+    state = [] if bound is None else [f"state: {bound}; about {state_bytes(node)} bytes a row"]
+    facts = ", ".join([f"changelogMode={shown_mode(mode)}", *key, *state])
+    line = f"{'  ' * depth}{described(node)} {facts}"
     return [line, *(line for child in inputs_of(node) for line in _lines(child, depth + 1))]
 
 

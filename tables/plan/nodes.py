@@ -192,6 +192,7 @@ class Aggregate:
 
     Args:
         ttl_ms: how long a group lives after its last change, by the clock; None: for ever.
+        in_windows: whether the rows carry windows whose bounds are keys, so that results come when these are complete.
     """
 
     input: PlanNode
@@ -199,6 +200,7 @@ class Aggregate:
     calls: tuple[AggregateCall, ...]
     columns: Columns
     ttl_ms: int | None = None
+    in_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,7 @@ class Join:
 
     Args:
         ttl_ms: how long rows of the left and of the right live, by the clock; None: as all state does.
+        in_windows: whether both sides carry windows, and rows of one window meet, when it is complete.
     """
 
     kind: JoinKind
@@ -246,6 +249,7 @@ class Join:
     condition: Expression | None
     columns: Columns
     ttl_ms: tuple[int | None, int | None] = (None, None)
+    in_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,25 +308,6 @@ class LookupJoin:
     physical: Columns
     values: tuple[Expression, ...]
     condition: Expression
-    columns: Columns
-
-
-@dataclass(frozen=True, slots=True)
-class WindowJoin:
-    """A join within windows that both sides' rows carry; its rows come when the window is complete.
-
-    Args:
-        keys: pairs of columns beside the bounds.
-        left_bounds, right_bounds: places of window_start, window_end, window_time.
-    """
-
-    kind: JoinKind
-    left: PlanNode
-    right: PlanNode
-    keys: tuple[tuple[int, int], ...]
-    left_bounds: tuple[int, ...]
-    right_bounds: tuple[int, ...]
-    condition: Expression | None
     columns: Columns
 
 
@@ -386,6 +371,7 @@ class TopN:
     Args:
         function: ROW_NUMBER, RANK or DENSE_RANK.
         first, last: the numbers that stay, from 1.
+        in_windows: whether partitions are windows that the rows carry, so that results come when these are complete.
     """
 
     input: PlanNode
@@ -395,21 +381,7 @@ class TopN:
     first: int
     last: int
     columns: Columns
-
-
-@dataclass(frozen=True, slots=True)
-class WindowTopN:
-    """`TopN` within windows that the rows carry; its rows come when the window is complete."""
-
-    input: PlanNode
-    function: str
-    partition: tuple[int, ...]
-    bounds: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    first: int
-    last: int
-    rank: bool
-    columns: Columns
+    in_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,12 +466,10 @@ PlanNode: TypeAlias = (
     | IntervalJoin
     | TemporalJoin
     | LookupJoin
-    | WindowJoin
     | Union
     | SetOperation
     | OverAggregate
     | TopN
-    | WindowTopN
     | Sort
     | Unnest
     | ToChangelog

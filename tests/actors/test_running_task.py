@@ -18,7 +18,7 @@ from penstock.actors.running_task import Deployment, Restore, RunningTask, Subta
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
-from penstock.engine.errors import UserCodeError
+from penstock.engine.errors import StateError, UserCodeError
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.savepoints.store import FolderJobStore
 
@@ -176,3 +176,28 @@ def test_a_checkpoint_is_answered_when_its_files_are_there_or_it_was_given_up(tm
     else:
         assert isinstance(answer, SubtaskHandle)
         assert Barrier(1) in peer.elements
+
+
+def test_the_last_rows_are_shown_to_who_asks_for_as_long_as_that_is() -> None:
+    graph = graph_of()
+    uid = graph.tasks[1].operators[0].uid
+
+    async def use(task: RunningTask) -> Any:
+        await task.push(0, 0, (numbers(1, 2),))
+        looking = asyncio.ensure_future(task.tail(uid, "", 3, 3, 30.0))
+        while not looking.done():
+            for sequence in range(1, 50):
+                await task.push(0, sequence, (numbers(10 * sequence, 10 * sequence + 1),))
+                if looking.done():
+                    break
+                await task.fetch(RESULT, sequence, 5.0)
+        with pytest.raises(StateError, match="no side output 'late'"):
+            await task.tail(uid, "late", 1, 1, 1.0)
+        return looking.result(), await task.tail(uid, "", 3, 3, 0.01)
+
+    found, nothing = running(use, Deployment(graph.tasks[1].id, 0, 1, [[]]), graph)
+    shown = [row["n"] for row in found.rows.to_pylist()]
+    assert len(shown) == 3
+    assert 1 not in shown, "it came before anybody asked"
+    assert found.rows["subtask"].to_pylist() == [0, 0, 0]
+    assert (nothing.seen, nothing.rows.num_rows) == (0, 0)

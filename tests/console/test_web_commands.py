@@ -56,6 +56,11 @@ def test_a_running_job_is_looked_at(penstock: Penstock, folder: Path, chatty: st
     assert Path(console["token_file"]).is_relative_to(folder)
     with urllib.request.urlopen(f"{console['url']}v1/jobs/{chatty}/logs") as answer:
         assert b"and logged it" in answer.read()
+    tailed = penstock("tail", "chatty_flow", "said", "--rows", "3", "--json").document
+    assert len(tailed["rows"]) == 3
+    assert all(set(row) == {"subtask", "n"} for row in tailed["rows"])
+    assert penstock("tail", "chatty_flow", "numbers", "--rows", "1", "--json").document["seen"] > 0
+    assert "is a sink" in penstock("tail", "chatty_flow", "out").err
     assert penstock("console").out == f"web console: {console['url']}\n"
     assert penstock("console", "--stop").out == "the web console has ended\n"
     assert penstock("console", "--stop").out == "no web console runs\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock import StreamEnvironment
+from penstock.engine.clock import ManualClock
 from penstock.tables.parse import statements as s
 
 PAGES = Path(__file__).parents[2] / "docs" / "sql"
@@ -20,7 +21,8 @@ def test_the_blocks_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     for name in ("orders.json", "clicks.json"):
         (tmp_path / name).write_text(json.dumps({}) + "\n")
-    env = StreamEnvironment(runtime="local", parallelism=1)
+    # By a clock that waits for nothing, so that rows which come together stay together on a busy machine.
+    env = StreamEnvironment(runtime="local", parallelism=1, clock=ManualClock(1_700_000_000_000))
     shown: list[str] = []
     for kind, block in _BLOCKS.findall((PAGES / page).read_text()):
         if kind == "text":

@@ -35,6 +35,18 @@ def test_batches_are_masked_by_column() -> None:
     assert shown_row(batch, 1) == quoted(ROW)
 
 
+def test_members_of_structs_and_lists_are_masked_too() -> None:
+    rows = [
+        {"login": {"user": "ada", "password": "x"}, "keys": [{"api_key": "k"}, None]},
+        {"login": None, "keys": None},
+    ]
+    batch = pa.RecordBatch.from_pylist([*rows, {"login": {"user": None, "password": None}, "keys": []}])
+    masked = quotable(batch).to_pylist()
+    assert masked[0] == {"login": {"user": "ada", "password": "***"}, "keys": [{"api_key": "***"}, None]}
+    assert masked[1] == {"login": None, "keys": None}
+    assert masked[2] == {"login": {"user": None, "password": "***"}, "keys": []}
+
+
 def _fails(row: dict[str, Any]) -> dict[str, Any]:
     raise ValueError("no such luck")
 

@@ -35,10 +35,6 @@ def _forget_what_was_kept_back(patch: Patch) -> None:
     patch.setattr(RouterEdge, "connect", connect)
 
 
-def _await_retired_channels(patch: Patch) -> None:
-    patch.setattr(BarrierAligner, "replace", lambda self, retired, added, may: self._open.update(added))
-
-
 def _align_without_new_channels(patch: Patch) -> None:
     def replace_channels(self: Any, retired: Any, added: Any, may: Any) -> None:
         self._open.difference_update(retired)
@@ -97,7 +93,6 @@ def _replace_who_had_finished(patch: Patch) -> None:
 LIVE_MUTANTS = (
     Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES),
     Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES),
-    Mutant("no barrier is awaited on channels that are gone", _await_retired_channels, ("exchanges",), RESCALES),
     Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), RESCALES_AND_KILLS),
     Mutant(
         "channels that are gone hold no event time back",

@@ -437,6 +437,24 @@ def run(program: Mapping[str, Any], folder: Path, parallelism: int) -> tuple[Out
     return before, Outcome({name: list(rows) for name, rows in RECORDED.items()})
 
 
+def run_by_clock(program: Mapping[str, Any], folder: Path) -> tuple[Outcome, Outcome]:
+    """The same, of a program of two halves with windows of the clock: it moves when all rows of a half have come."""
+    clock, savepoint, outcomes = ManualClock(_NOW_MS), None, []
+    for halves in (("dataBeforeRestore",), ("dataBeforeRestore", "dataAfterRestore")):
+        kept = checkpoints("5m", str(folder / "checkpoints"))
+        env = StreamEnvironment(runtime="local", parallelism=1, checkpoints=kept, max_batch_rows=1, clock=clock)
+        given = prepared(program, env, halves, held=True)
+        job = env.submit(savepoint=savepoint)
+        for _ in range(2):
+            WAITING.clear()
+            while any(WAITING[id(table)] < 3 for table in given.tables):
+                job.pump(0.01)
+            clock.advance(60.0)
+        savepoint = job.stop(str(folder / "savepoint"))
+        outcomes.append(Outcome({name: list(rows) for name, rows in RECORDED.items()}))
+    return outcomes[0], outcomes[1]
+
+
 # Expectations
 
 

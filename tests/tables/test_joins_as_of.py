@@ -7,10 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
+from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.errors import PenstockError
+from penstock.tables.catalog.loaded_tables import RenamedLookup
 
 _RATES = [
     ("EUR", 114, "2024-01-01 00:00:01"),
@@ -97,3 +100,34 @@ def test_a_lookup_finds_what_the_table_holds(env: StreamEnvironment) -> None:
 def test_what_has_no_versions_is_refused(env: StreamEnvironment, join: str, said: str) -> None:
     with pytest.raises(PenstockError, match=said):
         _rows(env, f"SELECT p.amount FROM payments p {join}")
+
+
+class _Users(LookupTable):
+    """Counts the clients that are open; each subtask must close its own."""
+
+    schema = pa.schema({"id": pa.int64()})
+    keys = ("id",)
+    clients: list[list[str]]
+
+    def __init__(self) -> None:
+        self.clients = []
+
+    def open(self, context: ConnectorContext) -> None:
+        self._client = ["open"]
+        self.clients.append(self._client)
+
+    def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        assert self._client
+        return keys
+
+    def close(self) -> None:
+        self._client.clear()
+
+
+def test_each_subtask_has_a_client_of_its_own_and_closes_it() -> None:
+    users = _Users()
+    env = StreamEnvironment(runtime="local", parallelism=2)
+    rows = env.from_collection([{"k": number} for number in range(8)])
+    joined = rows.lookup_join(RenamedLookup(users, ("user",), (), ()), on={"k": "user"})
+    assert sorted(row["k"] for row in joined.collect()) == list(range(8))
+    assert users.clients == [[], []]

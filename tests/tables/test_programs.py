@@ -10,18 +10,25 @@ import pytest
 
 from penstock import StreamEnvironment
 from penstock.engine.errors import PenstockError, SqlError
-from tests.tables.programs import Outcome, expected_rows, key_of, materialized, prepared, programs, run, shown_row
+from tests.tables.programs import (
+    Outcome,
+    expected_rows,
+    key_of,
+    materialized,
+    prepared,
+    programs,
+    run,
+    run_by_clock,
+    shown_row,
+)
 
 REFUSED = {
     "changelog-normalize-upsert-filter-watermark": "CURRENT_WATERMARK gives another value",
 }
-"""Programs that are refused so far, and what the refusal says."""
+"""Programs that are refused, and what the refusal says: there results would depend on when watermarks came."""
 
-CLOCK = {
-    "group-window-aggregate-session-proc-time": "which windows have ended is a matter of the clock",
-    "window-table-function-tumble-tvf-agg-proc-time": "which windows have ended is a matter of the clock",
-}
-"""Programs whose results depend on how long they took in Flink's test."""
+CLOCK = ("group-window-aggregate-session-proc-time", "window-table-function-tumble-tvf-agg-proc-time")
+"""Programs with windows of the clock: all rows of a half come in one of them."""
 
 OTHER = {
     "constraint-enforcer-drop-not-null-nested-maps": "a key of a map cannot be null in Arrow, so such rows cannot come",
@@ -39,7 +46,7 @@ OWN_WORDS = {
 """What the refusals say that Flink words in another way."""
 
 _PROGRAMS = {program["id"]: program for program in programs()}
-_RUN = sorted(_PROGRAMS.keys() - REFUSED.keys() - CLOCK.keys() - OTHER.keys())
+_RUN = sorted(_PROGRAMS.keys() - REFUSED.keys() - set(CLOCK) - OTHER.keys())
 _FAILING = [name for name in _RUN if any(step["step"] == "FailingSqlTestStep" for step in _PROGRAMS[name]["run"])]
 
 
@@ -74,6 +81,13 @@ def test_a_program_gives_what_it_gives_in_flink(name: str, tmp_path: Path) -> No
     program = _PROGRAMS[name]
     before, after = run(program, tmp_path, parallelism=1)
     _check(program, {"Before": before} if after is None else {"Before": before, "After": after})
+
+
+@pytest.mark.parametrize("name", CLOCK)
+def test_windows_of_the_clock_end_with_it(name: str, tmp_path: Path) -> None:
+    program = _PROGRAMS[name]
+    before, after = run_by_clock(program, tmp_path)
+    _check(program, {"Before": before, "After": after})
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,13 @@ def test_a_function_that_is_not_deterministic_is_refused_where_rows_change(env: 
     ("name", "function", "says"),
     [
         ("upper", udf(str, returns="STRING"), "SQL has a function UPPER already"),
+        ("coalesce", udf(str, returns="STRING"), "SQL has a function COALESCE already"),
+        ("tumble", udf(str, returns="STRING"), "SQL has a function TUMBLE already"),
+        ("hop_start", udf(str, returns="STRING"), "SQL has a function HOP_START already"),
+        ("lag", udf(str, returns="STRING"), "SQL has a function LAG already"),
+        ("row_number", udf(str, returns="STRING"), "SQL has a function ROW_NUMBER already"),
+        ("prev", udf(str, returns="STRING"), "SQL has a function PREV already"),
+        ("try_cast", udf(str, returns="STRING"), "SQL has a function TRY_CAST already"),
         ("a b", udf(str, returns="STRING"), "cannot be called in SQL"),
         ("select", udf(str, returns="STRING"), "cannot be called in SQL"),
         ("f", str, "takes udf"),
@@ -170,3 +177,23 @@ def test_a_function_by_columns_needs_one(env: StreamEnvironment) -> None:
     env.tables.create_temporary_function("one", arrow_udf(lambda: [1], returns="INT"))
     with pytest.raises(SqlError, match="ONE is called with columns, which say how many rows there are"):
         env.sql("SELECT one() FROM bids")
+
+
+def test_show_functions_has_those_that_are_bound_by_themselves(env: StreamEnvironment) -> None:
+    assert {("coalesce",), ("row_number",), ("lag",), ("upper",)} <= set(_rows(env, "SHOW FUNCTIONS"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM counts, LATERAL TABLE(noisy(n)) AS s (one)",
+        "SELECT * FROM counts CROSS JOIN UNNEST(ARRAY[RAND()]) AS s (one)",
+        "SELECT * FROM counts JOIN bids ON counts.item = bids.item AND RAND() < 0.5",
+    ],
+)
+def test_what_differs_each_time_is_refused_where_rows_change(env: StreamEnvironment, query: str) -> None:
+    noisy = udtf(lambda n: [n], returns={"one": "BIGINT"}, deterministic=False)
+    env.tables.create_temporary_function("noisy", noisy)
+    env.sql("CREATE VIEW counts AS SELECT item, COUNT(*) AS n FROM bids GROUP BY item")
+    with pytest.raises(SqlError, match="gives another value when a row is taken back, and rows change here"):
+        _rows(env, query)

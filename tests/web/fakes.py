@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 import penstock as ps
 from penstock import savepoints
 from penstock.actors.task_log import LogLine
@@ -27,6 +29,7 @@ from penstock.engine.job.info import (
 )
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
+from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.live_state import LiveState
 from penstock.savepoints.reader import Savepoint
 from penstock.web.cluster import Node, Reading
@@ -142,6 +145,11 @@ class FakeCluster:
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         self._asked("rescale", job_id, parallelism)
         return 0.5
+
+    def tail(self, job_id: str, uid: str, side: str, rows: int, seconds: float) -> TappedRows:
+        self._asked("tail", job_id, uid, side, rows, seconds)
+        amounts = pa.table({"subtask": pa.array([0, 1], pa.int32()), "amount": [5, 7], "token": ["***", "***"]})
+        return TappedRows(amounts.slice(0, rows), 12)
 
     def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
         self.asked.append(("state", job_id, uid, name))

@@ -102,6 +102,17 @@ def test_state_is_listed_and_asked_for(page: Any, server: Server) -> None:
     page.locator("pre").get_by_text("2", exact=True).wait_for()
 
 
+def test_the_last_rows_of_a_stream_are_looked_at(page: Any, server: Server, cluster: FakeCluster) -> None:
+    page.goto(f"{server.url}#/jobs/orders-1/rows")
+    page.get_by_label("What comes out of").select_option("count")
+    page.get_by_label("Side output").fill("late")
+    assert not cluster.asked, "nobody has asked for rows"
+    page.get_by_role("button", name="Look").click()
+    page.get_by_text("The last 2 of 12 rows that came").wait_for()
+    page.get_by_role("cell", name="7").wait_for()
+    assert cluster.asked == [("tail", "orders-1", "totals", "late", 50, 5.0)]
+
+
 @pytest.mark.parametrize(
     ("button", "confirm", "field", "asked", "told"),
     [

@@ -54,6 +54,17 @@ def test_a_job_that_ends_is_waited_for(server: Server, cluster: FakeCluster) -> 
     assert job.cancel() is False
 
 
+def test_the_last_rows_of_a_stream_are_looked_at(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Cluster(server.url).job("orders").tail("totals", rows=1)
+    assert (found.rows.to_pylist(), found.seen) == ([{"subtask": 0, "amount": 5, "token": "***"}], 12)
+    assert run_command(["tail", "orders", "totals", "--url", server.url]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["subtask", "amount", "token"],
+        ["0", "5", "***"],
+        ["1", "7", "***"],
+    ]
+
+
 def test_state_is_asked_for(server: Server, cluster: FakeCluster) -> None:
     state = Cluster(server.url).job("orders").state("totals", "accumulators")
     assert state.get("ann") == {"count(*)": 1}

@@ -49,7 +49,14 @@ def test_the_tokens_are_made_once_and_nobody_else_can_read_them(tmp_path: Path) 
 def test_a_viewer_reads_and_changes_nothing(serve: Serve, cluster: FakeCluster) -> None:
     client = serve(Role.NOBODY)
     assert client.patch(CANCEL, headers=VIEWER).status_code == 403
-    for told in ("tasks/2/0/stack", "tasks/2/0/flame", "logs", "vertices/2/flamegraph", "state/totals/accumulators"):
+    for told in (
+        "tasks/2/0/stack",
+        "tasks/2/0/flame",
+        "logs",
+        "vertices/2/flamegraph",
+        "state/totals/accumulators",
+        "tail/totals",
+    ):
         assert client.get(f"/v1/jobs/orders-1/{told}", headers=VIEWER).status_code == 403
     assert not cluster.asked
     assert client.patch(CANCEL, headers=OPERATOR).status_code == 202

@@ -68,3 +68,17 @@ def test_a_job_that_recovers_is_asked_again_later(serve: Serve, cluster: FakeClu
     cluster.away = True
     answer = client.get(f"{STATE}?key=ann")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_the_last_rows_of_a_stream_are_looked_at(serve: Serve, cluster: FakeCluster) -> None:
+    client = serve()
+    found = client.get("/v1/jobs/orders-1/tail/totals?rows=1&seconds=2&side=late").json()
+    assert found["rows"] == [{"subtask": 0, "amount": 5, "token": "***"}]
+    assert (found["seen"], [one["name"] for one in found["columns"]]) == (12, ["subtask", "amount", "token"])
+    assert cluster.asked == [("tail", "orders-1", "totals", "late", 1, 2.0)]
+
+
+@pytest.mark.parametrize("query", ["rows=0", "rows=1001", "rows=x", "seconds=0", "seconds=61"])
+def test_nobody_looks_for_too_long_or_at_too_much(serve: Serve, cluster: FakeCluster, query: str) -> None:
+    assert serve().get(f"/v1/jobs/orders-1/tail/totals?{query}").status_code == 400
+    assert not cluster.asked

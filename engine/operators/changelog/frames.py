@@ -16,15 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.errors import GraphError, nearest
-from penstock.engine.operators.changelog.calls import COUNTS, ENDS, EXTREMES, SUMS
+from penstock.engine.operators.changelog.calls import COUNTS, ENDS, EXTREMES, LISTS, MULTISETS, SUMS
 from penstock.engine.operators.changelog.finishing import EXACT, finished, sum_type
+from penstock.engine.operators.changelog.frame_lists import finished_lists, joined_lists, single_lists
 from penstock.engine.operators.changelog.ranks import rank_codes, within_runs
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 NUMBERS: Final = ("row_number", "rank", "dense_rank")
-FUNCTIONS: Final = (*COUNTS, *SUMS, *EXTREMES, *ENDS, *NUMBERS, "lag")
+FUNCTIONS: Final = (*COUNTS, *SUMS, *EXTREMES, *ENDS, *LISTS, *MULTISETS, *NUMBERS, "lag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class OverCall:
         type: of the result, as for `AggregateCall`.
         argument: the column; None for `count` of all rows, and for numbers.
         offset: of `lag`, 1 or more.
+        distinct: whether equal values of a frame count once.
+        separator: between the texts of `listagg`.
 
     Raises:
         GraphError: no such function, or its argument is missing.
@@ -48,6 +51,8 @@ class OverCall:
     type: pa.DataType
     argument: str | None = None
     offset: int = 1
+    distinct: bool = False
+    separator: str = ","
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
@@ -58,9 +63,15 @@ class OverCall:
         if self.argument is None and self.function not in (*COUNTS, *NUMBERS):
             raise GraphError(f"over {self.name!r}: {self.function} needs a column; give argument=...")
 
+    @property
+    def takes_lists(self) -> bool:
+        """Whether it needs the values of its frame one by one."""
+        return self.function in (*LISTS, *MULTISETS) or (self.distinct and self.function in (*COUNTS, *SUMS))
+
     def describe(self) -> str:
         """As `explain()` shows it."""
-        return f"{self.name}={self.function}({self.argument or ''})"
+        distinct = "distinct " if self.distinct else ""
+        return f"{self.name}={self.function}({distinct}{self.argument or ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,10 @@ class FrameFunction:
         self._kind = kind
         self._sum = sum_type(kind, call.function) if call.function in SUMS else None
         parts = [("count", pa.int64())]
-        if call.function in (*EXTREMES, *ENDS, "lag"):
+        if call.takes_lists:
+            assert kind is not None
+            parts = [("values", pa.list_(kind))]
+        elif call.function in (*EXTREMES, *ENDS, "lag"):
             assert kind is not None
             parts = [("value", kind)]
         elif self._sum is not None:
@@ -121,6 +135,8 @@ class FrameFunction:
             column: the argument's values, where there is one.
             rows: how many rows there are.
         """
+        if self.call.takes_lists:
+            return [single_lists(column, keeps_nulls=self.call.function == "array_agg")]
         if self.call.function in (*EXTREMES, *ENDS, "lag"):
             return [column]
         if column is None:
@@ -141,6 +157,8 @@ class FrameFunction:
             parts: of all rows, also of those that are carried.
             rows: in the same order.
         """
+        if self.call.takes_lists:
+            return [joined_lists(parts[0], rows.lows, rows.highs, distinct=self.call.distinct)]
         if self.call.function in (*EXTREMES, *ENDS):
             return [parts[0].take(_places(self.call.function, parts[0], rows))]
         if self.call.function == "lag":
@@ -153,6 +171,8 @@ class FrameFunction:
     def finish(self, reduced: list[pa.Array], rows: Ordered) -> pa.Array:
         """The results of all rows."""
         function, kind = self.call.function, self.call.type
+        if self.call.takes_lists:
+            return finished_lists(function, kind, reduced[0], self.call.separator)
         if function in (*EXTREMES, *ENDS, "lag"):
             return reduced[0].cast(kind)
         counts = reduced[0].to_numpy()

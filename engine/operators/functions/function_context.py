@@ -7,6 +7,7 @@ name, and that keyed state is refused, with the remedy, where there are no keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from penstock.engine.errors import ConfigurationError, StateError
@@ -83,6 +84,9 @@ class FunctionRuntime:
     @property
     def metrics(self) -> MetricGroup:
         return self._context.metrics.group
+
+    def cached_file(self, name: str) -> Path:
+        return self._context.cached_file(name)
 
     def seal(self) -> None:
         """From now on, declaring a state is an error."""

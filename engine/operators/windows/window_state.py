@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.engine.errors import ConfigurationError, StateError, nearest
@@ -206,6 +207,9 @@ class WindowRuntime:
     @property
     def metrics(self) -> MetricGroup:
         return self._context.metrics.group
+
+    def cached_file(self, name: str) -> Path:
+        return self._context.cached_file(name)
 
     def get_operator_list_state(self, descriptor: ListStateDescriptor) -> ListState:
         raise self._no_operator_state("get_operator_list_state", descriptor)

@@ -3,10 +3,11 @@ import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.j
 import { get, send } from "/pages/api.js";
 import { Charts } from "/pages/charts.js";
 import { Graph } from "/pages/graph.js";
+import { Rows } from "/pages/rows.js";
 import { Stored } from "/pages/state.js";
 import { Ask, Bar, bytes, Facts, Legend, LongTable, number, share, span, State, time, watermark } from "/pages/parts.js";
 
-const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["state", "State"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
+const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["state", "State"], ["rows", "Rows"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
 const path = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}${rest}`;
 const ended = (status) => ["finished", "failed", "cancelled"].includes(status);
 
@@ -54,6 +55,7 @@ export function Job({ id, tab, rest, tick, role, say }) {
     ${tab === "metrics" ? html`<${Charts} job=${info.id} tasks=${view.tasks} tick=${tick} />`
       : tab === "checkpoints" ? html`<${Checkpoints} info=${info} tasks=${view.tasks} />`
       : tab === "state" ? html`<${Stored} job=${info.id} role=${role} newest=${info.checkpoints?.latest} />`
+      : tab === "rows" ? html`<${Rows} job=${info.id} tasks=${view.tasks} role=${role} />`
       : tab === "exceptions" ? html`<${Exceptions} entries=${view.exceptions} />`
       : tab === "timeline" ? html`<${Timeline} view=${view} />`
       : tab === "logs" ? html`<${Logs} job=${info.id} tasks=${view.tasks} tick=${tick} />`

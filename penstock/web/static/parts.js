@@ -56,6 +56,12 @@ export function Ask({ title, text, fields = [], confirm, danger, onDone }) {
     </form></dialog>`;
 }
 
+const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
+// Rows of data as the server gives them, with the names and types of their columns.
+export const Data = ({ of: found, caption }) => html`<div class="virtual scroll" tabindex="0" role="region" aria-label="Rows"><table><caption>${caption}</caption><thead><tr>${found.columns.map((one) => html`<th scope="col" key=${one.name}>${one.name} <span class="dim">${one.type}</span></th>`)}</tr></thead>
+  <tbody>${found.rows.map((row, place) => html`<tr key=${place}>${found.columns.map((one) => html`<td key=${one.name} class="mono">${shown(row[one.name])}</td>`)}</tr>`)}</tbody></table></div>`;
+
 const ROW = 33;
 
 // A table of any length: only the rows in sight are in the page.

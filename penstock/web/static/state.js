@@ -1,12 +1,10 @@
 // The state of a job: what the newest checkpoint holds of each operator, and values of keys, asked of the job itself.
 import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
 import { get } from "/pages/api.js";
-import { bytes, number } from "/pages/parts.js";
+import { bytes, Data, number } from "/pages/parts.js";
 
 const ROWS = 100;
 const path = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}/state${rest}`;
-const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-
 export function Stored({ job, role, newest }) {
   const [found, setFound] = useState(null), [problem, setProblem] = useState(null), [chosen, setChosen] = useState(null);
   useEffect(() => { let on = true; get(path(job)).then((one) => on && (setFound(one), setProblem(null)), (error) => on && setProblem(error.message)); return () => { on = false; }; }, [job, newest]);
@@ -32,6 +30,5 @@ function Values({ job, uid, name }) {
       <button class="main" type="submit">Ask</button></form>
     ${problem && html`<p class="failed" role="status">${problem}</p>`}
     ${found && !found.rows && html`<pre tabindex="0" role="status">${found.found ? JSON.stringify(found.value, null, 2) : "nothing"}</pre>`}
-    ${found?.rows && html`<div class="virtual scroll" tabindex="0" role="region" aria-label="Rows"><table><caption>${found.rows.length} rows${found.more ? ", and there are more" : ""}</caption><thead><tr>${found.columns.map((one) => html`<th scope="col" key=${one.name}>${one.name} <span class="dim">${one.type}</span></th>`)}</tr></thead>
-      <tbody>${found.rows.map((row, place) => html`<tr key=${place}>${found.columns.map((one) => html`<td key=${one.name} class="mono">${shown(row[one.name])}</td>`)}</tr>`)}</tbody></table></div>`}</section>`;
+    ${found?.rows && html`<${Data} of=${found} caption=${`${found.rows.length} rows${found.more ? ", and there are more" : ""}`} />`}</section>`;
 }

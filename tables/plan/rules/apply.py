@@ -13,6 +13,7 @@ from penstock.tables.plan.rules.merged_projections import merged_projections
 from penstock.tables.plan.rules.top_n import top_n
 from penstock.tables.plan.rules.versioned_tables import versioned_tables
 from penstock.tables.plan.rules.window_aggregates import window_aggregates
+from penstock.tables.plan.rules.windowed_rows import windowed_rows
 
 Rule: TypeAlias = Callable[[PlanNode], PlanNode]
 """Gives the node that stands for another one, or that one itself."""
@@ -23,6 +24,7 @@ RULES: Final[tuple[Rule, ...]] = (
     window_aggregates,
     interval_joins,
     top_n,
+    windowed_rows,
     merged_projections,
     versioned_tables,
     limits,

@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.tables.expressions import Expression, InputColumn, columns_in, on_columns
+from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.nodes import (
+    INSERT_ONLY,
     Aggregate,
+    AggregateCall,
     Filter,
     PlanNode,
     Project,
@@ -22,7 +25,10 @@ from penstock.tables.plan.nodes import (
     WindowSpec,
     WindowTable,
 )
+from penstock.tables.types import Kind
 
+_PARTIAL: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+_SPREADS: Final = ("STDDEV", "STDDEV_POP", "STDDEV_SAMP")
 _BOUNDS: Final = {TimeAttribute.WINDOW_START: "start", TimeAttribute.WINDOW_END: "end"}
 
 
@@ -52,6 +58,8 @@ def window_aggregates(node: PlanNode) -> PlanNode:
     times = {node.input.columns[key].time for key in node.keys}
     if not {TimeAttribute.WINDOW_START, TimeAttribute.WINDOW_END} <= times:
         return node
+    if changelog_mode(node.input) != INSERT_ONLY or not all(map(_has_partials, node.calls)):
+        return node
     opened = _opened(node.input)
     if opened is None:
         return _of_complete_sessions(node)
@@ -74,6 +82,13 @@ def window_aggregates(node: PlanNode) -> PlanNode:
     results += [f"call {place}" for place in range(len(calls))]
     own = tuple(places[key] for key in keys)
     return WindowAggregate(opened.node, opened.table.window, own, calls, tuple(results), node.columns)
+
+
+def _has_partials(call: AggregateCall) -> bool:
+    """Whether the windows of the engine compute an aggregate as rows come, without keeping these."""
+    if call.name in _SPREADS and call.type.kind is Kind.DECIMAL:
+        return False
+    return call.name in (*_PARTIAL, *_SPREADS) and (not call.distinct or call.name == "COUNT")
 
 
 def _filter(place: int | None) -> tuple[int, ...]:

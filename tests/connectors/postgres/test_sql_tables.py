@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import pytest
+
 from penstock import StreamEnvironment
+from penstock.engine.errors import SqlValidationError
 from tests.connectors.postgres.tables import Database
 
 _ITEMS = (
@@ -47,3 +50,25 @@ def test_a_table_is_read_looked_up_and_kept_up_to_date(database: Database) -> No
     )
     env.execute()
     assert sorted(database.ask(f"SELECT * FROM {totals}")) == [("cup", 1), ("pen", 2)]
+
+
+def test_rows_that_the_order_does_not_tell_apart_are_read_once_each_or_refused(database: Database) -> None:
+    orders = database.create("id integer PRIMARY KEY, customer integer, held boolean")
+    database.run(f"INSERT INTO {orders} SELECT n, 7, true FROM generate_series(1, 5) AS n")
+    by = ", 'scan.partition.column' = 'customer'"
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=2)
+    env.sql("CREATE TABLE orders (id INT, customer INT NOT NULL) " + _with(database, orders, by))
+    rows = env.sql("SELECT id FROM orders")
+    assert rows is not None
+    assert sorted(row["id"] for row in rows.collect()) == [1, 2, 3, 4, 5]
+    env.sql("CREATE TABLE customers (customer INT NOT NULL) " + _with(database, orders, by))
+    with pytest.raises(SqlValidationError, match="rows of one 'customer' cannot be told apart; declare PRIMARY KEY"):
+        env.sql("SELECT * FROM customers").rows()
+    env.sql("CREATE TABLE nullable (id INT, customer INT) " + _with(database, orders, by))
+    with pytest.raises(SqlValidationError, match="rows whose 'customer' is null would not be read"):
+        env.sql("SELECT * FROM nullable").rows()
+    by = ", 'scan.partition.column' = 'id'"
+    env.sql("CREATE TABLE ids (id INT) " + _with(database, orders, by))
+    rows = env.sql("SELECT id FROM ids")
+    assert rows is not None
+    assert [row["id"] for row in rows.collect()] == [1, 2, 3, 4, 5]

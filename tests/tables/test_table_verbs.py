@@ -1,0 +1,75 @@
+"""The verbs of `Table`: each gives what its query in SQL gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.engine.errors import ConfigurationError, SqlError
+from penstock.tables.table import Table
+from tests.tables.test_against_duckdb import _there
+
+
+@pytest.fixture
+def env() -> StreamEnvironment:
+    made = StreamEnvironment(runtime="local", parallelism=1)
+    made.sql("CREATE VIEW bids AS SELECT * FROM (VALUES ('pen', 3), ('cup', 5), ('pen', 4)) AS t (item, price)")
+    made.sql("CREATE VIEW stock AS SELECT * FROM (VALUES ('pen', 7), ('hat', 0)) AS t (item, pieces)")
+    return made
+
+
+def _rows(table: Table) -> list[tuple[Any, ...]]:
+    return sorted(_there(list(table.collect())).elements(), key=repr)
+
+
+def test_each_verb_gives_what_its_query_gives(env: StreamEnvironment) -> None:
+    bids, stock = env.tables.table("bids"), env.tables.table("stock")
+    assert _rows(bids.where("price > 3").select("item", "price * 2 AS twice")) == [("cup", 10), ("pen", 8)]
+    assert _rows(bids.select("item").distinct()) == [("cup",), ("pen",)]
+    assert _rows(bids.group_by("item").select("item", "COUNT(*) AS n", "MAX(price) AS m")) == [
+        ("cup", 1, 5),
+        ("pen", 2, 4),
+    ]
+    met = bids.join(stock, "this.item = other.item", how="left").select("price", "pieces")
+    assert _rows(met) == [(3, 7), (4, 7), (5, None)]
+    items, names = bids.select("item"), stock.select("item")
+    assert len(_rows(items.union_all(names))) == 5
+    assert _rows(items.union(names)) == [("cup",), ("hat",), ("pen",)]
+    assert _rows(items.intersect(names)) == [("pen",)]
+    assert _rows(items.minus(names)) == [("cup",)]
+    assert [row["price"] for row in bids.order_by("price DESC").collect()] == [5, 4, 3]
+    assert _rows(bids.first(1, "price DESC")) == [("cup", 5)]
+    assert len(_rows(bids.limit(2))) == 2
+    assert list(bids.add_columns("price + 1 AS more").drop_columns("price").columns) == ["item", "more"]
+    assert _rows(bids.sql("SELECT SUM(price) AS s FROM this WHERE item IN (SELECT item FROM stock)")) == [(7,)]
+
+
+def test_verbs_stand_upon_verbs(env: StreamEnvironment) -> None:
+    best = env.tables.table("bids").group_by("item").select("item", "SUM(price) AS total").where("total > 5")
+    assert _rows(best.first(1, "total DESC").select("UPPER(item) AS item")) == [("PEN",)]
+
+
+def test_rows_go_into_a_table(env: StreamEnvironment) -> None:
+    env.sql("CREATE TABLE totals (item STRING, total INT) WITH ('connector' = 'blackhole')")
+    env.tables.table("bids").insert_into("totals")
+    env.execute()
+    with pytest.raises(SqlError, match="there is no table 'total'"):
+        env.tables.table("bids").insert_into("total")
+
+
+def test_what_is_wrong_is_said(env: StreamEnvironment) -> None:
+    bids = env.tables.table("bids")
+    with pytest.raises(SqlError, match="no column 'prise' \\(did you mean 'price'"):
+        bids.where("prise > 3")
+    with pytest.raises(ConfigurationError, match="how='outer' is no join; take INNER"):
+        bids.join(bids, "TRUE", how="outer")
+    with pytest.raises(ConfigurationError, match="no column 'prise'"):
+        bids.drop_columns("prise")
+    with pytest.raises(ConfigurationError, match="select: name a column"):
+        bids.select()
+    with pytest.raises(ConfigurationError, match="of one environment"):
+        bids.union_all(StreamEnvironment(runtime="local").sql("SELECT 'a', 1"))  # type: ignore[arg-type]
+    with pytest.raises(SqlError, match="a query is wanted here"):
+        bids.sql("SHOW TABLES")
