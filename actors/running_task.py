@@ -12,7 +12,7 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -199,7 +199,7 @@ class RunningTask:
         """
         first = self._inputs.count
         self._receiving += [self._receiving_end(self._gate, first + number) for number in range(len(added))]
-        await self._between_steps(lambda: self._inputs.replace(graph, self._gate, self._task, added))
+        await self._have_done(lambda: self._inputs.replace(graph, self._gate, self._task, added))
         return first
 
     async def connect(self, graph: PhysicalGraph, targets: Mapping[int, Sequence[Target]]) -> None:
@@ -213,10 +213,10 @@ class RunningTask:
             edges = {output: router_edge(graph, place, output, open_channel, SystemClock()) for output in targets}
             self._task.connect(edges)
 
-        await self._between_steps(connect)
+        await self._have_done(connect)
 
-    async def _between_steps(self, act: Callable[[], None]) -> bool:
-        """Have the thread do something between two steps, and wait for it. False: the task has ended before."""
+    async def _have_done(self, act: Callable[[], None]) -> bool:
+        """Have the thread do something between two steps, whose errors end the task. False: it has ended before."""
         done: asyncio.Future[None] = self._loop.create_future()
 
         def command() -> None:
@@ -443,7 +443,7 @@ class RunningTask:
     async def complete(self, checkpoint: int) -> bool:
         """The checkpoint counts; returns when the sinks have committed. False: the subtask ended before."""
         self._completed = max(self._completed, checkpoint)
-        return await self._between_steps(lambda: self._task.complete(checkpoint))
+        return await self._have_done(lambda: self._task.complete(checkpoint))
 
     # State for those who ask
 
