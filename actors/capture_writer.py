@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.checkpointing.handles import PartTimes, SubtaskHandle
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.store import SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
@@ -65,8 +66,11 @@ class CaptureWriter:
             self._writer.close()
 
     def _write(self, capture: TaskCapture) -> Answer:
+        began = time.monotonic()
         try:
-            return self._writer.write(capture)
+            handle = self._writer.write(capture)
         except Exception as error:
             # Whatever it is, the data goes on, and the coordinator decides how many such failures are too many.
             return Declined(f"{type(error).__name__}: {error}")
+        taken_ms = (time.monotonic() - began) * 1000
+        return replace(handle, times=PartTimes(capture.alignment_ms, capture.sync_ms, taken_ms))

@@ -51,6 +51,7 @@ from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.pandas_later import load_pandas_later
 
 _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
@@ -77,6 +78,7 @@ class JobManager:
 
     def __init__(self, job_id: str, detached: bool, *parts: bytes) -> None:
         gc.set_threshold(*COLLECTOR)
+        load_pandas_later()
         program, folder = cloudpickle.loads(b"".join(parts))
         self._job_id = job_id
         self._detached = detached

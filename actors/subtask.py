@@ -29,6 +29,7 @@ from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.pandas_later import load_pandas_later
 from penstock.engine.task.tap import TappedRows
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class SubtaskActor:
         self._log = TaskLog()
         self._log.install()
         keep_memory()
-        # Arrow loads pandas, where it is installed, at the first call of this kind: a second that rows would wait for.
+        load_pandas_later()
+        # Arrow loads what it needs at the first call of this kind; rows would wait for that.
         pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
         # A tenth of a second of each process's start goes into looking for garbage in what has just been imported.
         gc.freeze()

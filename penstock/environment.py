@@ -40,6 +40,7 @@ from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGrap
 from penstock.engine.job.handle import DEFAULT_NAME, CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
 from penstock.engine.operators.timestamp_assigners import check_assigner
+from penstock.engine.pandas_later import load_pandas_later
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
@@ -74,12 +75,10 @@ class StreamEnvironment:
         buffer_debloat_target: what waits before an operator should be worth so much of its time; 0: any.
         max_batch_rows, max_batch_bytes: limits of a batch.
         channel_credits: how many batches may be under way between two subtasks.
-        auto_watermark_interval: how often custom watermark generators, and ingestion time, are asked while no row
-            comes; 0 for never.
+        auto_watermark_interval: how often watermark generators and ingestion time are asked where no row comes; 0: no.
         slot_cpus: CPUs that each slot reserves (Ray); a slot holds one subtask of each task.
         slot_timeout: how long a job waits for room on the cluster before that is a failure (Ray).
-        state_backend: where the state of process functions and general windows lives: `"heap"` (memory), or `"rocksdb"`
-            (local disk, for state that is larger).
+        state_backend: of process functions and general windows: `"heap"` (memory), or `"rocksdb"` (disk, for more).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
         checkpoints: when and where checkpoints are taken, from `checkpoints(...)`; None takes none.
         restart: what happens after a failure, from `fixed_delay(...)`, `exponential_delay(...)`, `failure_rate(...)` or
@@ -125,6 +124,7 @@ class StreamEnvironment:
         clock: Clock | None = None,
     ) -> None:
         show_errors_briefly()
+        load_pandas_later()
         problems = Problems()
         problems.check(lambda: _check_runtime(runtime), None)
         buffer_ms = problems.check(lambda: parse_duration(buffer_timeout, "buffer_timeout"), DEFAULTS.buffer_timeout_ms)
@@ -338,8 +338,7 @@ class StreamEnvironment:
         Raises:
             ConfigurationError: the name is taken, or the URL cannot be used.
 
-        Example:
-            >>> env.register_cached_file("s3://models/fraud.onnx", "model")  # doctest: +SKIP
+        Example: `env.register_cached_file("s3://models/fraud.onnx", "model")`
         """
         from penstock.connectors.files.node_copy import NodeCopy
 
@@ -460,7 +459,6 @@ class StreamEnvironment:
         Args:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
-        # Whoever is refused below has been told enough.
         self._program.asked_for()
         start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
         if resume is not None:

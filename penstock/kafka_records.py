@@ -265,16 +265,12 @@ def _group(options: TableOptions, option: str) -> str:
 
 
 def _start(options: TableOptions) -> KafkaOffsets:
-    match options.choice("scan.startup.mode", STARTS, "group-offsets"):
-        case "earliest-offset":
-            return KafkaOffsets.earliest()
-        case "latest-offset":
-            return KafkaOffsets.latest()
-        case "timestamp":
-            options.required("scan.startup.timestamp-millis", "the mode 'timestamp'")
-            return KafkaOffsets.at_timestamp(options.number("scan.startup.timestamp-millis", 0))
-        case "specific-offsets":
-            return _specific(options, "scan.startup.specific-offsets")
+    mode = options.choice("scan.startup.mode", STARTS, "group-offsets")
+    if mode == "earliest-offset":
+        return KafkaOffsets.earliest()
+    named = _named(options, "scan.startup", mode)
+    if named is not None:
+        return named
     reset: Literal["earliest", "latest", "none"] = options.choice(
         "properties.auto.offset.reset", ("earliest", "latest", "none"), "none"
     )
@@ -282,16 +278,23 @@ def _start(options: TableOptions) -> KafkaOffsets:
 
 
 def _end(options: TableOptions) -> KafkaOffsets | None:
-    match options.choice("scan.bounded.mode", ENDS, "unbounded"):
+    mode = options.choice("scan.bounded.mode", ENDS, "unbounded")
+    if mode == "group-offsets":
+        raise options.invalid("scan.bounded.mode", "reading cannot end at a group's offsets; take another mode")
+    return _named(options, "scan.bounded", mode)
+
+
+def _named(options: TableOptions, prefix: str, mode: str) -> KafkaOffsets | None:
+    """The offsets of a mode in which reading may begin and end alike; None for others."""
+    match mode:
         case "latest-offset":
             return KafkaOffsets.latest()
         case "timestamp":
-            options.required("scan.bounded.timestamp-millis", "the mode 'timestamp'")
-            return KafkaOffsets.at_timestamp(options.number("scan.bounded.timestamp-millis", 0))
+            option = f"{prefix}.timestamp-millis"
+            options.required(option, "the mode 'timestamp'")
+            return KafkaOffsets.at_timestamp(options.number(option, 0))
         case "specific-offsets":
-            return _specific(options, "scan.bounded.specific-offsets")
-        case "group-offsets":
-            raise options.invalid("scan.bounded.mode", "reading cannot end at a group's offsets; take another mode")
+            return _specific(options, f"{prefix}.specific-offsets")
     return None
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.connectors.records.format import Decoded, RecordFormat
+from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
+from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError, RecordError, nearest
 from penstock.table_options import TableOptions
 
@@ -35,8 +37,31 @@ class ProtobufColumns(RecordFormat):
 
     def decode(self, values: pa.LargeBinaryArray) -> Decoded:
         found = self._format.decode(values)
-        columns = [found.rows.column(field.name).cast(field.type, safe=False) for field in self._schema]
-        return Decoded(pa.RecordBatch.from_arrays(columns, schema=self._schema), found.bad)
+        try:
+            return Decoded(self._typed(found.rows), found.bad)
+        except pa.ArrowInvalid:
+            return self._typed_each(found, len(values))
+
+    def _typed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the table's types: times lose digits, and a number that does not fit is an error."""
+        columns = [
+            rows.column(field.name).cast(options=pc.CastOptions(field.type, allow_time_truncate=True))
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _typed_each(self, found: Decoded, count: int) -> Decoded:
+        """The same row by row: those that do not fit are bad records."""
+        bad = {one.index: one for one in found.bad}
+        rows: list[pa.RecordBatch] = []
+        good = [index for index in range(count) if index not in bad]
+        for place, index in enumerate(good):
+            try:
+                rows.append(self._typed(found.rows.slice(place, 1)))
+            except pa.ArrowInvalid as error:
+                bad[index] = BadRecord(index, f"a field does not fit its column: {error}")
+        whole = pa.Table.from_batches(rows, self._schema)
+        return Decoded(table_to_record_batch(whole), [bad[index] for index in sorted(bad)])
 
     def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
         columns = []

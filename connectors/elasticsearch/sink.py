@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from penstock.connectors.http.client import Answer, ask, check_headers, check_ur
 from penstock.connectors.records.json_format import JsonFormat
 from penstock.engine.changelog import ANY_MODE, ChangelogMode
 from penstock.engine.clock import Clock
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.connectors import ConnectorContext, Dataset, Sink, SinkWriter
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, RecordError, nearest
 
@@ -81,6 +82,12 @@ class ElasticsearchSink(Sink):
     @property
     def changelog_modes(self) -> AbstractSet[ChangelogMode]:
         return ANY_MODE
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        parts = urlsplit(self.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return (Dataset(f"elasticsearch://{parts.hostname}:{port}", self.index),)
 
     def check(self, schema: pa.Schema | None) -> None:
         """See `Sink.check`; asks the server, within 10 s."""

@@ -21,10 +21,10 @@ import tenacity
 from penstock.connectors.files.bucket_folder import UploadStream
 from penstock.connectors.files.bucket_reader import find_object
 from penstock.connectors.files.folders import sync_directory
-from penstock.connectors.files.object_store import is_url, locate, normalise_url, reason, remove_object
+from penstock.connectors.files.object_store import dataset_of, is_url, locate, normalise_url, reason, remove_object
 from penstock.connectors.lakes.data_files import DataFileWriter, check_columns, files_of, newest_by_writer
 from penstock.connectors.records.batches import load_library
-from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
+from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
 
 if TYPE_CHECKING:  # this name exists for type checkers only
@@ -68,6 +68,10 @@ class DeltaSink(TransactionalSink):
         text = os.fspath(self.table)
         path = normalise_url(text, "Delta sink") if is_url(text) else os.path.abspath(os.path.expanduser(text))
         object.__setattr__(self, "table", path)
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return (dataset_of(os.fspath(self.table)),)
 
     def check(self, schema: pa.Schema | None) -> None:
         table = self._load()

@@ -23,7 +23,7 @@ from penstock.connectors.files.object_store import reason
 from penstock.connectors.http.client import ask, shown_url
 from penstock.connectors.lakes.data_files import DataFileWriter, check_columns, files_of, newest_by_writer
 from penstock.connectors.records.batches import load_library
-from penstock.engine.connectors import Committable, ConnectorContext, TransactionalSink, TransactionalWriter
+from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError
 
 if TYPE_CHECKING:  # these names exist for type checkers only
@@ -71,6 +71,10 @@ class IcebergSink(TransactionalSink):
     table: str
     catalog: str = "default"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return (Dataset(f"iceberg://{self.catalog}", self.table),)
 
     def check(self, schema: pa.Schema | None) -> None:
         with self._loaded() as table:

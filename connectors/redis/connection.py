@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
+from penstock.engine.connectors import Dataset
 from penstock.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -63,6 +64,17 @@ def client(url: str, retries: int = _RETRIES) -> Redis:
         return Redis.from_url(url, socket_connect_timeout=2, socket_timeout=CONNECT_SECONDS, retry=retry)
     except (ValueError, TypeError):
         raise ConfigurationError(_URL_HELP) from None
+
+
+def dataset_of(url: str, prefix: str) -> Dataset:
+    """The keys with a prefix in a database of a server, for lineage.
+
+    Example:
+        >>> dataset_of("redis://me:secret@cache:6380/2", "clicks:")
+        Dataset(namespace='redis://cache:6380', name='2/clicks:*')
+    """
+    parts = urlsplit(url)
+    return Dataset(f"redis://{parts.hostname}:{parts.port or 6379}", f"{parts.path.strip('/') or 0}/{prefix}*")
 
 
 def check_answers(url: str) -> None:

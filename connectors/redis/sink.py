@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.connectors.redis.connection import SHOWN, check_answers, client, failure, is_forbidden, shown_url
+from penstock.connectors.redis.connection import (
+    SHOWN,
+    check_answers,
+    client,
+    dataset_of,
+    failure,
+    is_forbidden,
+    shown_url,
+)
 from penstock.connectors.redis.layout import Layout, encode
 from penstock.engine.changelog import ANY_MODE, ChangelogMode
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.connectors import ConnectorContext, Dataset, Sink, SinkWriter
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, RecordError
@@ -74,6 +82,10 @@ class RedisSink(Sink):
     @property
     def changelog_modes(self) -> AbstractSet[ChangelogMode]:
         return ANY_MODE
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        return (dataset_of(self.url, self.prefix),)
 
     def check(self, schema: pa.Schema | None) -> None:
         """See `Sink.check`; asks the server, within 10 s."""

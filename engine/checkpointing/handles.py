@@ -102,6 +102,21 @@ class InFlightHandle:
 
 
 @dataclass(frozen=True, slots=True)
+class PartTimes:
+    """How long a subtask's part of a checkpoint took, in ms; for people.
+
+    Args:
+        alignment_ms: how long the barriers of its channels were apart.
+        sync_ms: how long data waited for the capture.
+        async_ms: until its files were there, while data went on.
+    """
+
+    alignment_ms: float
+    sync_ms: float
+    async_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskHandle:
     """What one subtask acknowledges a checkpoint with.
 
@@ -111,6 +126,7 @@ class SubtaskHandle:
         operators: the source first, then the chain.
         in_flight: rows that the checkpoint caught on their way out of this subtask, or into it.
         finished: whether its input had ended and it had emitted all it had.
+        times: how long that took, where it was measured; no manifest keeps it.
     """
 
     task: int
@@ -119,6 +135,7 @@ class SubtaskHandle:
     operators: tuple[OperatorHandle, ...]
     in_flight: tuple[InFlightHandle, ...] = ()
     finished: bool = False
+    times: PartTimes | None = field(default=None, compare=False)
 
     def files(self) -> Iterator[FileHandle]:
         """All files that it refers to (a file may come several times)."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.checkpointing.handles import PartTimes, SubtaskHandle
 from penstock.engine.checkpointing.instructions import AbortReason, Acknowledgement, Place
 from penstock.engine.checkpointing.shared_files import NOTHING, Size
 from penstock.engine.elements import Barrier, SnapshotKind
@@ -119,12 +119,14 @@ class CheckpointPart:
         task, subtask: which.
         acknowledged_ms: when it acknowledged, civil time; None: it has not.
         size: of its files: bytes in all, and bytes written for it.
+        times: how long that took, where it was measured.
     """
 
     task: int
     subtask: int
     acknowledged_ms: int | None = None
     size: Size = NOTHING
+    times: PartTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class PendingCheckpoint:
     def note_part(self, place: Place, size: Size, now_ms: int) -> None:
         """The part that a subtask has acknowledged is so large."""
         self.size = self.size.plus(size)
-        self._parts[place] = CheckpointPart(*place, now_ms, size)
+        self._parts[place] = CheckpointPart(*place, now_ms, size, self._handles[place].times)
 
     @property
     def parts(self) -> tuple[CheckpointPart, ...]:

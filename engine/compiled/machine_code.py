@@ -19,6 +19,7 @@ from llvmlite import ir
 
 from penstock.engine.compiled.arithmetic import INTEGER, NUMBER, TRUTH, Arithmetic
 from penstock.engine.compiled.outcomes import Outcome
+from penstock.engine.compiled.translation import SIGNS
 
 _BYTE: Final = ir.IntType(8)
 _POINTER: Final = ir.PointerType()
@@ -27,14 +28,6 @@ _STORED: Final[Mapping[type[np.generic], Any]] = {
     np.float64: NUMBER,
     np.bool_: _BYTE,
     np.int8: _BYTE,
-}
-_SIGNS: Final[Mapping[type[ast.cmpop], str]] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
 }
 _LOOP: Final = "loop"
 
@@ -248,7 +241,7 @@ class _Writer:
             case ast.IfExp(test=test, body=body, orelse=other):
                 return self._choice(self._value(test), lambda: self._value(body), lambda: self._value(other))
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                return self._comparison(self._value(left), _SIGNS[type(operator)], self._value(right))
+                return self._comparison(self._value(left), SIGNS[type(operator)], self._value(right))
             case ast.BinOp(left=left, op=operator, right=right):
                 return self._operation(operator, self._value(left), self._value(right))
             case ast.Call(func=ast.Name(id="absolute"), args=[value]):

@@ -41,7 +41,7 @@ _CHECKED: Final[Mapping[type[ast.operator], str]] = {
 }
 _PLAIN: Final[Mapping[type[ast.operator], str]] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _BITS: Final[Mapping[type[ast.operator], str]] = {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
-_ORDER: Final[Mapping[type[ast.cmpop], str]] = {
+SIGNS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -364,8 +364,8 @@ class Translator:
             return f"({found})" if isinstance(operator, ast.In) else f"(not ({found}))"
         (one, kind), (other, other_kind) = self._expression(left), self._expression(right)
         equality = isinstance(operator, (ast.Eq, ast.NotEq))
-        if type(operator) in _ORDER:
-            sign = _ORDER[type(operator)]
+        if type(operator) in SIGNS:
+            sign = SIGNS[type(operator)]
             if {kind, other_kind} <= {INT, FLOAT}:
                 if kind != other_kind:
                     one, other = _as_float(one, kind), _as_float(other, other_kind)

@@ -9,11 +9,14 @@ Source of members: Flink's documentation, "REST API". What Penstock has no figur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from penstock.engine.checkpointing.handles import PartTimes
 from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.job.info import CheckpointInfo
 from penstock.web.flink import summary_of
+
+_UNKNOWN: Final = PartTimes(-1, -1, -1)
 
 
 def by_task(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, Any]:
@@ -25,6 +28,7 @@ def by_task(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, A
 def subtasks_document(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, Any]:
     """One task with its subtasks; `parts` are those of the task."""
     done = [part for part in parts if part.acknowledged_ms is not None]
+    times = [part.times for part in parts if part.times is not None]
     nothing = summary_of([])
     return {
         **_figures(one, parts),
@@ -32,8 +36,16 @@ def subtasks_document(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> d
             "checkpointed_size": summary_of([part.size.new for part in done]),
             "state_size": summary_of([part.size.total for part in done]),
             "end_to_end_duration": summary_of([_duration(one, part) for part in done]),
-            "checkpoint_duration": {"sync": nothing, "async": nothing},
-            "alignment": {"buffered": nothing, "processed": nothing, "persisted": nothing, "duration": nothing},
+            "checkpoint_duration": {
+                "sync": summary_of([round(one.sync_ms) for one in times]),
+                "async": summary_of([round(one.async_ms) for one in times]),
+            },
+            "alignment": {
+                "buffered": nothing,
+                "processed": nothing,
+                "persisted": nothing,
+                "duration": summary_of([round(one.alignment_ms) for one in times]),
+            },
             "start_delay": nothing,
         },
         "subtasks": [_subtask(one, part) for part in parts],
@@ -62,6 +74,7 @@ def _figures(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, 
 def _subtask(one: CheckpointInfo, part: CheckpointPart) -> dict[str, Any]:
     if part.acknowledged_ms is None:
         return {"index": part.subtask, "status": "pending_or_failed"}
+    times = part.times or _UNKNOWN
     return {
         "index": part.subtask,
         "status": "completed",
@@ -69,8 +82,8 @@ def _subtask(one: CheckpointInfo, part: CheckpointPart) -> dict[str, Any]:
         "end_to_end_duration": _duration(one, part),
         "checkpointed_size": part.size.new,
         "state_size": part.size.total,
-        "checkpoint": {"sync": -1, "async": -1},
-        "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": -1},
+        "checkpoint": {"sync": round(times.sync_ms), "async": round(times.async_ms)},
+        "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": round(times.alignment_ms)},
         "start_delay": -1,
         "unaligned_checkpoint": False,
         "aborted": False,

@@ -131,6 +131,16 @@ def latencies_of(view: JobView) -> dict[str, float]:
     }
 
 
+def operator_latencies(view: JobView) -> Iterator[dict[str, Any]]:
+    """The same for pages: of each operator, over its subtasks, by source."""
+    for task in view.tasks:
+        for number, operator in enumerate(task.info.operators):
+            counted = [one.metrics.operators[number : number + 1] for one in task.subtasks]
+            for reading in read_together([counter.latency for one in counted for _, counter in one]):
+                if reading.value:
+                    yield {"task": task.info.id, "operator": operator.name, "source": reading.name, **_spread(reading)}
+
+
 def _latencies(one: SubtaskView) -> Iterator[tuple[str, MetricReading]]:
     names = [name for name, _ in one.metrics.operators]
     for number, (name, counter) in enumerate(one.metrics.operators):

@@ -24,6 +24,7 @@ from penstock.web.cluster import Cluster
 from penstock.web.collector import MOST_LISTENERS, Collector
 from penstock.web.documents import finite, info_document
 from penstock.web.flame import dump_text, flame_document
+from penstock.web.flink_metrics import operator_latencies
 from penstock.web.observed import JobView, TaskView, status_of
 from penstock.web.openapi import openapi_document
 from penstock.web.operations import Operations
@@ -184,6 +185,10 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
             }
         )
 
+    async def latency(request: Request) -> Response:
+        view = job_in(request, collector)
+        return JSONResponse(finite({"operators": list(operator_latencies(view))}))
+
     async def task(request: Request) -> Response:
         view = job_in(request, collector)
         found = task_in(request, view)
@@ -211,6 +216,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         Route("/v1/jobs/{job}/why-slow", why),
         Route("/v1/jobs/{job}/autoscaler", autoscaler),
         Route("/v1/jobs/{job}/charts", charts),
+        Route("/v1/jobs/{job}/latency", latency),
         Route("/v1/jobs/{job}/tasks/{vertex}", task),
         Route("/v1/jobs/{job}/operations/{trigger}", operation),
     ]

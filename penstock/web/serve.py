@@ -67,12 +67,14 @@ class Address:
         token_file: on its machine; who may read it may do all.
         pid: of its process.
         node: address of its machine.
+        exports: where it sends metrics and spans, and lineage; None: nowhere.
     """
 
     url: str
     token_file: str
     pid: int
     node: str
+    exports: tuple[str | None, str | None] = (None, None)
 
 
 def default_folder() -> Path:
@@ -139,7 +141,8 @@ class ConsoleActor:
         host, port = self._listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-        return Address(f"http://{shown}:{port}/", str(self._options.token_file), os.getpid(), node)
+        sent = self._options.export.otlp, self._options.export.openlineage
+        return Address(f"http://{shown}:{port}/", str(self._options.token_file), os.getpid(), node, sent)
 
     def _serve(self) -> None:
         import uvicorn
@@ -207,7 +210,7 @@ def start_server(options: ServerOptions) -> Address:
     """The server of the cluster, started if there is none.
 
     Raises:
-        ConfigurationError: it cannot listen there.
+        ConfigurationError: it cannot listen there, or there is one that does not send where the options say.
         ClusterError: it did not start.
     """
     import ray
@@ -216,6 +219,7 @@ def start_server(options: ServerOptions) -> Address:
     from penstock.actors.registry import NAMESPACE
 
     if (found := find_server()) is not None:
+        check_exports(found, options.export)
         return found
     actor_class: Any = ray.remote(ConsoleActor)
     chosen = replace(options, port=_free_port(options))
@@ -236,6 +240,26 @@ def start_server(options: ServerOptions) -> Address:
         ray.kill(actor)
         raise ClusterError(f"the web server did not start: {error}") from error
     return address
+
+
+def check_exports(found: Address, wanted: ExportOptions) -> None:
+    """Refuse to go on with a server that does not send what is wanted where it is wanted.
+
+    Args:
+        found: the server that runs.
+        wanted: an address that is None asks for nothing.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    options = ("--otlp", wanted.otlp, found.exports[0]), ("--openlineage", wanted.openlineage, found.exports[1])
+    for option, url, sent in options:
+        if url is not None and url != sent:
+            raise ConfigurationError(
+                f"the web console at {found.url} runs already, and sends {f'to {sent}' if sent else 'nothing'} where "
+                f"{option} says {url}; end it with `penstock console --stop`, which jobs do not notice, and start it "
+                "anew"
+            )
 
 
 def listening_socket(options: ServerOptions) -> socket.socket:

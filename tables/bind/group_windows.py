@@ -45,8 +45,10 @@ class GroupWindow:
         return self.bounds[_BOUNDS[bound]]
 
 
-def find_group_window(group_by: Sequence[n.Node], node: PlanNode, scope: Scope, source: SqlText) -> GroupWindow | None:
-    """The window among the items of GROUP BY, if there is one.
+def find_group_window(
+    group_by: Sequence[n.Node], node: PlanNode, scope: Scope, source: SqlText, zone: str
+) -> GroupWindow | None:
+    """The window among the items of GROUP BY, if there is one; `zone` is the session's.
 
     Raises:
         SqlError: two of them, or one that is not as it should be.
@@ -89,7 +91,7 @@ def find_group_window(group_by: Sequence[n.Node], node: PlanNode, scope: Scope, 
                         item.at, "beside SESSION, GROUP BY takes columns; compute it in a subquery"
                     )
                 partition.append(key.index)
-    windowed = window_table(node, spec, time.index, tuple(partition))
+    windowed = window_table(node, spec, time.index, tuple(partition), zone)
     width = len(node.columns)
     bounds = tuple(InputColumn(column.type, width + place) for place, column in enumerate(windowed.columns[width:]))
     return GroupWindow(call, windowed, bounds)

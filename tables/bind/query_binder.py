@@ -110,6 +110,11 @@ class QueryBinder:
         """The same, for the FROM of a SELECT with this hint."""
         return QueryBinder(self.context, self.outer, ttls)
 
+    @property
+    def zone(self) -> str:
+        """The session's time zone."""
+        return self.context.options["table.local-time-zone"]
+
     def query(self, query: q.Query) -> PlanNode:
         """A query with what stands around it."""
         inner = self
@@ -277,7 +282,7 @@ class QueryBinder:
                 call_.at,
                 f"the table function {call_.name} is not supported; there are {', '.join(sorted(TABLE_FUNCTIONS))}",
             )
-        binder = TableFunctionBinder(self.source, call_)
+        binder = TableFunctionBinder(self.source, call_, self.zone)
         argument = binder.table()
         if isinstance(argument.table, n.Name):
             node, scope = self.relation(q.TableName(argument.at, argument.table))

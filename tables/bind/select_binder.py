@@ -61,7 +61,7 @@ class SelectBinder:
         select = self._select
         if select.where is not None:
             node = bind_where(self._queries, select.where, node, scope)
-        window = find_group_window(select.group_by or (), node, scope, self._source)
+        window = find_group_window(select.group_by or (), node, scope, self._source, self._queries.zone)
         if window is not None:
             node, scope = window.node, Scope(scope.members, window.node.columns)
         if select.group_by is not None or self._has_aggregates():

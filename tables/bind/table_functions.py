@@ -46,11 +46,13 @@ class TableFunctionBinder:
     Args:
         source: the text, for errors.
         call: the call; its table argument is bound already.
+        zone: the session's.
         arguments: by parameter, in capitals.
     """
 
-    def __init__(self, source: SqlText, call: n.Call) -> None:
+    def __init__(self, source: SqlText, call: n.Call, zone: str) -> None:
         self._source = source
+        self._zone = zone
         self._call = call
         self.arguments = self._assigned()
 
@@ -125,7 +127,7 @@ class TableFunctionBinder:
             partition.append(bound.index)
         if partition and kind is not WindowKind.SESSION:
             raise self._source.unsupported(self._call.at, f"PARTITION BY has no meaning in {kind.value}; leave it out")
-        return window_table(node, spec, place, tuple(partition))
+        return window_table(node, spec, place, tuple(partition), self._zone)
 
     def _descriptor(self, parameter: str, columns: Columns) -> int:
         argument = self.arguments[parameter]
@@ -214,11 +216,12 @@ class TableFunctionBinder:
             )
 
 
-def window_table(node: PlanNode, spec: WindowSpec, place: int, partition: tuple[int, ...]) -> WindowTable:
-    """The plan node that gives rows their windows."""
+def window_table(node: PlanNode, spec: WindowSpec, place: int, partition: tuple[int, ...], zone: str) -> WindowTable:
+    """The plan node that gives rows their windows, which lie in a time zone where their time is a moment."""
     given = node.columns[place]
-    spec = replace(spec, in_zone=given.type.kind is Kind.TIMESTAMP_LTZ)
-    local = spec.in_zone and spec.time is TimeAttribute.ROWTIME
+    is_moment = given.type.kind is Kind.TIMESTAMP_LTZ
+    spec = replace(spec, zone=zone if is_moment and zone != "UTC" else None)
+    local = is_moment and spec.time is TimeAttribute.ROWTIME
     bound = t.timestamp(3).with_nullable(False)
     time = given.type.with_nullable(False) if local else bound
     if spec.time is TimeAttribute.PROCTIME:

@@ -45,14 +45,15 @@ def lower_lookup_join(lowering: Lowering, node: p.LookupJoin) -> DataStream:
         raise GraphError(
             f"a lookup of table {node.table!r} needs an equality of one of its columns with columns of the left side"
         )
-    names = tuple(keys)
-    found = lowering.connectors.of(table).lookup(table, node.physical, names)
+    found = lowering.connectors.of(table).lookup(table, node.physical, tuple(keys))
     if found is None:
         raise GraphError(
             f"table {node.table!r} cannot be looked up: the connector {table.connector!r} cannot be asked for rows by "
             "key; join AS OF event time, or without FOR SYSTEM_TIME AS OF"
         )
-    left = side_of(lowering, node.left, list(keys.values()), "l")
+    # In the table's own order, which need not be that of the condition.
+    names = tuple(found.keys)
+    left = side_of(lowering, node.left, [keys[name] for name in names], "l")
     number = len(names)
     columns = tuple(f"r{place}" for place in range(len(node.physical)))
     renamed = RenamedLookup(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
@@ -18,7 +20,7 @@ from penstock.tables.lower.assigned_windows import AssignedWindowsSpec
 from penstock.tables.lower.keys import encoded_keys
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import TimeAttribute, WindowKind, WindowSpec
-from penstock.tables.types import Kind
+from penstock.tables.types import Kind, arrow_type
 
 if TYPE_CHECKING:
     from penstock.tables.lower.lowering import Lowering
@@ -43,30 +45,39 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
     """Rows with their windows.
 
     Raises:
-        GraphError: sessions, which rows may yet join; or the zone's days are not UTC's.
+        GraphError: windows of the clock.
     """
     from penstock.tables.lower.lowering import schema_of
 
     spec = node.window
     if spec.time is TimeAttribute.PROCTIME:
         raise GraphError("windows of PROCTIME are supported below a GROUP BY of window_start and window_end")
-    _check_zone(lowering, spec)
     schema = schema_of(node.columns)
     if spec.kind is WindowKind.SESSION:
         width = len(node.input.columns)
         names = tuple(node.columns[place].name for place in node.partition)
-        sessions = SessionTableSpec(
-            schema_of(node.columns[:width]), names, spec.size_ms, schema_of(node.columns[width:])
-        )
-        return add_changelog(sessions, schema, lowering.stream(node.input), timed=True)
-    return lowering.stream(node.input)._add(AssignedWindowsSpec(assigner(spec), schema), schema)
+        moments = pa.schema([(column.name, arrow_type(_BOUND)) for column in node.columns[width:]])
+        sessions = SessionTableSpec(schema_of(node.columns[:width]), names, spec.size_ms, moments)
+        stream = add_changelog(sessions, sessions.schema, lowering.stream(node.input), timed=True)
+        return lowering.projected(stream, _session_columns(node), node.columns)
+    windows = AssignedWindowsSpec(assigner(spec), schema, spec.zone)
+    return lowering.stream(node.input)._add(windows, schema)
 
 
-def _check_zone(lowering: Lowering, spec: WindowSpec) -> None:
-    if spec.in_zone and lowering.zone != "UTC":
+def _session_columns(node: p.WindowTable) -> tuple[Expression, ...]:
+    """The columns of rows in sessions, whose bounds the engine gives as moments."""
+    width = len(node.input.columns)
+    own = [InputColumn(column.type, place) for place, column in enumerate(node.input.columns)]
+    bounds = [InputColumn(_BOUND, width + place) for place in range(len(node.columns) - width)]
+    shown = _plain if node.window.zone is None else converted
+    return (*own, *(shown(bound, column.type) for bound, column in zip(bounds, node.columns[width:], strict=True)))
+
+
+def _check_zone(spec: WindowSpec) -> None:
+    if spec.zone is not None:
         raise GraphError(
-            f"windows over TIMESTAMP_LTZ lie in the zone {lowering.zone}, which is not supported; SET "
-            "'table.local-time-zone' = 'UTC', or use a TIMESTAMP column as event time"
+            f"windows over PROCTIME lie in the zone {spec.zone}, which is not supported; SET 'table.local-time-zone' = "
+            "'UTC', or use event time"
         )
 
 
@@ -74,9 +85,9 @@ def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataS
     """Aggregates of windows, when they are complete.
 
     Raises:
-        GraphError: the zone's days are not UTC's.
+        GraphError: windows of the clock in another zone than UTC.
     """
-    _check_zone(lowering, node.window)
+    _check_zone(node.window)
     columns = node.input.columns
     keys = encoded_keys(columns, node.keys, "GROUP BY")
     aggregates = EngineAggregates(columns)

@@ -135,7 +135,7 @@ class WindowSpec:
         step_ms: by which HOP slides and CUMULATE grows.
         offset_ms: by which all begin later than the epoch.
         time: event time or that of the clock.
-        in_zone: whether they lie in the session's time zone, as days of TIMESTAMP_LTZ do.
+        zone: the session's time zone, in which windows of TIMESTAMP_LTZ lie; None: UTC.
     """
 
     kind: WindowKind
@@ -143,7 +143,7 @@ class WindowSpec:
     step_ms: int = 0
     offset_ms: int = 0
     time: TimeAttribute = TimeAttribute.ROWTIME
-    in_zone: bool = False
+    zone: str | None = None
 
     def describe(self) -> str:
         """For EXPLAIN."""

@@ -175,6 +175,8 @@ def test_a_checkpoint_is_answered_when_its_files_are_there_or_it_was_given_up(tm
         assert answer.message == "the checkpoint was aborted"
     else:
         assert isinstance(answer, SubtaskHandle)
+        assert answer.times is not None
+        assert answer.times.async_ms > 0
         assert Barrier(1) in peer.elements
 
 

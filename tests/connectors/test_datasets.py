@@ -9,10 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import FileSink, FileSource
+from penstock.connectors.elasticsearch import ElasticsearchSink
 from penstock.connectors.files.object_store import dataset_of
 from penstock.connectors.kafka import KafkaSink, KafkaSource
+from penstock.connectors.lakes import DeltaSink, IcebergSink
 from penstock.connectors.postgres import PostgresSink
 from penstock.connectors.records import JsonFormat
+from penstock.connectors.redis import RedisSink
 from penstock.engine.connectors import Dataset
 from tests.engine.helpers import local_environment
 
@@ -35,6 +38,15 @@ def test_a_table_is_named_by_its_database_and_the_password_is_not() -> None:
     assert sink.datasets == (Dataset("postgres://db:5433", "shop.public.totals"),)
     local = PostgresSink("host=/run/postgresql dbname=shop", "totals", keys=["id"])
     assert local.datasets == (Dataset("postgres:///run/postgresql:5432", "shop.public.totals"),)
+
+
+def test_stores_and_lakes_are_named_without_what_opens_them() -> None:
+    (redis,) = RedisSink("redis://me:secret@cache/2", keys="k", prefix="clicks:").datasets
+    assert redis == Dataset("redis://cache:6379", "2/clicks:*")
+    (index,) = ElasticsearchSink("https://me:secret@search", "clicks", id="k").datasets
+    assert index == Dataset("elasticsearch://search:443", "clicks")
+    assert DeltaSink("s3://lake/orders").datasets == (Dataset("s3://lake", "orders"),)
+    assert IcebergSink("sales.visits", "prod").datasets == (Dataset("iceberg://prod", "sales.visits"),)
 
 
 @pytest.mark.parametrize("url", ["s3://lake/orders/2024", "s3://key:secret@lake/orders/2024?region=eu"])

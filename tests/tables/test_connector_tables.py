@@ -140,6 +140,19 @@ def test_fields_of_messages_are_columns_in_the_order_of_the_table(tables: TableE
     assert form.decode(form.encode(rows)).rows.equals(rows)
 
 
+def test_a_number_that_its_column_cannot_hold_makes_a_message_bad(tables: TableEnvironment, tmp_path: Path) -> None:
+    table = _described(tables, tmp_path / "shop.desc", "id INT")
+    wide, narrow = (
+        record_format(TableOptions(table), "protobuf", "", pa.schema([("id", kind)]), "t")
+        for kind in (pa.int64(), pa.int32())
+    )
+    messages = wide.encode(pa.RecordBatch.from_pylist([{"id": 1}, {"id": 2**40}, {"id": 3}], wide.schema)).to_pylist()
+    found = narrow.decode(pa.array([b"no message", *messages], pa.large_binary()))
+    assert found.rows.to_pylist() == [{"id": 1}, {"id": 3}]
+    assert [bad.index for bad in found.bad] == [0, 2]
+    assert "a field does not fit its column" in found.bad[1].reason
+
+
 @pytest.mark.parametrize(
     ("columns", "message", "says"),
     [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment, WatermarkStrategy
-from penstock.engine.errors import GraphError
+from penstock.engine.errors import SqlUnsupportedError
 from penstock.tables.catalog.catalog import StreamTable
 from penstock.tables.environment import stream_columns
 
@@ -49,11 +50,44 @@ def test_a_condition_above_windows_of_one_length_is_taken_with_them() -> None:
     assert counted(DAYS, "WHERE x > 5") == [2]
 
 
-def test_windows_in_another_zone_are_refused_where_they_would_be_those_of_utc() -> None:
+def test_windows_of_moments_lie_in_the_zone_of_the_session() -> None:
     assert counted(DAYS, times_in="UTC") == [3]
-    with pytest.raises(GraphError, match="windows over TIMESTAMP_LTZ lie in the zone Asia/Shanghai"):
-        counted(DAYS, zone="Asia/Shanghai", times_in="UTC")
-    assert counted(DAYS, zone="Asia/Shanghai") == [3]
+    thirds = DAYS.replace("'1' DAY", "'20' MINUTE")
+    # Of clocks that show half an hour more than UTC.
+    assert counted(thirds, zone="Asia/Kolkata", times_in="UTC") == [2, 1]
+    assert counted(thirds, zone="Asia/Kolkata") == [3]
+
+
+def test_days_have_as_many_hours_as_the_zone_says() -> None:
+    hours = [f"2024-03-31T{hour:02}:30:00Z" for hour in (0, 21, 22)]
+    times = pa.array(hours).cast(pa.timestamp("ms", "UTC"))
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    stream = env.from_collection(pa.table({"at": times}))
+    stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    env.sql("SET 'table.local-time-zone' = 'Europe/Berlin'")
+    day = "window_start, window_end, window_time"
+    table = env.sql(f"SELECT {day}, COUNT(*) AS n FROM {DAYS} GROUP BY {day}")
+    assert table is not None
+    first, second = table.collect()
+    assert (first["window_start"], first["n"]) == (datetime(2024, 3, 31), 2)
+    assert first["window_time"] == datetime(2024, 3, 31, 21, 59, 59, 999000, tzinfo=timezone.utc)
+    assert (second["window_start"], second["window_end"], second["n"]) == (
+        datetime(2024, 4, 1),
+        datetime(2024, 4, 2),
+        1,
+    )
+
+
+def test_windows_of_the_clock_in_another_zone_are_refused() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql("SET 'table.local-time-zone' = 'Asia/Shanghai'")
+    env.sql("CREATE TABLE t (n INT, now AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1')")
+    day = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(now), INTERVAL '1' DAY))"
+    table = env.sql(f"SELECT COUNT(*) AS n FROM {day} GROUP BY window_start, window_end")
+    assert table is not None
+    with pytest.raises(SqlUnsupportedError, match="windows over PROCTIME lie in the zone Asia/Shanghai"):
+        table.to_stream()
 
 
 def test_rows_of_a_window_are_counted_though_no_column_of_them_is_read() -> None:

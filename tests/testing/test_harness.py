@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -180,3 +181,24 @@ def test_a_row_without_the_columns_of_its_input_is_refused_in_words_of_the_harne
                 push({"usr": "ann", "n": 1})
             with pytest.raises(RecordError, match=r"lacks 'user'; input 0 has the columns user, n; a null is None"):
                 push({"n": 1})
+
+
+class Undeclared(ps.KeyedProcessFunction):
+    def open(self, context: Any) -> None:
+        context.get_state(ps.ListStateDescriptor("times", "int64"))
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        raise NotImplementedError
+
+
+def test_what_a_script_with_a_harness_raises_is_shown_briefly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.delenv("PENSTOCK_TRACEBACK", raising=False)
+    with pytest.raises(ConfigurationError) as raised:
+        Harness(lambda stream: stream.key_by("user").process(Undeclared()), CLICKS)
+    sys.excepthook(raised.type, raised.value, raised.tb)
+    said = capsys.readouterr().err
+    assert "get_state takes a ValueStateDescriptor" in said
+    assert "Traceback" not in said

@@ -11,6 +11,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock import savepoints
 from penstock.actors.task_log import LogLine
+from penstock.engine.checkpointing.handles import PartTimes
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.checkpointing.shared_files import Size
@@ -164,7 +165,7 @@ class FakeCluster:
         self._asked("parts", job_id, checkpoint)
         return [
             CheckpointPart(1, 0, 1_100, Size(10, 10)),
-            CheckpointPart(2, 0, 1_250, Size(4_000, 900)),
+            CheckpointPart(2, 0, 1_250, Size(4_000, 900), PartTimes(40.2, 1.6, 120.0)),
             CheckpointPart(2, 1),
         ]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.engine.elements import LatencyMarker
 from penstock.engine.job.info import InputInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
@@ -100,6 +101,21 @@ def test_state_is_listed_and_asked_for(page: Any, server: Server) -> None:
     page.get_by_label("Key").fill("bob")
     page.get_by_role("button", name="Ask").click()
     page.locator("pre").get_by_text("2", exact=True).wait_for()
+
+
+def test_latency_rescales_and_parts_of_checkpoints_are_shown(page: Any, server: Server, cluster: FakeCluster) -> None:
+    read = orders_metrics(10)
+    read[2].operators[1][1].note_latency(LatencyMarker("events", 1_000), 1_030)
+    cluster.readings = [Reading(ORDERS, read)]
+    page.goto(f"{server.url}#/jobs/orders-1/latency")
+    page.get_by_role("row", name="sink events").get_by_text("30 ms").first.wait_for()
+    page.get_by_role("link", name="Rescales", exact=True).click()
+    page.get_by_role("cell", name="completed").or_(page.get_by_role("cell", name="under way")).first.wait_for()
+    page.get_by_role("link", name="Checkpoints", exact=True).click()
+    page.locator("label", has_text="Checkpoint").locator("select").select_option("7")
+    page.locator("label", has_text="Task").locator("select").select_option("2")
+    page.get_by_text("1 of 2 subtasks acknowledged").wait_for()
+    page.get_by_role("cell", name="120 ms").wait_for()
 
 
 def test_the_last_rows_of_a_stream_are_looked_at(page: Any, server: Server, cluster: FakeCluster) -> None:

@@ -108,6 +108,8 @@ def test_latencies_are_metrics_of_the_job_by_source_and_operator(serve: Serve, c
     name = "latency.source_id.events.operator_id.sink.operator_subtask_index.1.latency_"
     there = [one["id"] for one in client.get(path).json() if one["id"].startswith("latency.")]
     assert {one.removeprefix(name) for one in there} == {"count", "min", "max", "mean", "median", "p50", "p95", "p99"}
+    (one,) = (one for one in client.get("/v1/jobs/orders-1/latency").json()["operators"] if one["source"] == "events")
+    assert (one["operator"], one["count"], one["max"]) == ("sink", 2, 30)
     told = client.get(f"{path}?get={name}mean,{name}max,{name}count").json()
     assert [one["value"] for one in told] == ["20", "30", "2"]
     lines = [line for line in client.get("/metrics").text.splitlines() if "latency_seconds_sum" in line]
@@ -211,7 +213,13 @@ def test_the_openapi_document_has_every_path(serve: Serve) -> None:
 
 _TEXTS = ("orders-1", "1", "2", "7", "99999999999999999999", "-1", "²", "%00")
 _ODD = st.one_of(st.text(max_size=20), st.integers(), st.sampled_from(_TEXTS))
-_QUERIES = st.dictionaries(st.sampled_from(["get", "agg", "parallelism", "mode", "maxExceptions"]), _ODD, max_size=2)
+_QUERIES = st.dictionaries(
+    st.sampled_from(
+        ["get", "agg", "parallelism", "mode", "maxExceptions", "rows", "seconds", "side", "key", "limit", "most"]
+    ),
+    _ODD,
+    max_size=2,
+)
 _NAMES = st.sampled_from(["1", "parallelism", "upperBound", "drain", "target-directory"])
 _BODIES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -231,7 +239,7 @@ def test_whatever_is_asked_the_server_does_not_fail(serve: Serve) -> None:
     def asks(data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(sorted(paths)))
         method = data.draw(st.sampled_from(sorted(paths[path])))
-        for name in ("job", "vertex", "subtask", "number", "trigger"):
+        for name in ("job", "vertex", "subtask", "number", "trigger", "uid", "name", "rescale"):
             usual = st.just("orders-1" if name == "job" else "1")
             path = path.replace(f"{{{name}}}", _quoted(str(data.draw(st.one_of(usual, usual, _ODD)))))
         query = {name: str(value) for name, value in data.draw(_QUERIES).items()}

@@ -109,6 +109,10 @@ def test_a_checkpoint_says_what_each_subtask_has_done_for_it(serve: Serve, clust
     found = client.get(f"{path}/subtasks/2").json()
     assert [one["status"] for one in found["subtasks"]] == ["completed", "pending_or_failed"]
     assert found["subtasks"][0]["end_to_end_duration"] == 250
+    assert found["subtasks"][0]["checkpoint"] == {"sync": 2, "async": 120}
+    assert found["subtasks"][0]["alignment"]["duration"] == 40
+    assert found["summary"]["checkpoint_duration"]["async"]["max"] == 120
+    assert client.get(f"{path}/subtasks/1").json()["subtasks"][0]["checkpoint"] == {"sync": -1, "async": -1}
     assert (found["summary"]["state_size"]["max"], found["checkpointed_size"]) == (4_000, 900)
     cluster.refuses = "the job has ended"
     assert client.get(path).json()["tasks"] == {}

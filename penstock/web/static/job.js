@@ -3,11 +3,12 @@ import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.j
 import { get, send } from "/pages/api.js";
 import { Charts } from "/pages/charts.js";
 import { Graph } from "/pages/graph.js";
+import { Latency, Parts, Rescales } from "/pages/times.js";
 import { Rows } from "/pages/rows.js";
 import { Stored } from "/pages/state.js";
 import { Ask, Bar, bytes, Facts, Legend, LongTable, number, share, span, State, time, watermark } from "/pages/parts.js";
 
-const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["state", "State"], ["rows", "Rows"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
+const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["state", "State"], ["rows", "Rows"], ["latency", "Latency"], ["rescales", "Rescales"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
 const path = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}${rest}`;
 const ended = (status) => ["finished", "failed", "cancelled"].includes(status);
 
@@ -53,9 +54,11 @@ export function Job({ id, tab, rest, tick, role, say }) {
     ${!over && html`<section class=${`card why ${view.why.kind}`} aria-label="Who is slow, and why"><p>${view.why.sentence}</p></section>`}
     <nav class="tabs" aria-label="Views of the job">${TABS.map(([name, title]) => html`<a key=${name} href=${`#/jobs/${encodeURIComponent(info.id)}/${name}`} aria-current=${(tab || "") === name ? "page" : undefined}>${title}</a>`)}</nav>
     ${tab === "metrics" ? html`<${Charts} job=${info.id} tasks=${view.tasks} tick=${tick} />`
-      : tab === "checkpoints" ? html`<${Checkpoints} info=${info} tasks=${view.tasks} />`
+      : tab === "checkpoints" ? html`<${Checkpoints} info=${info} tasks=${view.tasks} />${info.checkpoints && html`<${Parts} job=${info.id} tasks=${view.tasks} history=${info.checkpoints.history} />`}`
       : tab === "state" ? html`<${Stored} job=${info.id} role=${role} newest=${info.checkpoints?.latest} />`
       : tab === "rows" ? html`<${Rows} job=${info.id} tasks=${view.tasks} role=${role} />`
+      : tab === "latency" ? html`<${Latency} job=${info.id} tick=${tick} />`
+      : tab === "rescales" ? html`<${Rescales} job=${info.id} tick=${tick} />`
       : tab === "exceptions" ? html`<${Exceptions} entries=${view.exceptions} />`
       : tab === "timeline" ? html`<${Timeline} view=${view} />`
       : tab === "logs" ? html`<${Logs} job=${info.id} tasks=${view.tasks} tick=${tick} />`

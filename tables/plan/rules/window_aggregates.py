@@ -63,6 +63,9 @@ def window_aggregates(node: PlanNode) -> PlanNode:
     opened = _opened(node.input)
     if opened is None:
         return _of_complete_sessions(node)
+    if opened.table.window.zone is not None and opened.table.window.time is TimeAttribute.ROWTIME:
+        # The windows of the engine lie in UTC.
+        return node
     read = {place for call in node.calls for place in (*call.arguments, *_filter(call.filter))}
     keys = [key for key in node.keys if key not in opened.bounds]
     if not (read | set(keys)) <= opened.places.keys():

@@ -1,0 +1,28 @@
+"""Arrow does without pandas until a program imports it, and knows its objects then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BEGIN = """
+import sys
+import pyarrow as pa
+from penstock.engine.pandas_later import load_pandas_later
+load_pandas_later()
+pa.array([1])
+assert "pandas" not in sys.modules
+"""
+END = """
+import pandas as pd
+assert pa.array(pd.Series([1.0, float("nan")])).null_count == 1
+assert type(pd.__loader__) is type(pd.__spec__.loader) is type(pa.__loader__)
+assert not [finder for finder in sys.meta_path if "penstock" in type(finder).__module__]
+"""
+
+
+@pytest.mark.parametrize("between", ["", "assert len(pa.table({'a': [1]}).to_pandas()) == 1"])
+def test_pandas_is_loaded_when_it_is_used(between: str) -> None:
+    subprocess.run([sys.executable, "-c", BEGIN + between + END], check=True)
