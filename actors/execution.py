@@ -159,10 +159,14 @@ class Execution:
         self._awaiting_room = asyncio.ensure_future(self._find_room(graph))
 
     async def _find_room(self, graph: PhysicalGraph) -> None:
-        # Where a rescale fails though there is room, it is not tried again and again.
-        await asyncio.sleep(_ROOM_SECONDS)
-        await self._slots.room_for(slot_bundles(graph))
-        self._tell(ev.RoomFound())
+        while True:
+            # Where a rescale fails though there is room, it is not tried again and again.
+            await asyncio.sleep(_ROOM_SECONDS)
+            # The head of the cluster may be away for a while.
+            with contextlib.suppress(RayError):
+                await self._slots.room_for(slot_bundles(graph))
+                self._tell(ev.RoomFound())
+                return
 
     def _stop_awaiting_room(self) -> None:
         if self._awaiting_room is not None:

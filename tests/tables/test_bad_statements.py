@@ -34,6 +34,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlSyntaxError, "SELECT CAST(id INT) FROM orders", 16, "expected AS behind the value of CAST"),
     (SqlSyntaxError, "SELECT CAST(id AS INTEGR) FROM orders", 19, "'INTEGR' is no type (did you mean 'INTEGER'?)"),
     (SqlSyntaxError, "SELECT 'abc FROM orders", 8, "no closing quote"),
+    (SqlSyntaxError, "SELECT X'4' FROM orders", 9, "two digits each, such as X'45F0'"),
     (SqlSyntaxError, 'SELECT "id" FROM orders', 8, "names in backticks"),
     (SqlSyntaxError, "SELECT `id FROM orders", 8, "no closing quote (`)"),
     (SqlSyntaxError, "SELECT id /* all FROM orders", 11, "this comment has no end"),
