@@ -51,6 +51,7 @@ OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "table.exec.sink.require-on-conflict": ("true", _BOOLEANS),
     "table.exec.source.cdc-events-duplicate": ("false", _BOOLEANS),
     "table.exec.state.ttl": ("0 ms", ()),
+    "sql-client.execution.result-mode": ("CHANGELOG", ("CHANGELOG", "TABLE")),
 }
 """The options of SET: their defaults, and the values that they take; none for any."""
 
@@ -346,7 +347,7 @@ class TableEnvironment:
                 chosen = {statement.key: self.option(statement.key)}
             rows = [{"key": key, "value": value} for key, value in chosen.items()]
             return self._table(pa.Table.from_pylist(rows, pa.schema([("key", pa.string()), ("value", pa.string())])))
-        if not statement.key.startswith("table."):
+        if not statement.key.startswith(("table.", "sql-client.")):
             try:
                 self._configure({statement.key: statement.value})
             except ConfigurationError as error:
