@@ -2,12 +2,14 @@
 
 Five million keys get one row each, which begins a match of two stages within an hour, through the match operator in
 this process; then their time is over, bit by bit. Run by hand: `python -m perf.pattern_memory [--keys 5000000]`; exits
-with 1 where anything is left, or the peak is over `--limit-mb`.
+with 1 where anything is left, or the peak is over `--limit-mb`. `--peer flink` weighs the same in Flink's heap, by what
+lives behind a collection.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from typing import Final
 
@@ -23,6 +25,7 @@ from penstock.engine.operators.matching.operator import MatchOperator, MatchSpec
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import SelectFunction
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
+from perf.peers.engines import flink_cases
 from perf.window_memory import Drain, settled_mb
 
 _BATCH_ROWS: Final = 131_072
@@ -69,7 +72,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=5_000_000)
     parser.add_argument("--limit-mb", type=int, default=2_000)
+    parser.add_argument("--peer", choices=["flink"], help="what to weigh in our place (make bench-peers)")
     given = parser.parse_args()
+    if given.peer is not None:
+        done = subprocess.run(flink_cases("Memory", str(given.keys)), check=True, capture_output=True, text=True)
+        print(f"{given.keys:,} partial matches in Flink: {done.stdout.strip()} bytes each")
+        return 0
     # What the first batches load (compiled rules, Arrow's own pools) is not state.
     first = _operator()
     _open(first, given.keys // 100, Drain())

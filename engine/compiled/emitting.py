@@ -26,6 +26,8 @@ from penstock.engine.functions import OutputTag
 from penstock.engine.state.descriptors import ValueStateDescriptor
 
 STATE_KINDS: Final[Mapping[pa.DataType, Kind]] = {pa.int64(): INT, pa.float64(): FLOAT, pa.bool_(): BOOL}
+_ZEROS: Final[Mapping[Kind, int | float | bool]] = {INT: 0, FLOAT: 0.0, BOOL: False}
+"""What lies in the place of a value that is missing."""
 UPDATED: Final = 1
 CLEARED: Final = 2
 TIMER_CALLS: Final = (
@@ -58,7 +60,8 @@ class EmittingTranslation:
 
     Attributes:
         source: statements for row `i`, as `machine_code` takes them: the value of column 0 is `c_0[i]`, of a state
-            `s_NAME[groups[i]]`; `return False` where an output has no room.
+            `s_NAME[groups[i]]`, where `p_NAME[groups[i]]` says that there is one; `return False` where an output has no
+            room.
         columns: the columns whose values it takes.
         states: the names of the attributes that hold value states, in this order.
         words: the texts that stand in it, by number.
@@ -190,14 +193,19 @@ class EmittingTranslator(Translator):
             ):
                 return [
                     f"s_{name}[groups[i]] = {self._of(value, self._state(call, name))}",
+                    f"p_{name}[groups[i]] = True",
                     f"w_{name}[groups[i]] = {UPDATED}",
                 ]
             case ast.Call(
                 func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="clear"), args=[]
             ):
-                self._state(call, name)
-                default, _ = self._constant(call, self.attributes[name].default)
-                return [f"s_{name}[groups[i]] = {default}", f"w_{name}[groups[i]] = {CLEARED}"]
+                kind = self._state(call, name)
+                default, _ = self._constant(call, self._default(name, kind))
+                return [
+                    f"s_{name}[groups[i]] = {default}",
+                    f"p_{name}[groups[i]] = False",
+                    f"w_{name}[groups[i]] = {CLEARED}",
+                ]
             case ast.Call(
                 func=ast.Attribute(
                     value=ast.Attribute(value=ast.Name(id=self.context), attr="timer_service"), attr=name
@@ -241,6 +249,22 @@ class EmittingTranslator(Translator):
             raise self._refused(node, f"`{self.this}.{name}` is no value state", "get it in open()")
         return self.states.setdefault(name, STATE_KINDS[descriptor.value_type])
 
+    def _may_be_none(self, node: ast.expr) -> str:
+        """The name of the state without a default whose value is asked for; "" for anything else."""
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="value"),
+                args=[],
+                keywords=[],
+            ):
+                descriptor = self.attributes.get(name)
+                return name if isinstance(descriptor, ValueStateDescriptor) and descriptor.default is None else ""
+        return ""
+
+    def _default(self, name: str, kind: Kind) -> object:
+        default = self.attributes[name].default
+        return _ZEROS[kind] if default is None else default
+
     # Expressions
 
     def _expression(self, node: ast.expr) -> tuple[str, Kind]:
@@ -251,7 +275,23 @@ class EmittingTranslator(Translator):
                 keywords=[],
             ):
                 kind = self._state(node, name)
+                if self._may_be_none(node):
+                    remedy = f"write `{ast.unparse(node)} or 0`, compare it with None, or declare a default"
+                    raise self._refused(node, f"state {name!r} may have no value", remedy)
                 return f"s_{name}[groups[i]]", kind
+            case ast.BoolOp(op=ast.Or(), values=[ast.Call() as call, other]) if name := self._may_be_none(call):
+                kind = self._state(node, name)
+                value = f"s_{name}[groups[i]]"
+                is_true = value if kind == BOOL else f"{value} != {_ZEROS[kind]!r}"
+                return f"({value} if p_{name}[groups[i]] and {is_true} else {self._of(other, kind)})", kind
+            case ast.Compare(
+                left=ast.Call() as call,
+                ops=[(ast.Is() | ast.IsNot()) as operator],
+                comparators=[ast.Constant(value=None)],
+            ) if name := self._may_be_none(call):
+                self._state(node, name)
+                given = f"p_{name}[groups[i]]"
+                return (given if isinstance(operator, ast.IsNot) else f"(not {given})"), BOOL
             case ast.Call(
                 func=ast.Attribute(
                     value=ast.Attribute(value=ast.Name(id=self.context), attr="timer_service"), attr=name

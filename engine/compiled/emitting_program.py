@@ -99,6 +99,7 @@ class EmittingProgram:
         moment: Moment,
         groups: npt.NDArray[np.int64] | None = None,
         states: Sequence[npt.NDArray[Any]] = (),
+        present: Sequence[npt.NDArray[np.bool_]] = (),
     ) -> Processed | None:
         """What the batch comes to, or None where the plain function must run.
 
@@ -108,6 +109,7 @@ class EmittingProgram:
             moment: the time.
             groups: the number of each row's key, where there are states.
             states: the values of each state by key.
+            present: for each of them, whether there is one.
         """
         columns = input_arrays(batch, self.translation.columns, self._kinds, self._words)
         if columns is None or (times is None and self.translation.needs_time):
@@ -118,14 +120,16 @@ class EmittingProgram:
         numbers = (moment.now_ms, moment.watermark, int(moment.is_event_time))
         room = min(self._room, max(1, _MOST // max(1, rows)))
         while rows * room <= _MOST:
-            kept = [values.copy() for values in states]
+            kept, kept_present = [values.copy() for values in states], [values.copy() for values in present]
             written = [np.zeros(len(values), np.int8) for values in states]
             count = np.zeros(len(outputs), np.int64)
             rooms = np.array([rows * output.places * room for output in outputs], np.int64)
             origins = [np.empty(size, np.int64) for size in rooms]
             arrays = [output_arrays(output.kinds, size) for output, size in zip(outputs, rooms, strict=True)]
             filled = [a for origin, out in zip(origins, arrays, strict=True) for a in (origin, *out.values())]
-            outcome = self._loop(rows, numbers, [*given, count, rooms, *columns, *kept, *written, *filled])
+            outcome = self._loop(
+                rows, numbers, [*given, count, rooms, *columns, *kept, *kept_present, *written, *filled]
+            )
             if outcome == Outcome.DONE:
                 self._room = room
                 made = zip(outputs, arrays, origins, count, strict=True)
@@ -158,6 +162,7 @@ def _arrays(translation: EmittingTranslation, kinds: Sequence[Kind]) -> dict[str
     arrays: dict[str, type[np.generic]] = {"groups": np.int64, "times": np.int64, "count": np.int64, "room": np.int64}
     arrays.update(column_arrays(kinds))
     arrays.update((f"s_{name}", STORED[kind]) for name, kind in translation.states.items())
+    arrays.update((f"p_{name}", np.bool_) for name in translation.states)
     arrays.update((f"w_{name}", np.int8) for name in translation.states)
     for number, output in enumerate(translation.outputs):
         types: list[type[np.generic]] = [np.int64, *computed_types(output.kinds)]

@@ -101,9 +101,9 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     where a subtask begins. A change behind that is not seen.
 
     Of a `KeyedProcessFunction`, `process_element` and `on_timer` are compiled. They may use value states of `int64`,
-    `float64` and `bool` that have a default, timers of both kinds, the time, side outputs whose `OutputTag` declares
-    its columns, and numbers and texts of the object, as they are behind `open`. The clock stands still during a batch.
-    State and timers are those of the plain function, also in savepoints.
+    `float64` and `bool` (without a default, as `state.value() or 0`, or compared with None), timers of both kinds, the
+    time, side outputs whose `OutputTag` declares its columns, and numbers and texts of the object, as they are behind
+    `open`. The clock stands still during a batch. State and timers are those of the plain function, also in savepoints.
 
     Args:
         function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`; for

@@ -110,11 +110,11 @@ class _Descriptors:
     """Stands for the runtime context of `open`: a state is its descriptor."""
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueStateDescriptor:
-        remedy = "declare int64, float64 or bool with a default and no time to live, or drop @compiled"
+        remedy = "declare int64, float64 or bool without a time to live, or drop @compiled"
         if descriptor.type is None or descriptor.value_type not in STATE_KINDS:
             raise _NotCompiledError(f"state {descriptor.name!r} holds no number; {remedy}")
-        if descriptor.default is None or descriptor.ttl is not None:
-            raise _NotCompiledError(f"state {descriptor.name!r} has no default, or a time to live; {remedy}")
+        if descriptor.ttl is not None:
+            raise _NotCompiledError(f"state {descriptor.name!r} has a time to live; {remedy}")
         return descriptor
 
     def __getattr__(self, name: str) -> Any:

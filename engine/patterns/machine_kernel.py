@@ -14,7 +14,7 @@ from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 _ORDER: Final = (
     *("copies", "with_room", "puts", "sets", "precedes", "swaps", "rises", "settles", "keeps", "drops", "begun"),
-    *("bounded", "skips", "adds", "advances", "takes", "emits", "run", "paths", "compacted", "owners"),
+    *("bounded", "skips", "adds", "has_old", "advances", "takes", "emits", "run", "paths", "compacted", "owners"),
 )
 """Each behind those that it calls."""
 

@@ -229,6 +229,20 @@ def adds(queue: Int64s, count: int, state: int, step: int, time: int, number: in
     return queue
 
 
+def has_old(program: Program, current: Int64s, count: int, time: int) -> bool:
+    """Whether `advances` would end any entry; mostly none is old enough, and nothing needs to be copied then."""
+    start, within, ttl = program.bounds[0], program.bounds[1], program.limits[2]
+    for place in range(count):
+        state = current[place, STATE]
+        if state == start:
+            continue
+        gap, idle = program.gaps[state], time - current[place, PREVIOUS]
+        # In 64 bits, where differences may wrap: at the end of time what began before 1970 is young, as in Flink.
+        if (gap > 0 and idle >= gap) or (within > 0 and time - current[place, TIME] >= within) or 0 < ttl <= idle:
+            return True
+    return False
+
+
 def advances(
     program: Program,
     current: Int64s,
@@ -250,7 +264,6 @@ def advances(
         ends, is_over = first, False
         if state != start:
             gap = program.gaps[state]
-            # In 64 bits, where differences may wrap: at the end of time what began before 1970 is young, as in Flink.
             if gap > 0 and time - previous >= gap:
                 ends, is_over = previous + gap, True
             elif within > 0 and time - first >= within:
@@ -340,8 +353,6 @@ def emits(
     arrival: int,
 ) -> tuple[int, Int64s, int, Int64s, int]:
     """Give the matches that nothing holds back, and drop what they skip; as `Matcher._emit`."""
-    if complete_count == 0 and held_count == 0:
-        return going_count, held, held_count, found, found_count
     skip = program.bounds[2]
     match = np.empty((1, 5), np.int64)
     for place in range(complete_count):
@@ -409,7 +420,7 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
                 plan = program.plans[start, work.answers[row]]
                 if plan[0] == plan[1] and plan[2] == 1:
                     continue
-            if has_bounds and not (is_row and has_time and time == last):
+            if has_bounds and not (is_row and has_time and time == last) and has_old(program, current, count, time):
                 going, going_count, complete, complete_count, found, found_count, idle = advances(
                     program, current, count, going, complete, found, found_count, slot, time, arrival
                 )
@@ -435,17 +446,7 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
             if not is_row:
                 continue
             last, has_time = time, True
-            (
-                going,
-                going_count,
-                complete,
-                complete_count,
-                steps,
-                step_count,
-                events,
-                event_count,
-                begins,
-            ) = takes(
+            going, going_count, complete, complete_count, steps, step_count, events, event_count, begins = takes(
                 program,
                 current,
                 count,
@@ -464,22 +465,23 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
             if open_count > most:
                 going_count = bounded(going, going_count, most, open_count - most, newest_go)
                 dropped, most_found = dropped + open_count - most, max(most_found, open_count)
-            going_count, held, held_count, found, found_count = emits(
-                program,
-                steps,
-                events,
-                going,
-                going_count,
-                complete,
-                complete_count,
-                held,
-                held_count,
-                found,
-                found_count,
-                slot,
-                time,
-                arrival,
-            )
+            if complete_count > 0 or held_count > 0:
+                going_count, held, held_count, found, found_count = emits(
+                    program,
+                    steps,
+                    events,
+                    going,
+                    going_count,
+                    complete,
+                    complete_count,
+                    held,
+                    held_count,
+                    found,
+                    found_count,
+                    slot,
+                    time,
+                    arrival,
+                )
             current, going, count = going, current, going_count
             # By Flink's rule what follows the beginning of a partial match is timed, too.
             has_begun = has_begun or begins

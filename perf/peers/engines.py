@@ -132,6 +132,15 @@ def flink_batch(parallelism: int) -> Sequence[str]:
     return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("batch", jars), *program]
 
 
+def flink_cases(program: str, *arguments: str) -> Sequence[str]:
+    """What runs a program of `java/cases`: `Main` answers patterns, `Memory` weighs partial matches.
+
+    Raises:
+        PeerError: as for `classpath`.
+    """
+    return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("cases"), f"cases.{program}", *arguments]
+
+
 def _compiled(package: str, more: Sequence[Path] = ()) -> str:
     """Flink's jars, more of them, and the classes of a package, compiled where these very sources have not been."""
     jars = _packages("flink") / "pyflink" / "lib"

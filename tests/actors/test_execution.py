@@ -219,3 +219,38 @@ def test_a_subtask_without_a_process_has_no_stacks() -> None:
             await execution.stacks(B, 0.1)
 
     run([subtask()], use)
+
+
+def test_room_is_waited_for_until_there_is_some_and_over_failures_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_ROOM_SECONDS", 0.0)
+    asked: list[int] = []
+
+    async def room_for(bundles: Sequence[Any]) -> None:
+        asked.append(len(bundles))
+        if len(asked) == 1:
+            raise RayError("the head is away")
+
+    async def use(execution: Execution) -> None:
+        monkeypatch.setattr(execution._slots, "room_for", room_for)
+        assert execution.graph is not None
+        execution.await_room(execution.graph)
+        assert execution._awaiting_room is not None
+        await execution._awaiting_room
+
+    _, told = run([subtask(), subtask()], use)
+    assert (asked, told) == ([2, 2], [ev.RoomFound()])
+
+
+def test_room_is_waited_for_no_more_when_the_job_ends() -> None:
+    async def use(execution: Execution) -> bool:
+        assert execution.graph is not None
+        execution.await_room(execution.graph)
+        waiting = execution._awaiting_room
+        assert waiting is not None
+        execution.kill()
+        await asyncio.sleep(0)
+        return waiting.cancelled()
+
+    assert run([subtask()], use) == (True, [])

@@ -223,11 +223,13 @@ class CompiledProcessOperator(KeyedProcessOperator):
         backend.set_current_keys(given.keys)
         try:
             handles = [getattr(self._function, name) for name in program.translation.states]
-            values = [handle.values().to_numpy(zero_copy_only=False) for handle in handles]
+            columns = [handle.values() for handle in handles]
         finally:
             backend.clear_current_key()
         times = None if given.timestamps is None else given.timestamps.to_numpy()
-        processed = program.run(given.data, times, moment, given.groups, values)
+        values = [column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False) for column in columns]
+        present = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
+        processed = program.run(given.data, times, moment, given.groups, values, present)
         if processed is None:
             return None
         results, timers, *sides = processed.outputs

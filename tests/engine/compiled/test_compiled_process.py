@@ -104,6 +104,33 @@ def test_a_class_that_is_compiled_stays_as_it_is() -> None:
     assert (type(again).__qualname__, is_compiled(again)) == ("Lists", True)
 
 
+class Sparse(Plain):
+    """States without defaults, which are cleared."""
+
+    def open(self, context: Any) -> None:
+        self.total = context.get_state(ps.ValueStateDescriptor("total", "int64"))
+        self.best = context.get_state(ps.ValueStateDescriptor("best", "float64"))
+        self.seen = context.get_state(ps.ValueStateDescriptor("seen", "bool"))
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        if row["what"] == "reset":
+            self.total.clear()
+            self.best.clear()
+        elif row["what"] == "add":
+            self.total.update((self.total.value() or 7) + row["n"])
+            self.seen.update(row["x"] > 0)
+            self.best.update(max(self.best.value() or -0.5, row["x"]))
+        label = "none" if self.total.value() is None else "some"
+        if self.best.value() is not None or (self.seen.value() or row["x"] > 5):
+            yield {"k": row["k"], "total": self.total.value() or 0, "best": self.best.value() or 0.25, "label": label}
+
+
+@settings(max_examples=30, deadline=None)
+@given(ROWS, st.sampled_from([2, 1000]))
+def test_states_without_a_default_are_those_of_plain_python(rows: list[dict[str, Any]], batch_rows: int) -> None:
+    assert outcome(ps.compiled(Sparse), rows, batch_rows) == outcome(Sparse, rows, batch_rows)
+
+
 class NoDefault(Plain):
     def open(self, context: Any) -> None:
         self.total = context.get_state(ps.ValueStateDescriptor("total", "int64"))
@@ -123,7 +150,7 @@ class WrongKind(Plain):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (NoDefault, "state 'total' has no default"),
+        (NoDefault, r"state 'total' may have no value; write `self.total.value\(\) or 0`"),
         (Lists, "uses get_list_state"),
         (WrongKind, "an int is needed, and this is the value of column 'x'|an int is needed, and this is a float"),
     ],

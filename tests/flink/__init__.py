@@ -1,0 +1,1 @@
+"""Random patterns answered by Flink itself: `python -m tests.flink`, by hand, where Flink is installed."""
