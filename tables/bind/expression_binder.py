@@ -84,6 +84,8 @@ class ExpressionBinder:
                 return self._name(node)
             case n.NumberLiteral():
                 return literals.number(node, self.source)
+            case n.BytesLiteral():
+                return Constant(SqlType(Kind.BINARY, False, max(len(node.value), 1)), node.value)
             case n.StringLiteral():
                 length = max(len(node.value), 1)
                 return Constant(SqlType(Kind.CHAR, False, length), node.value)
@@ -297,7 +299,7 @@ class ExpressionBinder:
             for place, argument in enumerate(arguments)
         ]
         try:
-            return call(name, *bound)
+            return literals.typed_call(call(name, *bound))
         except TypeError as error:
             raise self.source.invalid(node.at, f"{name}: {error}") from None
 

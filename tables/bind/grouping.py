@@ -89,7 +89,9 @@ class Grouping:
             return self._aggregate(node)
         if isinstance(node, n.Call) and node.name in _GROUPING:
             return self._grouping(node)
-        if isinstance(node, n.NumberLiteral | n.StringLiteral | n.NullLiteral | n.BooleanLiteral | n.Keyword):
+        if isinstance(
+            node, n.NumberLiteral | n.StringLiteral | n.BytesLiteral | n.NullLiteral | n.BooleanLiteral | n.Keyword
+        ):
             return None
         bound = self._bound(node)
         if bound in self._keys:

@@ -1,13 +1,14 @@
-"""Literals as constants: numbers, times, intervals."""
+"""Literals as constants: numbers, times, intervals; and the types that they make of calls."""
 
 from __future__ import annotations
 
 import decimal
 import re
+from dataclasses import replace
 from typing import Final
 
 from penstock.tables import types as t
-from penstock.tables.expressions import Constant
+from penstock.tables.expressions import Constant, FunctionCall
 from penstock.tables.functions.times import parse_date, parse_time, parse_timestamp
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.text import SqlText
@@ -17,6 +18,7 @@ _UNITS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _MS: Final = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000, "WEEK": 604_800_000}
 _MONTHS: Final = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
 _FEWER: Final = {"MILLISECOND": 1}
+_UNITS_OF_DATES: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
 
 
 def number(literal: n.NumberLiteral, source: SqlText) -> Constant:
@@ -100,3 +102,23 @@ def _several(text: str, first: str, last: str) -> int:
         raise ValueError(text)
     scale = _MONTHS if first in _MONTHS else _MS
     return sum(int(decimal.Decimal(number) * scale[unit]) for number, unit in zip(numbers, units, strict=True))
+
+
+def typed_call(made: FunctionCall) -> FunctionCall:
+    """A call with the type that its literals make of it: how many digits ROUND leaves, what TIMESTAMPADD adds.
+
+    Source: `LogicalTypeMerging.findRoundDecimalType` of Flink.
+    """
+    arguments = made.arguments
+    if made.name in ("ROUND", "TRUNCATE") and made.type.kind is Kind.DECIMAL and len(arguments) == 2:
+        digits, given = arguments[1], arguments[0].type
+        if isinstance(digits, Constant) and isinstance(digits.value, int) and digits.value < given.scale:
+            whole = given.precision - given.scale + 1
+            kept = max(digits.value, 0)
+            kind = t.decimal(min(whole + kept, t.MAX_PRECISION), kept)
+            return replace(made, type=kind.with_nullable(made.type.nullable))
+    if made.name == "TIMESTAMPADD" and arguments[2].type.kind is Kind.DATE:
+        unit = arguments[0]
+        if isinstance(unit, Constant) and unit.value in _UNITS_OF_DATES:
+            return replace(made, type=t.DATE.with_nullable(made.type.nullable))
+    return made

@@ -206,11 +206,23 @@ class ExpressionParser:
         cursor.expect(")", where="to close the bracket")
         return items[0] if len(items) == 1 else n.RowConstructor(at, items)
 
+    def _bytes(self) -> n.Node:
+        token = self.cursor.take()
+        try:
+            return n.BytesLiteral(token.at, bytes.fromhex(token.text))
+        except ValueError:
+            raise self.cursor.source.syntax(
+                token.at, "bytes are written with two digits each, such as X'45F0'"
+            ) from None
+
     def _worded(self) -> n.Node | None:
         """What begins with a word of its own; None for names."""
         cursor, token = self.cursor, self.cursor.token
         behind = cursor.ahead(1)
         match token.word:
+            case "X" if behind.kind is TokenKind.STRING:
+                cursor.take()
+                return self._bytes()
             case "NULL":
                 return n.NullLiteral(cursor.take().at)
             case "TRUE" | "FALSE" | "UNKNOWN":

@@ -63,6 +63,13 @@ class StringLiteral(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class BytesLiteral(Node):
+    """`X'45F0'`: two digits a byte."""
+
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NullLiteral(Node):
     """`NULL`."""
 

@@ -34,6 +34,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlSyntaxError, "SELECT CAST(id INT) FROM orders", 16, "expected AS behind the value of CAST"),
     (SqlSyntaxError, "SELECT CAST(id AS INTEGR) FROM orders", 19, "'INTEGR' is no type (did you mean 'INTEGER'?)"),
     (SqlSyntaxError, "SELECT 'abc FROM orders", 8, "no closing quote"),
+    (SqlSyntaxError, "SELECT X'4' FROM orders", 9, "two digits each, such as X'45F0'"),
     (SqlSyntaxError, 'SELECT "id" FROM orders', 8, "names in backticks"),
     (SqlSyntaxError, "SELECT `id FROM orders", 8, "no closing quote (`)"),
     (SqlSyntaxError, "SELECT id /* all FROM orders", 11, "this comment has no end"),
@@ -272,3 +273,14 @@ def test_the_message_shows_the_line_and_points_into_it(tables: TableEnvironment)
         tables.sql("SELECT id,\n  pric\nFROM orders")
     assert str(raised.value).splitlines()[1:] == ["    pric", "    ^"]
     assert str(raised.value).startswith("line 2, column 3: no column 'pric' (did you mean 'price'?)")
+
+
+def test_the_line_that_is_shown_hides_passwords_and_keeps_its_places(tables: TableEnvironment) -> None:
+    with pytest.raises(SqlValidationError) as raised:
+        tables.sql(
+            "CREATE TABLE h (a INT) WITH ('connector' = 'jdbc', "
+            "'password' = 'hunter2', 'url' = 'x://a:pw@h', 'ul' = '')"
+        )
+    assert "hunter2" not in str(raised.value)
+    assert "'password' = '*******', 'url' = 'x://a:**@h', 'ul'" in raised.value.excerpt
+    assert raised.value.excerpt[raised.value.column - 1 :].startswith("'ul'")
