@@ -65,6 +65,11 @@ class Output:
             console = _PlainConsole(file=self.stream, width=WIDE)
         console.print(Text(shown) if isinstance(shown, str) else shown, soft_wrap=isinstance(shown, str), crop=False)
 
+    @property
+    def console(self) -> Console:
+        """Where what changes while it is shown is drawn."""
+        return _PlainConsole(file=self.stream)
+
     @contextlib.contextmanager
     def progress(self, text: str) -> Iterator[None]:
         """Show in a terminal that something takes its time."""

@@ -6,18 +6,18 @@ Queries show their rows, INSERT INTO runs as a job; tables, views and options st
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table as RichTable
 
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import Output
+from penstock.console.sql_results import ResultTable, show_live, shown_rows, shown_value
 from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
-from penstock.tables.parse import statements as s
 from penstock.tables.plan.changelog import is_bounded
 from penstock.tables.table import Table
 
@@ -77,28 +77,28 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
     for statement, source in env.tables.script(text):
         table = env.tables.run(statement, source)
         if table is not None:
-            _show(table, output, results)
-        elif s.writes(statement):
+            _show(table, env.tables.option("sql-client.execution.result-mode"), output, results)
+        elif env.tables.has_inserts:
             env.execute("sql")
 
 
-def _show(table: Table, output: Output, results: list[dict[str, Any]]) -> None:
+def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]) -> None:
+    names = list(table.columns)
     if not is_bounded(table.plan) and not output.as_json:
         # They do not end, so nothing is waited for: each is shown when it comes.
+        if mode == "TABLE":
+            show_live(names, table.rows().collect(), output.console)
+            return
         for row in table.rows().collect():
-            output.result(None, "  ".join(f"{name}={_shown(value)}" for name, value in row.items()))
+            output.result(None, "  ".join(f"{name}={shown_value(value)}" for name, value in row.items()))
         return
-    rows = list(table.collect())
+    rows: list[Mapping[str, Any]] = list(table.collect())
+    if mode == "TABLE":
+        result = ResultTable(names)
+        result.apply(rows)
+        rows = result.rows()
     if output.as_json:
         results.append({"columns": {n: str(t) for n, t in table.columns.items()}, "rows": rows})
         return
-    names = list(rows[0]) if rows else list(table.columns)
-    shown = RichTable(*names)
-    for row in rows:
-        shown.add_row(*(_shown(value) for value in row.values()))
-    output.result(None, shown)
+    output.result(None, shown_rows(list(rows[0]) if rows else names, rows))
     output.result(None, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
-
-
-def _shown(value: object) -> str:
-    return "NULL" if value is None else str(value)

@@ -51,6 +51,7 @@ OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "table.exec.sink.require-on-conflict": ("true", _BOOLEANS),
     "table.exec.source.cdc-events-duplicate": ("false", _BOOLEANS),
     "table.exec.state.ttl": ("0 ms", ()),
+    "sql-client.execution.result-mode": ("CHANGELOG", ("CHANGELOG", "TABLE")),
 }
 """The options of SET: their defaults, and the values that they take; none for any."""
 
@@ -326,6 +327,11 @@ class TableEnvironment:
             graph.forget(first)
         return upgrade(placed, saved)
 
+    @property
+    def has_inserts(self) -> bool:
+        """Whether the program has something to write, so that there is a job to run."""
+        return any(node.is_end for node in self._graph().build())
+
     # USE and SET
 
     def _use(self, statement: s.Use, source: SqlText) -> None:
@@ -346,7 +352,7 @@ class TableEnvironment:
                 chosen = {statement.key: self.option(statement.key)}
             rows = [{"key": key, "value": value} for key, value in chosen.items()]
             return self._table(pa.Table.from_pylist(rows, pa.schema([("key", pa.string()), ("value", pa.string())])))
-        if not statement.key.startswith("table."):
+        if not statement.key.startswith(("table.", "sql-client.")):
             try:
                 self._configure({statement.key: statement.value})
             except ConfigurationError as error:

@@ -129,8 +129,7 @@ class ColumnFinder:
             return None
         places = np.flatnonzero(wanted[numbers]) if len(keys) < len(wanted) else np.arange(len(numbers))
         codes = (np.cumsum(wanted) - 1)[numbers[places]]
-        order = _by_code_and_time(codes, due.times[places])
-        places = places[order]
+        places = places[_by_code_and_time(codes, due.times[places])]
         ends = np.cumsum(np.bincount(codes, minlength=len(keys)))
         taken = [column.take(pa.array(keys)) for column in distinct]
         runs = np.stack([self._index.lookup(taken), np.concatenate([[0], ends[:-1]]), ends], axis=1)

@@ -1,7 +1,8 @@
 """The rows that have come and whose time has not: given out when it has.
 
 The operator of `KeyedStream.match` holds one. It guarantees that rows of one time leave in order of arrival,
-wherever batches were cut, that no row is copied twice, and that it costs little to ask when nothing is due.
+wherever batches were cut, that rows are copied at most once while they wait, and that asking for them costs little when
+nothing is due.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import obstore
 import pyarrow as pa
 import pytest
 
+from penstock.connectors.files.node_copy import NodeCopy
 from penstock.connectors.files.object_store import locate
 from penstock.connectors.files.sink import FileSink
 from penstock.connectors.files.source import FileSource
@@ -296,3 +297,17 @@ def test_an_object_that_is_gone_fails_with_its_name(bucket: str) -> None:
     obstore.delete(store, "x.csv")
     with pytest.raises(RecordError, match=rf"{bucket}/x\.csv: cannot be read"):
         read_rows(source)
+
+
+def test_objects_and_folders_are_copied_to_a_node(bucket: str, tmp_path: Path) -> None:
+    url = f"{bucket}/models/v7"
+    for name, content in (("weights", b"\x01\x02"), ("deep/labels", b"a,b")):
+        store, key = locate(f"{url}/{name}")
+        obstore.put(store, key, content)
+    folder = NodeCopy.of(url, "model").copy(str(tmp_path))
+    assert (folder / "weights").read_bytes() == b"\x01\x02"
+    assert (folder / "deep" / "labels").read_bytes() == b"a,b"
+    one = NodeCopy.of(f"{url}/weights", "weights").copy(str(tmp_path))
+    assert (one.name, one.read_bytes()) == ("weights", b"\x01\x02")
+    with pytest.raises(ConfigurationError, match="nothing is at"):
+        NodeCopy.of(f"{bucket}/models/v8", "model").copy(str(tmp_path))
