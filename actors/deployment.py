@@ -7,11 +7,13 @@ them to the slots that run them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.actors.running_task import Deployment, Restore
+from penstock.actors.running_task import Deployment, Restore, Target
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.task.rewiring import OutputChannels
 
 
 def places(graph: PhysicalGraph) -> list[Place]:
@@ -31,15 +33,35 @@ def slot_bundles(graph: PhysicalGraph) -> list[dict[str, float]]:
     return bundles
 
 
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Where channels lead when a part of a job is deployed.
+
+    Args:
+        channels: of the whole job.
+        actors: of each subtask.
+        attempts: that each subtask runs, those that are being deployed included.
+        numbers: by sender, output and receiver, the number of a channel at a receiver that runs on; the others have the
+            graph's.
+    """
+
+    channels: OutputChannels
+    actors: Mapping[Place, Any]
+    attempts: Mapping[Place, int]
+    numbers: Mapping[tuple[Place, int, Place], int]
+
+    def targets(self, sender: Place, output: int) -> list[Target]:
+        """Whom a subtask sends to through one of its exchanges."""
+        return [
+            Target(self.actors[receiver], self.numbers.get((sender, output, receiver), number), self.attempts[receiver])
+            for receiver, number in self.channels[sender][output]
+        ]
+
+
 def deployments(
-    graph: PhysicalGraph,
-    chosen: Iterable[Place],
-    attempt: int,
-    actors: Mapping[Place, Any],
-    restore: Restore | None = None,
+    wiring: Wiring, chosen: Iterable[Place], restore: Restore | None = None
 ) -> Iterator[tuple[Place, Deployment]]:
     """What the actor of each chosen subtask needs to know about itself and about those that it sends to."""
-    channels = graph.output_channels()
     for place in chosen:
-        targets = [[(actors[receiver], number) for receiver, number in output] for output in channels[place]]
-        yield place, Deployment(*place, attempt, targets, restore)
+        targets = [wiring.targets(place, output) for output in range(len(wiring.channels[place]))]
+        yield place, Deployment(*place, wiring.attempts[place], targets, restore)

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
-from penstock.actors.deployment import deployments, places, slot_bundles
+from penstock.actors.deployment import Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
@@ -28,14 +28,17 @@ from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError
-from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.alignment import alignment_groups
+from penstock.engine.task.rewiring import crossings
 
 _STOP_SECONDS: Final = 5.0
 _RESET_SECONDS: Final = 10.0
 """How long a function of the user may keep a subtask of a failed attempt from ending before its process is killed."""
+_RECONNECT_SECONDS: Final = 30.0
+"""How long a function of the user may keep a subtask from taking notice of others that it has channels to or from."""
 _METRICS_SECONDS: Final = 2.0
 _EXPLAINED_SECONDS: Final = 5.0
 """How long to wait for what Ray has to say of a process that has ended."""
@@ -238,24 +241,62 @@ class Execution:
     async def deploy(self, chosen: Collection[Place], attempt: int, restore: Restore | None) -> bool:
         """Run subtasks: returns when all of them are restored and open. False: some are not, which comes as an event.
 
+        Those that run on are connected with them, where they have channels to or from them.
+
         Raises:
             WorkerLostError: a process died meanwhile; it is forgotten.
         """
         graph = self.graph
         assert graph is not None, "provide comes first"
+        channels = graph.output_channels()
+        crossing = crossings(graph, channels, chosen)
+        numbers = await self._replace_inputs(crossing.inputs)
+        attempts = {**self.attempts, **dict.fromkeys(chosen, attempt)}
+        wiring = Wiring(channels, self.actors, attempts, numbers)
         self.processes |= await self._all(
             {
                 place: self.actors[place].deploy.remote(self._graph_ref, deployment)
-                for place, deployment in deployments(graph, chosen, attempt, self.actors, restore)
+                for place, deployment in deployments(wiring, chosen, restore)
             },
             self._config.failover.heartbeat_timeout_ms / 1000,
         )
+        await self._connect(crossing.outputs, wiring)
         for place in chosen:
             self.attempts[place] = attempt
             self._watches[place] = asyncio.ensure_future(self._watch(place, attempt))
         opened = await self._all({place: self.actors[place].start.remote(attempt) for place in chosen})
         self._align()
         return all(opened.values())
+
+    async def _replace_inputs(
+        self, inputs: Mapping[Place, Sequence[ChannelPlan]]
+    ) -> dict[tuple[Place, int, Place], int]:
+        """Let subtasks that run on take input from new ones; the numbers of the channels, as in `Wiring`."""
+        asked = {
+            place: self._running(place).replace_inputs.remote(self.attempts[place], self._graph_ref, added)
+            for place, added in inputs.items()
+        }
+        numbers = {}
+        for place, first in (await self._all(asked, _RECONNECT_SECONDS)).items():
+            if first is None:
+                raise WorkerLostError(f"{self.name(place)} ended while others were rescaled")
+            for number, channel in enumerate(inputs[place], first):
+                numbers[(channel.upstream_task, channel.upstream_subtask), channel.output, place] = number
+        return numbers
+
+    async def _connect(self, outputs: Mapping[Place, Sequence[int]], wiring: Wiring) -> None:
+        """Let subtasks that run on send to new ones, which take messages already."""
+        connecting = {}
+        for place, numbers in outputs.items():
+            targets = {output: wiring.targets(place, output) for output in numbers}
+            actor = self._running(place)
+            connecting[place] = actor.connect.remote(self.attempts[place], self._graph_ref, targets)
+        await self._all(connecting, _RECONNECT_SECONDS)
+
+    def _running(self, place: Place) -> Any:
+        if place not in self.attempts:
+            raise WorkerLostError(f"the process of {self.name(place)} died while others were rescaled")
+        return self.actors[place]
 
     async def cancel(self, chosen: Collection[Place]) -> None:
         """End what these subtasks run. Processes that are dead, or do not end it in time, are killed and forgotten."""

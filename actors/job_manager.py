@@ -51,7 +51,7 @@ from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.engine.pandas_later import load_pandas_later
+from penstock.pandas_later import load_pandas_later
 
 _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
@@ -100,7 +100,7 @@ class JobManager:
         self._requests = itertools.count(1)
         self._work: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._shown = (JobStatus.CREATED, 0)
+        self._shown = (JobStatus.CREATED, 0, False)
         self._changed = asyncio.Event()
         self._report: asyncio.Future[JobReport] = asyncio.get_running_loop().create_future()
         self._obeyed: dict[str, asyncio.Task[Any]] = {}
@@ -135,7 +135,7 @@ class JobManager:
         self._set_timer()
         if self._log_writer is not None:
             self._log_writer.on_event(0 if self._brain.checkpoints is None else self._brain.checkpoints.epoch)
-        shown = (self._brain.status, self._brain.attempts.number)
+        shown = (self._brain.status, self._brain.attempts.number, self._brain.is_whole)
         if shown != self._shown:
             self._shown = shown
             self._changed.set()
@@ -209,7 +209,8 @@ class JobManager:
         try:
             assert self._checkpoints is not None
             # A checkpoint that does not fit must be noticed while the job still runs.
-            await self._checkpoints.plan(graph, prepare.checkpoint)
+            if prepare.checkpoint is not None:
+                await self._checkpoints.plan(graph, prepare.checkpoint)
             await self._execution.prepare(graph)
         except Exception as error:
             self._hear(ev.PrepareFailed(prepare.request, self._as_error(error)))
@@ -376,7 +377,7 @@ class JobManager:
         return stream_route(uid, self._running_graph(), self._execution.actors, self._execution.attempts)
 
     def _running_graph(self) -> PhysicalGraph:
-        if self._graph is None or not self._brain.runs:
+        if self._graph is None or not self._brain.is_whole:
             raise StateNotReadyError(f"job {self._program.name!r} does not run just now; try again")
         return self._graph
 

@@ -12,7 +12,7 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -28,12 +28,13 @@ from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import PenstockError, StateNotReadyError, located
 from penstock.engine.exchange.outputs import Channel, Message
-from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.state.request import StateRequest
 from penstock.engine.task.alignment import alignment_member
-from penstock.engine.task.build import build_task, pace_of
+from penstock.engine.task.build import build_task, pace_of, router_edge
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.engine.task.rewiring import RunningInputs
 from penstock.engine.task.tap import RowTap, TappedRows
 
 if TYPE_CHECKING:
@@ -82,20 +83,35 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """The receiving end of a channel.
+
+    Args:
+        actor: who receives.
+        channel: the channel's number there.
+        attempt: what runs there.
+    """
+
+    actor: Any
+    channel: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """Which subtask an actor becomes.
 
     Args:
         task, subtask: id of the task, and index of the subtask.
         attempt: number of the execution; messages of other attempts are dropped.
-        targets: for each exchange that leaves the task, the receiving actors with the channel's number there.
+        targets: for each exchange that leaves the task, the receivers.
         restore: its part in checkpoints; None: the job takes none.
     """
 
     task: int
     subtask: int
     attempt: int
-    targets: Sequence[Sequence[tuple[Any, int]]]
+    targets: Sequence[Sequence[Target]]
     restore: Restore | None = None
 
 
@@ -137,6 +153,7 @@ class RunningTask:
         self._name = plan.name
         channels = graph.input_channels(deployment.task, deployment.subtask)
         gate = self._gate = InputGate([channel.input_index for channel in channels])
+        self._inputs = RunningInputs(channels)
         self._receiving = [self._receiving_end(gate, number) for number in range(len(channels))]
         self.alignment = alignment_member(plan)
         self._task = self._build(gate)
@@ -156,18 +173,59 @@ class RunningTask:
     def _build(self, gate: InputGate) -> Task:
         graph, deployment = self._graph, self._deployment
         plan = graph.task(deployment.task)
-        credit = graph.config.channel_credits
-        first_worth = pace_of(graph.config).worth
 
         def open_channel(output: int, index: int) -> Channel:
             if plan.outputs[output].downstream is None:
+                credit = graph.config.channel_credits
                 self._results[output] = ResultBuffer(credit, self._loop, self._wakeup.set, self._completed)
                 return self._results[output]
-            peer, channel = deployment.targets[output][index]
-            push = _pusher(peer, deployment.attempt, channel)
-            return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread, first_worth)
+            return self._sending_end(deployment.targets[output][index])
 
         return build_task(graph, plan, deployment.subtask, gate, open_channel, SystemClock(), self.alignment)
+
+    def _sending_end(self, target: Target) -> SendingEnd:
+        config = self._graph.config
+        credit, first_worth = config.channel_credits, pace_of(config).worth
+        push = _pusher(target.actor, target.attempt, target.channel)
+        return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread, first_worth)
+
+    # Others in the place of those that it has channels to or from
+
+    async def replace_inputs(self, graph: PhysicalGraph, added: Sequence[ChannelPlan]) -> int:
+        """Take input from new subtasks, in the place of those of the same tasks; see `RunningInputs.replace`.
+
+        Returns:
+            the number of the first of the new channels.
+        """
+        first = self._inputs.count
+        self._receiving += [self._receiving_end(self._gate, first + number) for number in range(len(added))]
+        await self._have_done(lambda: self._inputs.replace(graph, self._gate, self._task, added))
+        return first
+
+    async def connect(self, graph: PhysicalGraph, targets: Mapping[int, Sequence[Target]]) -> None:
+        """Send to new subtasks, by the number of the exchange, in the place of those of the same tasks."""
+
+        def open_channel(output: int, index: int) -> Channel:
+            return self._sending_end(targets[output][index])
+
+        def connect() -> None:
+            place = self._deployment.task, self._deployment.subtask
+            edges = {output: router_edge(graph, place, output, open_channel, SystemClock()) for output in targets}
+            self._task.connect(edges)
+
+        await self._have_done(connect)
+
+    async def _have_done(self, act: Callable[[], None]) -> bool:
+        """Have the thread do something between two steps, whose errors end the task. False: it has ended before."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def command() -> None:
+            act()
+            self._loop.call_soon_threadsafe(_resolve, done)
+
+        self._command(command)
+        await asyncio.wait([done, self._closed], return_when=asyncio.FIRST_COMPLETED)
+        return done.done()
 
     # Life
 
@@ -385,15 +443,7 @@ class RunningTask:
     async def complete(self, checkpoint: int) -> bool:
         """The checkpoint counts; returns when the sinks have committed. False: the subtask ended before."""
         self._completed = max(self._completed, checkpoint)
-        committed: asyncio.Future[None] = self._loop.create_future()
-
-        def commit() -> None:
-            self._task.complete(checkpoint)
-            self._loop.call_soon_threadsafe(_resolve, committed)
-
-        self._command(commit)
-        await asyncio.wait([committed, self._closed], return_when=asyncio.FIRST_COMPLETED)
-        return committed.done()
+        return await self._have_done(lambda: self._task.complete(checkpoint))
 
     # State for those who ask
 

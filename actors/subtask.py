@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,16 +21,16 @@ from penstock.actors.channels import Pushed, unpacked
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
-from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask
+from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask, Target
 from penstock.actors.stacks import Stack, sampled_stacks
 from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.elements import Barrier
 from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
-from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.engine.pandas_later import load_pandas_later
 from penstock.engine.task.tap import TappedRows
+from penstock.pandas_later import load_pandas_later
 
 if TYPE_CHECKING:
     from penstock.savepoints.live_rows import LiveRows, ScanFilter
@@ -94,6 +94,16 @@ class SubtaskActor:
         running, self._running = self._running, None
         if running is not None:
             await running.close()
+
+    async def replace_inputs(self, attempt: int, graph: PhysicalGraph, added: Sequence[ChannelPlan]) -> int | None:
+        """Take input from new subtasks; the number of the first of the new channels. None: that attempt has ended."""
+        running = self._of(attempt)
+        return None if running is None else await running.replace_inputs(graph, added)
+
+    async def connect(self, attempt: int, graph: PhysicalGraph, targets: Mapping[int, Sequence[Target]]) -> None:
+        """Send to new subtasks, by the number of the exchange."""
+        if (running := self._of(attempt)) is not None:
+            await running.connect(graph, targets)
 
     async def start(self, attempt: int) -> bool:
         """Restore and open the task, and begin to step it; returns when it is open. False: it is not (see `watch`)."""

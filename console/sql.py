@@ -18,7 +18,6 @@ from penstock.console.sql_results import ResultTable, show_live, shown_rows, sho
 from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
-from penstock.tables.parse import statements as s
 from penstock.tables.plan.changelog import is_bounded
 from penstock.tables.table import Table
 
@@ -79,7 +78,7 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         table = env.tables.run(statement, source)
         if table is not None:
             _show(table, env.tables.option("sql-client.execution.result-mode"), output, results)
-        elif s.writes(statement):
+        elif env.tables.has_inserts:
             env.execute("sql")
 
 

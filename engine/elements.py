@@ -348,6 +348,8 @@ class Barrier:
         base: the newest checkpoint that was complete when this one was triggered, to whose files it may refer; 0: none.
         alignment_timeout_ms: an aligned barrier becomes unaligned where its alignment takes longer; None: never.
         target: of a savepoint: URL of its folder, which a subtask may learn from nobody else before the barrier comes.
+        replaced: ids of the tasks whose subtasks are replaced behind it: they stop, and who sends to them keeps rows
+            back until the new ones are there or the checkpoint is given up.
 
     Source: Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Dataflows", 2015.
     """
@@ -358,6 +360,7 @@ class Barrier:
     base: int = 0
     alignment_timeout_ms: int | None = None
     target: str | None = None
+    replaced: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ _SECRET: Final = re.compile(
     r"(?i)passw|passphrase|secret|credential|(^|[_-])(token|pwd)$|(api|access|private|auth)[_-]?key"
 )
 _SECRET_OPTION: Final = re.compile(r"user-info|jaas|[.](token|key)$")
+_SQL_OPTION: Final = re.compile(r"('([^']*)'\s*=\s*')([^']*)")
 _URL_PASSWORD: Final = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 
 
@@ -83,6 +84,23 @@ def masked_options(options: Mapping[str, str]) -> dict[str, str]:
         key: _MASK if _SECRET_OPTION.search(key) or _SECRET.search(key) else _URL_PASSWORD.sub(rf"\1{_MASK}@", value)
         for key, value in options.items()
     }
+
+
+def masked_line(line: str) -> str:
+    """A line of SQL with `*` in the place of secrets in options; as long as before, so that places in it stay.
+
+    Example:
+        >>> masked_line("WITH ('url' = 'redis://:abc@cache', 'password' = 'x')")
+        "WITH ('url' = 'redis://:***@cache', 'password' = '*')"
+    """
+    return _SQL_OPTION.sub(_masked_option, line)
+
+
+def _masked_option(found: re.Match[str]) -> str:
+    begin, key, value = found[1], found[2], found[3]
+    if _SECRET.search(key) or _SECRET_OPTION.search(key):
+        return f"{begin}{'*' * len(value)}"
+    return begin + _URL_PASSWORD.sub(lambda one: f"{one[1]}{'*' * (len(one[0]) - len(one[1]) - 1)}@", value)
 
 
 def _masked(value: object) -> object:

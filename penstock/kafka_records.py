@@ -56,7 +56,11 @@ def scanned_rows(table: CatalogTable, columns: Columns) -> ScannedTable:
         # The value has the key's columns as well.
         key = None
     asked = dict(records.metadata) if key is None else _with_key(records.metadata)
-    source = _source(records, _start(options), records.value_format(), asked)
+    value = records.value_format()
+    if value_format(options)[0] != "raw":
+        # As for Flink, a record without a value is a row of that format alone, which has one column.
+        value = TombstoneFormat(value)
+    source = _source(records, _start(options), value, asked)
     keys = None if key is None else records.keys(key, asked)
     spec = RecordRowsSpec(records.schema, tuple(records.schema.names), keys, source.error_column)
     return ScannedTable(source, stages=(Stage(spec, records.schema),))

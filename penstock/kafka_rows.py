@@ -143,7 +143,7 @@ class RecordRowsSpec(OperatorSpec):
 
 
 class RecordRows(Operator):
-    """Picks and casts columns; leaves records out that could not be read."""
+    """Picks and casts columns; leaves records out that could not be read, and those without a value that are no row."""
 
     def __init__(self, spec: RecordRowsSpec) -> None:
         self._spec = spec
@@ -154,6 +154,9 @@ class RecordRows(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         if self._spec.error is not None:
             batch = batch.filter(pc.is_null(batch.data.column(self._spec.error)))
+        if OP in batch.data.schema.names and OP not in self._spec.names:
+            is_missing = pc.equal(batch.data.column(OP), _DELETED)
+            batch = batch.filter(pc.invert(is_missing.fill_null(False)))
         found: dict[str, pa.Array] = {}
         if self._spec.keys is not None:
             batch, read = self._with_keys(batch, self._spec.keys)

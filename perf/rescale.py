@@ -1,5 +1,7 @@
 """How long does a job with 100 MB of keyed state stand still while it is rescaled, 2 -> 3 -> 1? Is its output exact?
 
+As a whole, by a restart; and in other runs the operator with the state alone, live, while the others run on.
+
 A running aggregate over a bounded input at 1,000,000 rows/s, as long as the rescales need. The last rows have each key
 once and are marked, so that what comes out behind them is the whole of each key, and is compared with NumPy's. Run by
 `perf/run.py rescale`.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +21,7 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, col
 from penstock import max as max_of
+from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
 from perf.generators import values
@@ -52,6 +55,11 @@ _SECONDS_A_STEP: Final = 12
 _SLOT_CPUS: Final = 0.5
 """So that three slots fit on two cores."""
 _PARALLELISM: Final = (3, 1)
+_WAYS: Final[Mapping[str, Callable[[int], ParallelismRequest]]] = {
+    "": lambda parallelism: parallelism,
+    ", live": lambda parallelism: {STATE: parallelism},
+}
+"""What is asked for, by what stands behind the name of a variant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +86,19 @@ class Input:
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure, if the name of a variant contains `wanted`."""
-    for parallelism in _PARALLELISM:
-        if wanted in _variant(options, parallelism):
-            break
-    else:
-        return
-    runs = [_rescaled(options) for _ in range(options.repetitions)]
-    for step, parallelism in enumerate(_PARALLELISM):
-        variant = _variant(options, parallelism)
-        if wanted in variant:
-            yield result_of(variant, [pauses[step] for pauses, _ in runs], [mb for _, mb in runs])
+    for way in _WAYS:
+        variants = [_variant(options, step, way) for step in range(len(_PARALLELISM))]
+        if not any(wanted in variant for variant in variants):
+            continue
+        runs = [_rescaled(options, way) for _ in range(options.repetitions)]
+        for step, variant in enumerate(variants):
+            if wanted in variant:
+                yield result_of(variant, [pauses[step] for pauses, _ in runs], [mb for _, mb in runs])
 
 
-def _variant(options: Options, parallelism: int) -> str:
-    before = [options.parallelism, *_PARALLELISM][_PARALLELISM.index(parallelism)]
-    return f"{before} to {parallelism}"
+def _variant(options: Options, step: int, way: str) -> str:
+    before, after = [options.parallelism, *_PARALLELISM][step : step + 2]
+    return f"{before} to {after}{way}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ def expected(given: Input) -> tuple[np.ndarray[Any, Any], ...]:
     return np.arange(given.keys), counts, sums, low, high
 
 
-def _rescaled(options: Options) -> tuple[list[Pause], float]:
+def _rescaled(options: Options, way: str) -> tuple[list[Pause], float]:
     """The pauses of one run, whose output was exact; and its state, in megabytes."""
     keys = keys_of(_SIZE_MB)
     given = Input(keys, int(2 * FULL_AFTER * keys + _RATE * _SECONDS_A_STEP * (len(_PARALLELISM) + 1)))
@@ -195,7 +201,7 @@ def _rescaled(options: Options) -> tuple[list[Pause], float]:
             for parallelism in _PARALLELISM:
                 let_run(job, _BETWEEN_SECONDS)
                 called = time.monotonic()
-                said = job.rescale(parallelism)
+                said = job.rescale(_WAYS[way](parallelism))
                 until(
                     job, lambda info, called=called: first_rows(stamps, called) is not None, "rows of the new attempt"
                 )

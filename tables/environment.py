@@ -327,6 +327,11 @@ class TableEnvironment:
             graph.forget(first)
         return upgrade(placed, saved)
 
+    @property
+    def has_inserts(self) -> bool:
+        """Whether the program has something to write, so that there is a job to run."""
+        return any(node.is_end for node in self._graph().build())
+
     # USE and SET
 
     def _use(self, statement: s.Use, source: SqlText) -> None:

@@ -1,4 +1,4 @@
-"""What the coordinator knows of the attempt that runs, and of the checkpoints that were asked for and have not begun.
+"""What the coordinator knows of the attempt that runs, and of the checkpoints that were asked for, with their barriers.
 
 Values alone: the rules are the coordinator's.
 """
@@ -9,8 +9,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.instructions import Place
-from penstock.engine.elements import SnapshotKind
+from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 
 
 class Drain(enum.Enum):
@@ -51,9 +52,24 @@ class Request:
         number, kind: which; whoever asked for it knows the number.
         directory: of a savepoint: where the user wants it.
         requested: when, monotonic seconds.
+        replaced: as in `Barrier`.
     """
 
     number: int
     kind: SnapshotKind
     directory: str | None
     requested: float
+    replaced: frozenset[int] = frozenset()
+
+
+def barrier_of(request: Request, config: CheckpointConfig, base: int) -> Barrier:
+    """The barrier of a checkpoint that is triggered; `base` as there."""
+    if request.kind is not SnapshotKind.CHECKPOINT:
+        return Barrier(request.number, CheckpointMode.ALIGNED, request.kind)
+    if request.replaced:
+        return Barrier(request.number, CheckpointMode.ALIGNED, request.kind, base, replaced=request.replaced)
+    mode, patience = config.mode, config.alignment_timeout_ms
+    if patience is not None:
+        # As in Flink, it begins aligned where there is a time-out to become unaligned by, unless that is 0.
+        mode = CheckpointMode.ALIGNED if patience else CheckpointMode.UNALIGNED
+    return Barrier(request.number, mode, request.kind, base, patience)

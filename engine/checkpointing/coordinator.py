@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.engine.checkpoint_config import CheckpointConfig
-from penstock.engine.checkpointing.attempt import Attempt, Drain, Request
+from penstock.engine.checkpointing.attempt import Attempt, Drain, Request, barrier_of
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, JobStory, SubtaskHandle
 from penstock.engine.checkpointing.history import CheckpointHistory
 from penstock.engine.checkpointing.instructions import (
@@ -35,7 +35,7 @@ from penstock.engine.checkpointing.pending import (
     Phase,
 )
 from penstock.engine.checkpointing.shared_files import SharedFiles, Size, distinct
-from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
+from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 
 __all__ = [
@@ -83,6 +83,7 @@ class CheckpointCoordinator:
         is under way at a time: what is asked for meanwhile has its number, and is triggered by a later `tick`.
         What could not be stored may be there all the same, and a manager that has taken the job over may resume from
         it: it is removed once a later checkpoint is complete.
+        One behind which subtasks are replaced is aligned, and alone under way, until the attempt is another.
         While a job is drained, no checkpoint is taken before all sources have ended: restored, it would have some of
         them finished and lose what the others had yet to read. `drain` aborts what is under way, and until the attempt
         ends none is periodic. The first that is asked for then is the `SUSPEND` that ends the drain: it is for the
@@ -165,7 +166,7 @@ class CheckpointCoordinator:
     def deadline(self) -> float | None:
         """When `tick` has something to do, monotonic seconds; may be past. None: not before another event."""
         times = [pending.deadline for pending in self._pending.values() if pending.phase is Phase.PENDING]
-        if self._queue and self._may_follow():
+        if self._queue and self._may_follow(self._queue[0]):
             times.append(self._queue[0].requested)
         periodic = self._periodic()
         if periodic is not None:
@@ -233,7 +234,7 @@ class CheckpointCoordinator:
         answer: list[Instruction] = []
         for pending in late:
             answer += self._abort(pending, AbortReason.TIMEOUT, self._lateness(pending), now)
-        if self._attempt is not None and self._queue and self._may_follow():
+        if self._attempt is not None and self._queue and self._may_follow(self._queue[0]):
             request = self._queue.popleft()
             answer.append(self._trigger(self._attempt, request, now, now_ms))
         periodic = self._periodic()
@@ -244,7 +245,12 @@ class CheckpointCoordinator:
         return _failure_last(answer)
 
     def request(
-        self, kind: SnapshotKind, now: float, now_ms: int, directory: str | None = None
+        self,
+        kind: SnapshotKind,
+        now: float,
+        now_ms: int,
+        directory: str | None = None,
+        replaced: frozenset[int] = frozenset(),
     ) -> tuple[int, list[Instruction]]:
         """Take a checkpoint or savepoint that is asked for, whatever the interval, the pause and the limit.
 
@@ -252,6 +258,7 @@ class CheckpointCoordinator:
             kind: which.
             now, now_ms: monotonic seconds, civil time.
             directory: of a savepoint: where the user wants it.
+            replaced: of a checkpoint: as in `Barrier`.
 
         Returns:
             its number: `on_stored` or `NotifyAborted` will tell what became of it.
@@ -267,8 +274,8 @@ class CheckpointCoordinator:
             )
         if attempt.drain is Drain.BEGUN:
             attempt.drain = Drain.ENDED
-        wanted = Request(self._take_number(), kind, directory, now)
-        if self._queue or not self._may_follow():
+        wanted = Request(self._take_number(), kind, directory, now, replaced)
+        if self._queue or not self._may_follow(wanted):
             self._queue.append(wanted)
             return wanted.number, []
         return wanted.number, [self._trigger(attempt, wanted, now, now_ms)]
@@ -386,8 +393,15 @@ class CheckpointCoordinator:
         waiting = [request.number for request in self._queue if request.kind is SnapshotKind.SUSPEND]
         return max(under_way + waiting, default=0)
 
-    def _may_follow(self) -> bool:
-        """Whether another barrier may be sent now: two that could overtake each other are never under way together."""
+    def _may_follow(self, request: Request | None = None) -> bool:
+        """Whether the barrier of `request`, or of a periodic checkpoint, may be sent now.
+
+        Two that could overtake each other are never under way together.
+        """
+        if request is not None and request.replaced:
+            return not self._pending
+        if any(pending.barrier.replaced for pending in self._pending.values()):
+            return False
         if self._config.mode is not CheckpointMode.UNALIGNED and self._config.alignment_timeout_ms is None:
             return True
         return not any(pending.is_open for pending in self._pending.values())
@@ -401,7 +415,7 @@ class CheckpointCoordinator:
                 self._files.hold(base)
         else:
             self._savepoints.add(request.number)
-        barrier = self._barrier(request, max(pins, default=0))
+        barrier = barrier_of(request, self._config, max(pins, default=0))
         self._pending[request.number] = PendingCheckpoint(
             barrier=barrier,
             attempt=attempt.number,
@@ -413,16 +427,6 @@ class CheckpointCoordinator:
             deadline=now + self._config.timeout_ms / 1000,
         )
         return Trigger(barrier, attempt.places, request.directory)
-
-    def _barrier(self, request: Request, base: int) -> Barrier:
-        config = self._config
-        if request.kind is not SnapshotKind.CHECKPOINT:
-            return Barrier(request.number, CheckpointMode.ALIGNED, request.kind)
-        mode, patience = config.mode, config.alignment_timeout_ms
-        if patience is not None:
-            # As in Flink, it begins aligned where there is a time-out to become unaligned by, unless that is 0.
-            mode = CheckpointMode.ALIGNED if patience else CheckpointMode.UNALIGNED
-        return Barrier(request.number, mode, request.kind, base, patience)
 
     # Outcomes
 

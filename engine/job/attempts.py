@@ -136,6 +136,13 @@ class Attempts:
         if self.is_current(place, attempt):
             self.finished.add(place)
 
+    def forget(self, places: Iterable[Place]) -> None:
+        """There are no such subtasks any more."""
+        for place in places:
+            self.deployed.pop(place, None)
+            self.finished.discard(place)
+            self._stopped.discard(place)
+
     def clear(self) -> None:
         """Other subtasks are about to take the place of all."""
         self.deployed.clear()

@@ -28,6 +28,7 @@ from penstock.engine.job.failover import ATTEMPTS, RestartPolicy, default_strate
 from penstock.engine.job.finish import Finish
 from penstock.engine.job.layout import Layout, Planner, taken_scale
 from penstock.engine.job.life import Life
+from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.recovery import Recovery
 from penstock.engine.job.rescaling import Rescaling
 from penstock.engine.job.restarts import RestartLog
@@ -62,7 +63,8 @@ class JobBrain:
         self._life = life = Life(name, config, planner, storage)
         self._planner = planner
         self._rescaling = Rescaling(life.requests, planner, life.plan)
-        self._recovery = Recovery(life, RestartPolicy(default_strategy(config), chosen), self._rescaling)
+        self._live = LiveRescale(life, self._rescaling)
+        self._recovery = Recovery(life, RestartPolicy(default_strategy(config), chosen), self._rescaling, self._live)
         self._finish = Finish(life)
         self._commands = Commands(life, self._finish, self._rescaling)
         self._began = life.now
@@ -90,9 +92,15 @@ class JobBrain:
         """Whether it has come to its end as it should: all rows for the client are final."""
         return self._life.status is JobStatus.FINISHED
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all subtasks run, and none is being replaced while the others do."""
+        attempts = self._life.attempts
+        return self.runs and attempts.pending is None and attempts.deployment is None
+
     def runs_anew(self, seen: int) -> bool:
         """Whether it runs an attempt behind number `seen`."""
-        return self.runs and self._life.attempts.number > seen
+        return self.is_whole and self._life.attempts.number > seen
 
     @property
     def since_ms(self) -> int:
@@ -316,3 +324,5 @@ class JobBrain:
             case Purpose.RESCALE if life.ending is None:
                 latest = None if life.checkpoints is None else life.checkpoints.latest
                 life.said += self._rescaling.on_checkpoint(outcome, latest)
+            case Purpose.SWITCH if life.ending is None:
+                self._live.on_checkpoint(outcome)

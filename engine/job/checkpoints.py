@@ -65,6 +65,7 @@ class Purpose(enum.Enum):
 
     ANSWER = "a user asked for it"
     RESCALE = "the job is to be rescaled behind it"
+    SWITCH = "single tasks are to be rescaled behind it, while the others run on"
     STOP = "the job is to end behind it"
     DRAIN = "the job is to end behind it, as its sources were made to end"
     LAST = "the job has come to its end, and sinks hold rows back"
@@ -82,12 +83,14 @@ class Wanted:
         kind, folder: which, and where it goes.
         purpose: what for.
         request: number of the request, 0 for none.
+        replaced: ids of the tasks that are rescaled behind it.
     """
 
     kind: SnapshotKind
     purpose: Purpose
     folder: str | None = None
     request: int = 0
+    replaced: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -239,7 +242,7 @@ class JobCheckpoints:
         Raises:
             CheckpointError: none can be taken now.
         """
-        number, said = self.coordinator.request(wanted.kind, now.monotonic, now.ms, wanted.folder)
+        number, said = self.coordinator.request(wanted.kind, now.monotonic, now.ms, wanted.folder, wanted.replaced)
         self._wanted[number] = wanted
         if wanted.purpose.ends_the_job:
             self._final = _Final(number)

@@ -108,6 +108,9 @@ class Commands:
             self._take_for_rescale(checkpoints)
 
     def _take_for_rescale(self, checkpoints: JobCheckpoints) -> None:
+        if self._rescaling.goes_live:
+            self._life.said += self._rescaling.prepare(checkpoints.latest)
+            return
         try:
             checkpoints.want(Wanted(SnapshotKind.CHECKPOINT, Purpose.RESCALE), self._life.now)
         except CheckpointError as error:

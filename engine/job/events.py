@@ -212,7 +212,7 @@ class DrainJob:
 
 @dataclass(frozen=True, slots=True)
 class RescaleJob:
-    """Another parallelism; answered by the seconds that the job stood still, 0.0 where it runs so already."""
+    """Another parallelism; answered by the seconds that what changes stood still, 0.0 where it runs so already."""
 
     parallelism: ParallelismRequest
 

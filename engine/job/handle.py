@@ -182,7 +182,8 @@ class JobHandle(ABC):
     def rescale(self, parallelism: ParallelismRequest) -> float:
         """Continue at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.
 
-        On Ray they are 0 where the job runs so already: then nothing is done.
+        Where single operators change, the others run on, and the seconds are those of these operators; what restarts
+        the whole job instead says why in its history. They are 0 where the job runs so already: nothing is done then.
 
         Args:
             parallelism: of all operators that set none themselves; or of single ones, by uid, by name or by the name

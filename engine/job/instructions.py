@@ -27,6 +27,9 @@ class TakeOver:
 class Deploy:
     """Start subtasks as a new attempt: `Deployed` or `DeployFailed`.
 
+    Where some of the subtasks that run on have channels to or from these, both ends get to know each other: nothing is
+    under way on what they replace, and the senders keep their rows back until then.
+
     First of all the claim is checked: another manager may have taken the job over, and its subtasks may be why these
     must start anew.
 
@@ -133,11 +136,14 @@ class AwaitRoom:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Check that `checkpoint` fits `layout`, and make what it needs meanwhile: `Prepared` or `PrepareFailed`."""
+    """Check that `checkpoint` fits `layout`, and make what it needs meanwhile: `Prepared` or `PrepareFailed`.
+
+    Without a checkpoint there is none yet.
+    """
 
     request: int
     layout: Layout
-    checkpoint: CompletedCheckpoint
+    checkpoint: CompletedCheckpoint | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Protocol
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.connectors import TransactionalSink
+from penstock.engine.elements import FEEDBACK_INPUT
 from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph, TaskPlan
 from penstock.engine.graph.rescaling import scale_for
@@ -31,6 +32,7 @@ class TaskLayout:
         is_end: whether all of its rows leave the job.
         source: uid of the source at its head; None: it has none.
         split_parallelism: the parallelism that the splits of the source were made for.
+        restarts: why a rescale of it restarts the job, in words; empty: it can be rescaled while the others run on.
     """
 
     id: int
@@ -40,6 +42,7 @@ class TaskLayout:
     is_end: bool
     source: str | None
     split_parallelism: int
+    restarts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,32 @@ class Layout:
         return [place for place in places if self.task(place[0]).commits]
 
 
+@dataclass(frozen=True, slots=True)
+class LayoutChange:
+    """How a layout differs from the one that runs.
+
+    Args:
+        replaced: ids of the tasks that get another number of subtasks while all others run on; none: the job restarts.
+        reason: why it does.
+    """
+
+    replaced: frozenset[int] = frozenset()
+    reason: str = ""
+
+
+def layout_change(running: Layout, wanted: Layout) -> LayoutChange:
+    """What must be replaced to come from one layout to the other."""
+    if [task.name for task in running.tasks] != [task.name for task in wanted.tasks]:
+        return LayoutChange(reason="operators come together in tasks, or apart")
+    pairs = zip(running.tasks, wanted.tasks, strict=True)
+    changed = [new for old, new in pairs if old.parallelism != new.parallelism]
+    if len(changed) == len(wanted.tasks):
+        return LayoutChange(reason="all tasks get other subtasks")
+    if reason := next((task.restarts for task in changed if task.restarts), ""):
+        return LayoutChange(reason=reason)
+    return LayoutChange(frozenset(task.id for task in changed))
+
+
 class Planner(Protocol):
     """Plans a job at a scale."""
 
@@ -126,9 +155,10 @@ class GraphPlanner:
     def plan(self, scale: Scale, split_parallelism: Mapping[str, int]) -> Layout:
         graph = self.program.rescaled(scale).physical(split_parallelism)
         places = frozenset((task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism))
+        has_loop = any(exchange.input_index == FEEDBACK_INPUT for task in graph.tasks for exchange in task.outputs)
         layout = Layout(
             scale,
-            tuple(_task_layout(task) for task in graph.tasks),
+            tuple(_task_layout(task, _why_restarts(task, has_loop)) for task in graph.tasks),
             tuple(regions(graph)) if graph.config.failover.regions else (places,),
             any(isinstance(sink, TransactionalSink) for sink in graph.sinks),
         )
@@ -166,7 +196,15 @@ def _key(layout: Layout) -> tuple[Scale, tuple[tuple[str, int], ...]]:
     return layout.scale, tuple(sorted(layout.split_parallelism.items()))
 
 
-def _task_layout(task: TaskPlan) -> TaskLayout:
+def _why_restarts(task: TaskPlan, has_loop: bool) -> str:
+    if task.source is not None:
+        return f"task {task.name!r} holds a source, whose splits move"
+    if task.resources is not None:
+        return f"task {task.name!r} has resources of its own, by which slots are made"
+    return "the job has a loop" if has_loop else ""
+
+
+def _task_layout(task: TaskPlan, restarts: str) -> TaskLayout:
     return TaskLayout(
         id=task.id,
         name=task.name,
@@ -175,4 +213,5 @@ def _task_layout(task: TaskPlan) -> TaskLayout:
         is_end=all(exchange.downstream is None for exchange in task.outputs),
         source=None if task.source is None else task.source.uid,
         split_parallelism=0 if task.source is None else task.source.split_parallelism,
+        restarts=restarts,
     )

@@ -17,6 +17,7 @@ from penstock.engine.job.attempts import PendingRestart
 from penstock.engine.job.failover import ATTEMPTS, TERMINAL_ERRORS, RestartPolicy
 from penstock.engine.job.layout import Layout
 from penstock.engine.job.life import Life
+from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.rescaling import Rescaling
 from penstock.engine.job.shortage import Shortage
 from penstock.engine.job.status import JobStatus
@@ -32,15 +33,17 @@ class Recovery:
         life: of the job.
         policy: how often, and after which delay.
         rescaling: the rescale that a restart may be for.
+        live: replaces single tasks instead.
 
     Attributes:
         shortage: where the job runs smaller than it should, as there is no room for more.
     """
 
-    def __init__(self, life: Life, policy: RestartPolicy, rescaling: Rescaling) -> None:
+    def __init__(self, life: Life, policy: RestartPolicy, rescaling: Rescaling, live: LiveRescale) -> None:
         self._life = life
         self._policy = policy
         self._rescaling = rescaling
+        self._live = live
         self.shortage = Shortage(life, rescaling)
         self._has_run = False
         self._refusal: tuple[int, CheckpointError] | None = None
@@ -56,7 +59,10 @@ class Recovery:
         """Begin what has become possible."""
         life = self._life
         if self._rescaling.is_ready and life.attempts.deployment is None:
-            self._stop_for_rescale()
+            if self._rescaling.goes_live:
+                self._live.begin()
+            if self._rescaling.is_ready:
+                self._stop_for_rescale()
         pending = life.attempts.pending
         if pending is not None and self._may_restart and life.now.monotonic >= pending.due:
             self._begin_restart(pending)
@@ -225,7 +231,7 @@ class Recovery:
         assert life.layout is not None
         if life.attempts.pending is None and not self._interrupt(JobError("the job is rescaled")):
             return
-        layout, wanted = self._rescaling.stop(life.now.monotonic, life.layout)
+        layout, wanted = self._rescaling.stop(life.now, life.layout)
         if life.restarts.current is None:
             life.restarts.on_rescale(wanted, layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)

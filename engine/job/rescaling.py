@@ -1,6 +1,10 @@
-"""A rescale of a job: a checkpoint, then preparations while the job runs, then a restart into another layout.
+"""A rescale of a job into another layout: live, where only single tasks change, or by a restart.
 
-The brain asks how far it is, and does the restart; here is whom it is for, and what it is answered.
+    live:     preparations while the job runs -> a checkpoint behind which tasks stop -> new subtasks in their places
+    restart:  a checkpoint -> preparations while the job runs -> all subtasks are stopped, and restored
+
+What prevents a live rescale, before it begins or on the way, makes it one by a restart. The brain asks how far it is,
+and does the rest; here is whom it is for, and what it is answered.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from typing import Final
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.errors import ClusterError, JobError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest, Scale, describe_request
+from penstock.engine.job.events import Moment
 from penstock.engine.job.instructions import Prepare
-from penstock.engine.job.layout import Layout, Planner
+from penstock.engine.job.layout import Layout, Planner, layout_change
 from penstock.engine.job.requests import Requests
 
 _OF_THE_BRAIN: Final = 0
@@ -27,18 +32,24 @@ class _Rescale:
     Args:
         request, wanted: who, and what was asked for.
         scale: what that is.
-        layout: once the checkpoint that it needs is there, and processes are being prepared for it.
+        replaced: ids of the tasks that get other subtasks while the others run on; none: the job is restarted.
+        reason: why it is.
+        layout: once processes are being prepared for it.
         is_prepared: whether they are.
-        stopped: when the job was stopped for it, monotonic seconds.
+        is_switching: whether the checkpoint is under way behind which the tasks are replaced.
+        stopped: when the job, or part of it, was stopped for it, or was first asked to.
         before: the layout that ran then.
     """
 
     request: int
     wanted: ParallelismRequest
     scale: Scale
+    replaced: frozenset[int]
+    reason: str
     layout: Layout | None = None
     is_prepared: bool = False
-    stopped: float | None = None
+    is_switching: bool = False
+    stopped: Moment | None = None
     before: Layout | None = None
 
 
@@ -71,7 +82,17 @@ class Rescaling:
     @property
     def is_ready(self) -> bool:
         """Whether all is there, and the job runs as before."""
-        return self._rescale is not None and self._rescale.is_prepared and self._rescale.stopped is None
+        rescale = self._rescale
+        return rescale is not None and rescale.is_prepared and not rescale.is_switching and rescale.before is None
+
+    @property
+    def goes_live(self) -> bool:
+        """Whether only single tasks are to be stopped for it."""
+        return self._rescale is not None and bool(self._rescale.replaced)
+
+    def replaces(self, task: int) -> bool:
+        """Whether this task is to be stopped for it while others run on."""
+        return self._rescale is not None and task in self._rescale.replaced
 
     def ask(self, name: str, request: int, wanted: ParallelismRequest, running: Layout) -> bool:
         """Somebody asks job `name` for another parallelism: whether a checkpoint is to be taken for it.
@@ -84,23 +105,35 @@ class Rescaling:
             under_way = describe_request(self._rescale.wanted)
             raise JobError(f"job {name!r} is being rescaled {under_way}; try again later")
         scale = self._planner.scale_for(wanted, running.scale)
-        if self._plan(scale).places == running.places:
+        layout = self._plan(scale)
+        if layout.places == running.places:
             self._requests.answer(request, 0.0)
             return False
-        self._rescale = _Rescale(request, wanted, scale)
+        self._rescale = self._new(request, wanted, running, layout)
         return True
+
+    @staticmethod
+    def _new(request: int, wanted: ParallelismRequest, running: Layout, layout: Layout) -> _Rescale:
+        change = layout_change(running, layout)
+        return _Rescale(request, wanted, layout.scale, change.replaced, change.reason)
 
     def widen(self, running: Layout) -> None:
         """There is room again for what a job should have that runs smaller; a checkpoint is to be taken for it."""
         scale = replace(running.scale, most=None)
-        self._rescale = _Rescale(_OF_THE_BRAIN, max(self._plan(scale).parallelisms.values()), scale)
+        layout = self._plan(scale)
+        self._rescale = self._new(_OF_THE_BRAIN, max(layout.parallelisms.values()), running, layout)
 
     def on_checkpoint(self, outcome: str | PenstockError, latest: CompletedCheckpoint | None) -> Sequence[Prepare]:
         """What became of the checkpoint: what is to be prepared now, if anything."""
-        rescale = self._rescale
-        if rescale is None or latest is None or isinstance(outcome, PenstockError):
+        if self._rescale is None or latest is None or isinstance(outcome, PenstockError):
             self.refuse(outcome if isinstance(outcome, PenstockError) else JobError("the rescale has been given up"))
             return ()
+        return self.prepare(latest)
+
+    def prepare(self, latest: CompletedCheckpoint | None) -> Sequence[Prepare]:
+        """What is to be prepared for it; `latest`: the newest checkpoint."""
+        rescale = self._rescale
+        assert rescale is not None, "somebody asks for it"
         try:
             rescale.layout = self._plan(rescale.scale)
         except PenstockError as error:
@@ -124,28 +157,50 @@ class Rescaling:
         if self._rescale is not None and self._rescale.request == request:
             self.refuse(error)
 
-    def stop(self, now: float, running: Layout) -> tuple[Layout, str]:
+    def begin_switch(self, now: Moment) -> frozenset[int]:
+        """The checkpoint for a live rescale is about to be taken: the ids of the tasks that are replaced behind it."""
+        rescale = self._rescale
+        assert rescale is not None, "only what is ready begins"
+        rescale.is_switching, rescale.stopped = True, now
+        return rescale.replaced
+
+    def restart_instead(self, reason: str) -> None:
+        """It cannot be live: it is done by a restart."""
+        if self._rescale is not None:
+            self._rescale.replaced, self._rescale.reason = frozenset(), reason
+            self._rescale.is_switching, self._rescale.stopped = False, None
+
+    def switch(self, running: Layout) -> tuple[Layout, frozenset[int], str, Moment]:
+        """The checkpoint counts: the new layout, the tasks that differ, what was asked for, and since when."""
+        rescale = self._rescale
+        assert rescale is not None, "who waits for a checkpoint is there when it comes"
+        assert rescale.layout is not None, "what is prepared was planned"
+        assert rescale.stopped is not None, "it has begun"
+        rescale.is_switching, rescale.before = False, running
+        return rescale.layout, rescale.replaced, f"{describe_request(rescale.wanted)}, live", rescale.stopped
+
+    def stop(self, now: Moment, running: Layout) -> tuple[Layout, str]:
         """The job is stopped at `now`: the layout that is to be deployed, and what was asked for, in words."""
         rescale = self._rescale
         assert rescale is not None, "only what is ready is stopped for"
         assert rescale.layout is not None, "what is prepared was planned"
         rescale.stopped, rescale.before = now, running
-        return rescale.layout, describe_request(rescale.wanted)
+        return rescale.layout, f"{describe_request(rescale.wanted)}, by a restart: {rescale.reason}"
 
     def on_running(self, now: float) -> None:
         """The job runs again."""
         rescale = self._rescale
-        if rescale is not None and rescale.stopped is not None:
+        if rescale is not None and rescale.before is not None and rescale.stopped is not None:
             self._rescale = None
-            self._requests.answer(rescale.request, now - rescale.stopped)
+            self._requests.answer(rescale.request, now - rescale.stopped.monotonic)
 
     def on_deploy_failed(self, error: PenstockError, running: Layout) -> tuple[PenstockError, Layout]:
         """The job could not be deployed: the error to recover from, and the layout to recover to."""
         rescale = self._rescale
-        if rescale is None or rescale.stopped is None:
+        if rescale is None or rescale.before is None:
             return error, running
         self.refuse(error)
-        if isinstance(error, ClusterError) and rescale.before is not None:
+        if isinstance(error, ClusterError):
             # There was room for what ran before.
             return JobError(f"the job could not be rescaled: {error}"), rescale.before
         return error, running

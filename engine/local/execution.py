@@ -10,7 +10,7 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,9 +21,10 @@ from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.alignment import AlignmentMember, alignment_groups, alignment_member, group_minimum
-from penstock.engine.task.build import build_task, pace_of
+from penstock.engine.task.build import build_task, pace_of, router_edge
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
+from penstock.engine.task.rewiring import Crossings, RunningInputs, crossings
 
 Release: TypeAlias = Callable[[], None]
 
@@ -81,6 +82,19 @@ class _LocalChannel:
         self._wake_sender()
 
 
+@dataclass(frozen=True, slots=True)
+class _Wiring:
+    """Where channels lead.
+
+    Args:
+        gates: of the receivers.
+        numbers: by sender, output and receiver, the number of the channel there, where the graph gives another one.
+    """
+
+    gates: Mapping[Place, InputGate | None]
+    numbers: Mapping[tuple[Place, int, Place], int]
+
+
 @dataclass(slots=True)
 class _Subtask:
     """A subtask that is deployed.
@@ -88,6 +102,7 @@ class _Subtask:
     Args:
         task: what is stepped.
         attempt: that it belongs to.
+        gate, inputs: where its input arrives, unless it is a source.
         member: of its alignment group, if it has one.
         waits_until: when it wants to be stepped at the latest, monotonic seconds.
         is_open: whether it has been opened.
@@ -97,6 +112,8 @@ class _Subtask:
 
     task: Task
     attempt: int
+    gate: InputGate | None
+    inputs: RunningInputs
     member: AlignmentMember | None
     waits_until: float | None = None
     is_open: bool = False
@@ -152,8 +169,35 @@ class LocalExecution:
             uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}
             self._last_metrics = {place: self._last_metrics.get(place, one) for place, one in uncounted.items()}
         gates = {place: self._gate(graph, place) for place in places}
+        crossing = crossings(graph, self._outgoing, places)
+        numbers = dict(self._replaced_inputs(graph, crossing, gates))
         for place in places:
-            self._subtasks[place] = self._built(graph, place, (attempt, restored), gates)
+            self._subtasks[place] = self._built(graph, place, (attempt, restored), _Wiring(gates, numbers))
+        for place, outputs in crossing.outputs.items():
+            self._reconnect(graph, place, outputs, _Wiring(gates, {}))
+
+    def _replaced_inputs(
+        self, graph: PhysicalGraph, crossing: Crossings, gates: dict[Place, InputGate | None]
+    ) -> Iterator[tuple[tuple[Place, int, Place], int]]:
+        """Let subtasks that run on take input from new ones; by sender, output and receiver, the channels' numbers."""
+        for place, added in crossing.inputs.items():
+            subtask = self._subtasks[place]
+            assert subtask.gate is not None, "who is sent to has a gate"
+            gates[place] = subtask.gate
+            first = subtask.inputs.count
+            subtask.inputs.replace(graph, subtask.gate, subtask.task, added)
+            for number, channel in enumerate(added, first):
+                yield ((channel.upstream_task, channel.upstream_subtask), channel.output, place), number
+
+    def _reconnect(self, graph: PhysicalGraph, place: Place, outputs: Sequence[int], wiring: _Wiring) -> None:
+        """Let a subtask that runs on send to new ones."""
+
+        def open_channel(output: int, index: int) -> Channel:
+            return self._channel(graph, place, (0, 0), wiring, output, index)
+
+        edges = {output: router_edge(graph, place, output, open_channel, self._clock) for output in outputs}
+        self._subtasks[place].task.connect(edges)
+        self.wake(place)
 
     def _gate(self, graph: PhysicalGraph, place: Place) -> InputGate | None:
         if graph.task(place[0]).source is not None:
@@ -161,23 +205,22 @@ class LocalExecution:
         channels: Sequence[ChannelPlan] = graph.input_channels(*place)
         return InputGate([channel.input_index for channel in channels], self._random.choice)
 
-    def _built(
-        self, graph: PhysicalGraph, place: Place, attempt: tuple[int, int], gates: dict[Place, InputGate | None]
-    ) -> _Subtask:
+    def _built(self, graph: PhysicalGraph, place: Place, attempt: tuple[int, int], wiring: _Wiring) -> _Subtask:
         def open_channel(output: int, index: int) -> Channel:
-            return self._channel(graph, place, attempt, gates, output, index)
+            return self._channel(graph, place, attempt, wiring, output, index)
 
         plan = graph.task(place[0])
         member = alignment_member(plan)
-        task = build_task(graph, plan, place[1], gates[place], open_channel, self._clock, member)
-        return _Subtask(task, attempt[0], member)
+        gate = wiring.gates[place]
+        task = build_task(graph, plan, place[1], gate, open_channel, self._clock, member)
+        return _Subtask(task, attempt[0], gate, RunningInputs(graph.input_channels(*place)), member)
 
     def _channel(
         self,
         graph: PhysicalGraph,
         sender: Place,
         attempt: tuple[int, int],
-        gates: dict[Place, InputGate | None],
+        wiring: _Wiring,
         output: int,
         index: int,
     ) -> Channel:
@@ -193,8 +236,9 @@ class LocalExecution:
                 lambda: self.wake(sender),
             )
         receiver, number = self._outgoing[sender][output][index]
-        gate = gates[receiver]
-        assert gate is not None, "who is connected is deployed together"
+        number = wiring.numbers.get((sender, output, receiver), number)
+        gate = wiring.gates[receiver]
+        assert gate is not None, "who is sent to has a gate"
         return _LocalChannel(
             credit,
             lambda message, release: gate.put(number, message, release),

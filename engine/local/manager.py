@@ -288,7 +288,8 @@ class LocalManager:
 
     def _prepare(self, prepare: say.Prepare) -> None:
         try:
-            self._store_of_job.plan(self._planner.graph(prepare.layout), prepare.checkpoint)
+            if prepare.checkpoint is not None:
+                self._store_of_job.plan(self._planner.graph(prepare.layout), prepare.checkpoint)
         except PenstockError as error:
             self._post(MailKind.REPORT, ev.PrepareFailed(prepare.request, error))
         else:

@@ -120,6 +120,21 @@ class BarrierAligner:
         self._forget(checkpoint)
         return self._due(now) if self._open else []
 
+    def replace(self, retired: Iterable[int], added: Iterable[int], overtakable: Iterable[int]) -> None:
+        """Await no barriers of some channels any more, but those of others.
+
+        Args:
+            retired: channels that have brought the barrier of every checkpoint that is under way.
+            added: the others.
+            overtakable: those of them on which a barrier may overtake rows.
+        """
+        for channel in retired:
+            self._open.discard(channel)
+            for checkpoint in list(self._alignments):
+                self.met(channel, checkpoint)
+        self._open.update(added)
+        self._overtakable |= frozenset(overtakable)
+
     def is_over(self, checkpoint: int) -> bool:
         """Whether the checkpoint has had its snapshot here, or will never have it."""
         return checkpoint in self._over or checkpoint <= self._newest - _REMEMBERED

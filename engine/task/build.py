@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.task_capture import in_flight_key
 from penstock.engine.clock import Clock
 from penstock.engine.config import JobConfig
@@ -18,7 +19,7 @@ from penstock.engine.elements import Batch, Element
 from penstock.engine.exchange.outputs import BatchLimits, Channel, ChannelBuffer
 from penstock.engine.exchange.partial_aggregates import fits
 from penstock.engine.exchange.partitioners import SplitterContext, is_overtakable
-from penstock.engine.graph.physical import PhysicalGraph, SourcePlan, TaskPlan
+from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.task.alignment import AlignmentMember
@@ -67,7 +68,8 @@ def build_task(
         clock: the runtime's clock.
         alignment: the subtask's part in an alignment group, which the runtime keeps up to date.
     """
-    edges = _router_edges(graph, task, subtask, open_channel, clock)
+    place = task.id, subtask
+    edges = [router_edge(graph, place, output, open_channel, clock) for output in range(len(task.outputs))]
     links: dict[int, ChainLink] = {}
     taps: dict[tuple[str, str], CountingCollector] = {}
 
@@ -120,20 +122,25 @@ def pace_of(config: JobConfig) -> Pace:
 def _info(graph: PhysicalGraph, task: TaskPlan, subtask: int) -> TaskInfo:
     operators = [(operator.uid, operator.name) for operator in task.operators]
     source = None if task.source is None else (task.source.uid, task.source.name)
-    channels = [
-        in_flight_key(graph.task(channel.upstream_task).outputs[channel.output].uid, channel.upstream_subtask)
-        for channel in graph.input_channels(task.id, subtask)
-    ]
+    channels = [channel_key(graph, channel) for channel in graph.input_channels(task.id, subtask)]
     incremental = graph.config.checkpoints.incremental
     return TaskInfo(task.id, subtask, task.parallelism, operators, source, channels, incremental)
+
+
+def channel_key(graph: PhysicalGraph, channel: ChannelPlan) -> str:
+    """What the rows under way on a channel are known by in checkpoints."""
+    return in_flight_key(graph.task(channel.upstream_task).outputs[channel.output].uid, channel.upstream_subtask)
+
+
+def may_overtake(graph: PhysicalGraph, channel: ChannelPlan) -> bool:
+    """Whether unaligned barriers may overtake the rows of a channel."""
+    return is_overtakable(graph.task(channel.upstream_task).outputs[channel.output].partitioner)
 
 
 def _overtakable_channels(graph: PhysicalGraph, task: TaskPlan, subtask: int) -> list[int]:
     """The input channels on which an unaligned barrier may overtake rows."""
     return [
-        number
-        for number, channel in enumerate(graph.input_channels(task.id, subtask))
-        if is_overtakable(graph.task(channel.upstream_task).outputs[channel.output].partitioner)
+        number for number, channel in enumerate(graph.input_channels(task.id, subtask)) if may_overtake(graph, channel)
     ]
 
 
@@ -156,18 +163,15 @@ def _source_head(plan: SourcePlan, context: OperatorContext, alignment: Alignmen
     )
 
 
-def _router_edges(
-    graph: PhysicalGraph, task: TaskPlan, subtask: int, open_channel: OpenChannel, clock: Clock
-) -> list[RouterEdge]:
-    config = graph.config
+def router_edge(graph: PhysicalGraph, place: Place, output: int, open_channel: OpenChannel, clock: Clock) -> RouterEdge:
+    """One outgoing edge of a subtask; arguments as for `build_task`."""
+    config, (task_id, subtask) = graph.config, place
+    task = graph.task(task_id)
+    exchange, targets = task.outputs[output], graph.output_targets(task, output, subtask)
     limits = BatchLimits(config.max_batch_rows, config.max_batch_bytes, config.buffer_timeout_ms / 1000)
-    edges = []
-    for output, exchange in enumerate(task.outputs):
-        targets = graph.output_targets(task, output, subtask)
-        splitter = exchange.partitioner.splitter(
-            SplitterContext(exchange.where, len(targets), subtask, config.max_parallelism)
-        )
-        buffers = [ChannelBuffer(open_channel(output, index), limits) for index in range(len(targets))]
-        overtakable, takes_back = is_overtakable(exchange.partitioner), partial(fits, partitioner=exchange.partitioner)
-        edges.append(RouterEdge(splitter, buffers, clock, exchange.uid, overtakable, takes_back))
-    return edges
+    splitter = exchange.partitioner.splitter(
+        SplitterContext(exchange.where, len(targets), subtask, config.max_parallelism)
+    )
+    buffers = [ChannelBuffer(open_channel(output, index), limits) for index in range(len(targets))]
+    overtakable, takes_back = is_overtakable(exchange.partitioner), partial(fits, partitioner=exchange.partitioner)
+    return RouterEdge(splitter, buffers, clock, exchange.uid, overtakable, takes_back, exchange.downstream)

@@ -19,7 +19,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, Barrier, Batch, CheckpointMo
 from penstock.engine.errors import StateError
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture
 from penstock.engine.task.chain import ChainLink
-from penstock.engine.task.router import Router
+from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
 
 _REMEMBERED: Final = 1000
@@ -126,6 +126,8 @@ class TaskCheckpoints:
         self._end_is_barrier = False
         self._has_base = False
         self._suspended_by: int | None = None
+        self._held_by: int | None = None
+        self._channels = list(info.channels)
 
     def link(self, uid: str) -> ChainLink:
         """The operator of that uid in the chain.
@@ -184,9 +186,7 @@ class TaskCheckpoints:
         """
         if self._is_settled(barrier.checkpoint) or barrier.checkpoint in self._expected:
             return True
-        if self._suspended_by is not None and self._suspended_by < barrier.checkpoint:
-            # Nothing is taken behind a savepoint that stops the job: it was given up, which was not heard here.
-            self.abort(self._suspended_by)
+        self._resume_behind(barrier)
         if self._input_ended:
             # Sinks have prepared all there is for the later one: the job must not end behind this one.
             if barrier.checkpoint < self._captured:
@@ -204,6 +204,7 @@ class TaskCheckpoints:
         """All that belongs before the barrier has been processed: send it on, and capture."""
         if self._is_settled(barrier.checkpoint):
             return
+        self._resume_behind(barrier)
         if barrier.mode is CheckpointMode.UNALIGNED:
             # It must not overtake older ones, whose rows nobody would count then.
             for begun in self._begun:
@@ -212,12 +213,33 @@ class TaskCheckpoints:
             self._suspended_by = barrier.checkpoint
             for link in self._links:
                 link.before_suspend()
+        elif self._info.task in barrier.replaced:
+            self._suspended_by = barrier.checkpoint
         started = self._clock.monotonic()
-        begun = self._capture(barrier, started, self._router.forward(barrier))
+        overtaken = self._router.forward(barrier)
+        if barrier.replaced:
+            self._held_by = barrier.checkpoint
+            self._router.hold(barrier.replaced)
+        begun = self._capture(barrier, started, overtaken)
         if barrier.mode is CheckpointMode.UNALIGNED:
             begun.awaits_rows = self._gate is not None
         elif barrier.mode is CheckpointMode.ALIGNED and barrier.alignment_timeout_ms is not None:
             begun.leaves_until = started + barrier.alignment_timeout_ms / 1000
+
+    def _resume_behind(self, barrier: Barrier) -> None:
+        """Nothing is taken behind a checkpoint that stops the job, or part of it: it was given up, unheard of here."""
+        for stopped_by in (self._suspended_by, self._held_by):
+            if stopped_by is not None and stopped_by < barrier.checkpoint:
+                self.abort(stopped_by)
+
+    def replace_inputs(self, keys: Sequence[str]) -> None:
+        """The task has new input channels behind those that it had, with these `in_flight_key`s."""
+        self._channels.extend(keys)
+
+    def connect(self, edges: Mapping[int, RouterEdge]) -> None:
+        """The subtasks that output was kept back for are there: it goes to the channels of these edges, by number."""
+        self._held_by = None
+        self._router.connect(edges)
 
     def on_end(self) -> None:
         """The input has ended and the operators have emitted all: what is expected has no barrier to wait for."""
@@ -288,7 +310,7 @@ class TaskCheckpoints:
                 return False
             begun.awaits_rows = False
             for channel, rows in overtaken.items():
-                begun.in_flight.setdefault(self._info.channels[channel], []).extend(rows)
+                begun.in_flight.setdefault(self._channels[channel], []).extend(rows)
         return begun.leaves_until == math.inf or not self._router.holds(checkpoint)
 
     def on_time(self, now: float) -> None:
@@ -317,6 +339,9 @@ class TaskCheckpoints:
                 begun.leaves_until = math.inf
         if self._suspended_by == checkpoint:
             self._suspended_by = None
+        if self._held_by == checkpoint:
+            self._held_by = None
+            self._router.resume()
 
     def complete(self, checkpoint: int) -> None:
         """The checkpoint counts: tell the operators."""

@@ -101,6 +101,20 @@ class WatermarkMerger:
         status = WatermarkStatus(idle)
         return [*self._advance(), status] if idle else [status, *self._advance()]
 
+    def replace(self, retired: Collection[int], added: int) -> None:
+        """Let channels take part in the place of others: event time on them is where it was on those together.
+
+        Args:
+            retired: the others; they count as ended.
+            added: how many come; they have the next numbers, and say themselves whether they are idle.
+        """
+        before = [state for channel in retired if (state := self._channels[channel]).open]
+        active = [state.watermark for state in before if not state.idle and state.watermark >= self._emitted]
+        reached = min(active) if active else max((state.watermark for state in before), default=MIN_TIMESTAMP)
+        for channel in retired:
+            self._channels[channel].ended = True
+        self._channels.extend(_ChannelState(reached) for _ in range(added))
+
     def _advance(self) -> list[Control]:
         still_open = [state for state in self._channels if state.open]
         active = [state.watermark for state in still_open if not state.idle]
@@ -218,6 +232,7 @@ class InputGate:
         self._blocked: frozenset[int] = frozenset()
         self._input_ended = False
         self._discards = False
+        self._retired = 0
         self._pace = Pace(0.0, 2**62)
         self.let_overtake(())
         if len(self._feedback) == len(input_indexes):
@@ -228,6 +243,24 @@ class InputGate:
         """Let unaligned barriers overtake rows on `channels`; to be called before anything arrives."""
         others = (channel for channel in range(len(self._input_indexes)) if channel not in self._feedback)
         self._aligner = BarrierAligner(others, channels)
+
+    def replace_channels(
+        self, retired: Collection[int], input_indexes: Sequence[int], overtakable: Sequence[bool]
+    ) -> None:
+        """Take input from new channels in the place of others; the new ones have the next numbers.
+
+        Args:
+            retired: channels that bring nothing more.
+            input_indexes: for each new channel, which input of the operator it feeds.
+            overtakable: for each, whether unaligned barriers may overtake its rows.
+        """
+        first, count = len(self._inboxes), len(input_indexes)
+        self._input_indexes = (*self._input_indexes, *input_indexes)
+        self._inboxes.extend(deque() for _ in input_indexes)
+        self._retired += len(retired)
+        self._merger.replace(retired, count)
+        may_overtake = [first + number for number, may in enumerate(overtakable) if may]
+        self._aligner.replace(retired, range(first, first + count), may_overtake)
 
     def follow(self, pace: Pace) -> None:
         """Give batches of at most `pace.rows` from now on."""
@@ -435,7 +468,8 @@ class InputGate:
 
     def statistics(self) -> GateStatistics:
         """What waits here. May be called from another thread."""
-        return GateStatistics(len(self._inboxes), sum(map(len, self._inboxes)), len(self._aligner.blocked))
+        channels = len(self._inboxes) - self._retired
+        return GateStatistics(channels, sum(map(len, self._inboxes)), len(self._aligner.blocked))
 
     def close(self) -> None:
         """Nothing to release: messages that were not taken keep their credit."""

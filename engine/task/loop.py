@@ -26,7 +26,7 @@ from penstock.engine.state.request import StateRequest
 from penstock.engine.task.chain import ChainLink, CountingCollector
 from penstock.engine.task.checkpoints import Barriers, Gate, TaskCheckpoints, TaskInfo
 from penstock.engine.task.pace import Pace
-from penstock.engine.task.router import Router
+from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
 
 MAIN: Final = ""
@@ -208,6 +208,15 @@ class Task:
             StateError: the task has no such operator, or it is the source.
         """
         return self._checkpoints.link(uid).operator.read_state(request)
+
+    def replace_inputs(self, keys: Sequence[str]) -> None:
+        """The gate has new channels behind those that it had, with these `in_flight_key`s."""
+        self._checkpoints.replace_inputs(keys)
+
+    def connect(self, edges: Mapping[int, RouterEdge]) -> None:
+        """Send to the channels of other edges from now on, by number of the edge, and what was kept back for them."""
+        self._checkpoints.connect(edges)
+        self._router.flush(self._clock.monotonic())
 
     def output(self, uid: str, side: str) -> CountingCollector:
         """Where an operator emits, for a tap.

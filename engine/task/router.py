@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from penstock.engine.clock import Clock
-from penstock.engine.elements import Barrier, Batch, CheckpointMode, Control, LatencyMarker
+from penstock.engine.elements import (
+    Barrier,
+    Batch,
+    CheckpointMode,
+    Control,
+    EndOfInput,
+    LatencyMarker,
+    Watermark,
+    WatermarkStatus,
+)
 from penstock.engine.errors import RestoreError
 from penstock.engine.exchange.outputs import ChannelBuffer
 from penstock.engine.exchange.partitioners import Splitter
 from penstock.engine.metrics import OutputStatistics
+
+_MOST_HELD_ROWS: Final = 65_536
+"""So many rows may be kept back for an edge before the task takes no more input."""
 
 
 class RouterEdge:
@@ -27,6 +40,7 @@ class RouterEdge:
         uid: of the exchange.
         overtakable: whether unaligned barriers may overtake its rows.
         takes_back: whether it can spread rows that were under way when a checkpoint was taken.
+        downstream: id of the task behind it; None: the client.
     """
 
     def __init__(
@@ -37,6 +51,7 @@ class RouterEdge:
         uid: str = "",
         overtakable: bool = False,
         takes_back: Callable[[Batch], bool] = lambda batch: True,
+        downstream: int | None = None,
     ) -> None:
         self._split = splitter
         self.buffers = buffers
@@ -44,7 +59,23 @@ class RouterEdge:
         self.uid = uid
         self.overtakable = overtakable
         self.takes_back = takes_back
+        self.downstream = downstream
         self._marked = itertools.cycle(buffers)
+        self._watermark: Watermark | None = None
+        self._status: WatermarkStatus | None = None
+        self._end: EndOfInput | None = None
+        self._held: list[Batch | Control] | None = None
+        self._held_rows = 0
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something is kept back that was emitted."""
+        return bool(self._held)
+
+    @property
+    def full(self) -> bool:
+        """Whether as much is kept back as may be."""
+        return self._held_rows >= _MOST_HELD_ROWS
 
     def wanted_of(self, rows: int) -> float:
         """Of so many rows of input, by what has come of `rows`, the receivers have as much as they want at once."""
@@ -52,17 +83,57 @@ class RouterEdge:
         return sum(buffer.wanted_rows for buffer in self.buffers) * rows / emitted if emitted else math.inf
 
     def collect(self, batch: Batch) -> None:
+        if self._held is not None:
+            self._held.append(batch)
+            self._held_rows += batch.num_rows
+            return
         now = self._clock.monotonic()
         for channel, part in self._split(batch):
             self.buffers[channel].add(part, now)
 
     def broadcast(self, element: Control) -> None:
-        now = self._clock.monotonic()
-        if isinstance(element, LatencyMarker):
-            next(self._marked).add_control(element, now)
+        if self._held is not None:
+            self._held.append(element)
             return
+        now = self._clock.monotonic()
+        match element:
+            case LatencyMarker():
+                next(self._marked).add_control(element, now)
+                return
+            case Watermark():
+                self._watermark = element
+            case WatermarkStatus():
+                self._status = element
+            case EndOfInput():
+                self._end = element
         for buffer in self.buffers:
             buffer.add_control(element, now)
+
+    def hold(self) -> None:
+        """Keep back what is emitted from now on: the subtasks behind the edge are about to be replaced."""
+        if self._held is None:
+            self._held = []
+
+    def resume(self) -> None:
+        """Emit what was kept back, and what follows, to the channels that there are."""
+        held, self._held, self._held_rows = self._held or (), None, 0
+        for element in held:
+            if isinstance(element, Batch):
+                self.collect(element)
+            else:
+                self.broadcast(element)
+
+    def connect(self, other: RouterEdge) -> None:
+        """Take over the channels of another edge, which nothing was emitted to; each learns the event time or end."""
+        self._split, self.buffers, self._marked = other._split, other.buffers, other._marked
+        self.uid, self.overtakable, self.takes_back = other.uid, other.overtakable, other.takes_back
+        now = self._clock.monotonic()
+        # One that has ended says no more than that, in one message: it may never be stepped again.
+        for element in (self._watermark, self._end or self._status):
+            if element is not None:
+                for buffer in self.buffers:
+                    buffer.add_control(element, now)
+        self.resume()
 
 
 class Router:
@@ -75,7 +146,7 @@ class Router:
     @property
     def has_capacity(self) -> bool:
         """Whether every channel can take the output of another step."""
-        return not any(buffer.full for buffer in self._buffers)
+        return not any(buffer.full for buffer in self._buffers) and not any(edge.full for edge in self._edges)
 
     def congested(self, now: float) -> bool:
         """Whether rows that are due wait for a receiver to take what was sent before them."""
@@ -88,7 +159,7 @@ class Router:
     @property
     def drained(self) -> bool:
         """Whether everything emitted has been sent."""
-        return all(buffer.empty for buffer in self._buffers)
+        return all(buffer.empty for buffer in self._buffers) and not any(edge.holds_back for edge in self._edges)
 
     @property
     def deadline(self) -> float | None:
@@ -117,6 +188,23 @@ class Router:
         """Send a control element to all consumers, behind everything emitted so far."""
         for edge in self._edges:
             edge.broadcast(element)
+
+    def hold(self, tasks: Collection[int]) -> None:
+        """Keep back what is emitted to these tasks from now on."""
+        for edge in self._edges:
+            if edge.downstream in tasks:
+                edge.hold()
+
+    def resume(self) -> None:
+        """Emit what was kept back."""
+        for edge in self._edges:
+            edge.resume()
+
+    def connect(self, edges: Mapping[int, RouterEdge]) -> None:
+        """Give edges, by their numbers, the channels of others, and emit what was kept back for them."""
+        for number, edge in edges.items():
+            self._edges[number].connect(edge)
+        self._buffers = [buffer for edge in self._edges for buffer in edge.buffers]
 
     def forward(self, barrier: Barrier) -> dict[str, list[Batch]]:
         """Send a barrier to all consumers; returns, by exchange, the rows that it overtakes where it is unaligned."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -150,7 +150,8 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         view = job_in(request, collector)
         return JSONResponse(
             {
-                "info": info_document(view.info),
+                # Its tasks name each subtask, and are below without them.
+                "info": info_document(replace(view.info, tasks=())),
                 "status": status_of(view).value,
                 "answers": view.answers,
                 "seen_ms": view.seen_ms,

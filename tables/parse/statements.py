@@ -140,10 +140,3 @@ Statement = (
     | SetOption
     | ResetOption
 )
-
-
-def writes(statement: Statement) -> bool:
-    """Whether it adds sinks to the program, so that there is a job to run."""
-    return isinstance(statement, Insert | StatementSet) or (
-        isinstance(statement, CreateTable) and statement.query is not None
-    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.engine.errors import SqlError, SqlSyntaxError, SqlUnsupportedError, SqlValidationError
+from penstock.engine.redaction import masked_line
 
 _E = TypeVar("_E", bound=SqlError)
 
@@ -36,4 +37,4 @@ class SqlText:
         begin = self.text.rfind("\n", 0, at) + 1
         end = self.text.find("\n", begin)
         excerpt = self.text[begin : len(self.text) if end < 0 else end]
-        return kind(problem, self.text.count("\n", 0, at) + 1, at - begin + 1, excerpt.replace("\t", " "))
+        return kind(problem, self.text.count("\n", 0, at) + 1, at - begin + 1, masked_line(excerpt.replace("\t", " ")))

@@ -14,7 +14,7 @@ import pytest
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.capture_writer import Declined
 from penstock.actors.channels import unpacked
-from penstock.actors.running_task import Deployment, Restore, RunningTask, SubtaskEvent
+from penstock.actors.running_task import Deployment, Restore, RunningTask, SubtaskEvent, Target
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
@@ -137,7 +137,7 @@ def test_an_error_of_the_function_is_the_last_report_and_lets_the_senders_go() -
 
 def source_of(rows: int | None) -> tuple[Peer, Deployment, PhysicalGraph]:
     peer, graph = Peer(), graph_of(rows=rows)
-    return peer, Deployment(graph.tasks[0].id, 0, 1, [[(peer, 0)]]), graph
+    return peer, Deployment(graph.tasks[0].id, 0, 1, [[Target(peer, 0, 1)]]), graph
 
 
 def test_a_drain_ends_a_source_without_end() -> None:

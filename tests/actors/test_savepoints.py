@@ -76,7 +76,7 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
     until_checkpoint(job)
     live = ps.state("rescaled", "count", "accumulators")
     counted = 0
-    for wanted, parallelism in ((3, 3), ({"count": 1}, 3), (1, 1)):
+    for wanted, parallelism in ((3, 3), ({"count": 1}, 3), ({"count": 2}, 3), (1, 1)):
         cut = ps.checkpointed_state("rescaled").operator("count").state("accumulators").to_arrow()
         rows = live.scan()
         assert sorted(rows.column("k").to_pylist()) == list(range(KEYS))
@@ -90,9 +90,10 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
         assert info.parallelism == parallelism
     assert sum(live.scan().column("count(*)").to_pylist()) >= counted
     assert [restart.cause for restart in info.restart_history] == [
-        "rescale to 3",
-        "rescale count to 1",
-        "rescale to 1",
+        "rescale to 3, by a restart: all tasks get other subtasks",
+        "rescale count to 1, live",
+        "rescale count to 2, live",
+        "rescale to 1, by a restart: all tasks get other subtasks",
     ]
     hurry.touch()
     job.wait()
@@ -123,7 +124,8 @@ def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has
     until_checkpoint(job)
     job.rescale(2)
     info = until(job, lambda info: info.status is JobStatus.RUNNING)
-    assert [(restart.kind, restart.cause) for restart in info.restart_history] == [("rescale", "rescale to 2")]
+    (rescale,) = info.restart_history
+    assert rescale.cause.startswith("rescale to 2, by a restart: task 'paced")
     assert info.restarts == 0
     (tmp_path / "hurry").touch()
     job.wait()

@@ -10,7 +10,6 @@ import pytest
 
 from penstock import StreamEnvironment
 from penstock.engine.clock import ManualClock
-from penstock.tables.parse import statements as s
 
 PAGES = Path(__file__).parents[2] / "docs" / "sql"
 _BLOCKS = re.compile(r"^```(sql|text)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
@@ -37,6 +36,6 @@ def _run(env: StreamEnvironment, script: str) -> list[str]:
         table = env.tables.run(statement, source)
         if table is not None:
             shown += [" ".join(f"{key}={value}" for key, value in row.items()) for row in table.collect()]
-        elif s.writes(statement):
+        elif env.tables.has_inserts:
             env.execute()
     return shown

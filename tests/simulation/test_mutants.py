@@ -7,6 +7,7 @@ import pytest
 from penstock.testing.simulation import FaultRates, Outcome
 from penstock.testing.simulation.scenario import Scenario
 from penstock.testing.simulation.sweep import run_seed
+from tests.simulation.live_mutants import LIVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.scenarios import SCENARIOS
 
@@ -31,7 +32,7 @@ def _run(scenarios: list[Scenario], seed: int, rates: FaultRates) -> Outcome:
         return Outcome("", seed, 0, (), (repr(error),), "")
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *LIVE_MUTANTS], ids=lambda mutant: mutant.name)
 def test_a_safeguard_that_is_off_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         mutant.switch_off(patched)

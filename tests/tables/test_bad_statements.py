@@ -273,3 +273,14 @@ def test_the_message_shows_the_line_and_points_into_it(tables: TableEnvironment)
         tables.sql("SELECT id,\n  pric\nFROM orders")
     assert str(raised.value).splitlines()[1:] == ["    pric", "    ^"]
     assert str(raised.value).startswith("line 2, column 3: no column 'pric' (did you mean 'price'?)")
+
+
+def test_the_line_that_is_shown_hides_passwords_and_keeps_its_places(tables: TableEnvironment) -> None:
+    with pytest.raises(SqlValidationError) as raised:
+        tables.sql(
+            "CREATE TABLE h (a INT) WITH ('connector' = 'jdbc', "
+            "'password' = 'hunter2', 'url' = 'x://a:pw@h', 'ul' = '')"
+        )
+    assert "hunter2" not in str(raised.value)
+    assert "'password' = '*******', 'url' = 'x://a:**@h', 'ul'" in raised.value.excerpt
+    assert raised.value.excerpt[raised.value.column - 1 :].startswith("'ul'")

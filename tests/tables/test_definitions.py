@@ -15,7 +15,6 @@ from penstock import StreamEnvironment, udf
 from penstock.engine.errors import SqlError, SqlValidationError
 from penstock.tables.catalog.texts import type_text
 from penstock.tables.parse.cursor import Cursor
-from penstock.tables.parse.statements import writes
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.type_parser import parse_type
 
@@ -44,7 +43,7 @@ def _run(env: StreamEnvironment, script: str) -> list[dict[str, Any]]:
     for statement, source in env.tables.script(script):
         table = env.tables.run(statement, source)
         rows = [] if table is None else list(table.collect())
-        if writes(statement):
+        if env.tables.has_inserts:
             env.execute()
     return rows
 
@@ -175,6 +174,9 @@ def test_a_table_is_made_and_filled_by_a_query(env: StreamEnvironment, tmp_path:
     files = f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/t', 'format' = 'json')"
     _run(env, f"CREATE TABLE t (twice AS n * 2, n BIGINT) {files} AS SELECT CAST(3 AS INT) AS n, 'pen' AS item")
     assert _run(env, "SELECT * FROM t") == [{"twice": 6, "n": 3, "item": "pen"}]
+    # It is there, so nothing is made or filled.
+    _run(env, f"CREATE TABLE IF NOT EXISTS t {files} AS SELECT 1 AS n")
+    assert len(_run(env, "SELECT * FROM t")) == 1
     with pytest.raises(SqlError, match="does not take"):
         _run(env, f"CREATE TABLE u {files} AS SELECT COUNT(*) AS n FROM t GROUP BY item")
     assert _run(env, "SHOW TABLES LIKE 'u'") == []

@@ -223,13 +223,22 @@ def test_changes_are_written_as_envelopes(env: StreamEnvironment) -> None:
     assert sorted(row["after"]["id"] for row in rows if row["op"] == "c") == [1, 2]
 
 
+@pytest.mark.parametrize(("name", "rows"), [("json", 1), ("csv", 1), ("raw", 2)])
+def test_a_record_without_a_value_is_no_row_but_of_the_raw_format(env: StreamEnvironment, name: str, rows: int) -> None:
+    scanned = _scanned(env.tables, "word STRING", {**_KAFKA, **_EARLIEST, "format": name})
+    value = b'{"word": "a"}' if name == "json" else b"a"
+    found = _through(env, _decoded(scanned, value, None), scanned)
+    assert found == [{"word": "a"}, {"word": None}][:rows]
+
+
 @pytest.mark.parametrize("name", ["json", "csv", "avro"])
 def test_a_format_gives_back_what_it_wrote(env: StreamEnvironment, name: str) -> None:
     columns = "id INT, price DECIMAL(10, 2), at TIMESTAMP(3), name STRING"
     scanned = _scanned(env.tables, columns, {**_KAFKA, **_EARLIEST, "format": name})
     assert isinstance(scanned.source, KafkaSource)
     fmt = scanned.source._layout.format
-    rows = pa.RecordBatch.from_pylist([{"id": 1, "name": "a,b"}, {"id": None, "name": "c"}], fmt.schema)
+    given = [{"id": 1, "name": "a,b", OP: "+U"}, {"id": None, "name": "c", OP: "+U"}]
+    rows = pa.RecordBatch.from_pylist(given, fmt.schema)
     assert fmt.decode(fmt.encode(rows)).rows == rows
 
 

@@ -15,7 +15,7 @@ from penstock.engine.job.info import InputInfo, JobInfo, OperatorInfo, SubtaskIn
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
 from penstock.web.security import Role
-from tests.web.conftest import TOKENS
+from tests.web.conftest import TOKENS, Serve
 from tests.web.fakes import ORDERS, FakeCluster, metrics, orders_metrics
 from tests.web.serving import Server
 
@@ -205,6 +205,14 @@ def wide(tasks: int, parallelism: int) -> Reading:
     )
     read = [metrics(task.id, one, ["x"], 10, 0.5, 0, 0.5) for task in infos for one in range(parallelism)]
     return Reading(JobInfo("wide-1", "wide", JobStatus.RUNNING, attempt=1, parallelism=parallelism, tasks=infos), read)
+
+
+def test_what_a_page_asks_for_is_small_however_wide_the_job_is(serve: Serve, cluster: FakeCluster) -> None:
+    lengths = []
+    for parallelism in (2, 100):
+        cluster.readings = [wide(100, parallelism)]
+        lengths.append(len(serve().get("/v1/jobs/wide-1/view").content))
+    assert lengths[1] < 1.1 * lengths[0]
 
 
 def test_a_wide_task_shows_the_rows_in_sight_and_no_more(page: Any, server: Server, cluster: FakeCluster) -> None:

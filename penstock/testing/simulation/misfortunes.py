@@ -119,11 +119,11 @@ class Misfortunes:
     def _rescale(self, job: Job, real: ManagerProcess, what: str) -> None:
         parallelism = self._dice.chosen.choice(PARALLELISMS)
         wanted: ParallelismRequest = parallelism
-        layout = real.manager.brain.layout
+        graph = real.manager.execution.graph
         # Every other time one task alone; by the number of the step, which no draw depends on.
         half, is_single = divmod(self._dice.step, 2)
-        if is_single and layout is not None:
-            wanted = {layout.tasks[half % len(layout.tasks)].name: parallelism}
+        if is_single and graph is not None:
+            wanted = {graph.tasks[half % len(graph.tasks)].uids[0]: parallelism}
         if self._happens(f"{what} {describe_request(wanted)}"):
             real.manager.ask(RescaleJob(wanted))
 

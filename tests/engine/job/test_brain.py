@@ -342,8 +342,8 @@ def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_chec
 def test_a_manager_that_takes_over_knows_which_operator_had_been_rescaled() -> None:
     first = Shell().run()
     first.ask(ev.RescaleJob({"sink": 3}))
-    first.store()
     first.hear(ev.Prepared(1))
+    first.store()
     first.restart()
     first.wait(1.0)
     first.store()

@@ -56,7 +56,7 @@ def test_it_waits_for_room_beside_that_and_grows_back_behind_a_checkpoint() -> N
     deploy = shell.last(say.Deploy)
     assert (len(deploy.places), deploy.layout.scale, shell.brain.status) == (4, Scale(), JobStatus.RUNNING)
     assert shell.count(say.AwaitRoom) == 1
-    assert shell.brain.restarts.to_dicts()[-1]["cause"] == "rescale to 2"
+    assert shell.brain.restarts.to_dicts()[-1]["cause"] == "rescale to 2, by a restart: all tasks get other subtasks"
 
 
 @pytest.mark.parametrize(

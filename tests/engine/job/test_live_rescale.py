@@ -1,0 +1,181 @@
+"""A rescale of single tasks while the others run on: at a checkpoint that decides which layout survives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.graph.scale import Scale
+from penstock.engine.job import events as ev
+from penstock.engine.job import instructions as say
+from penstock.engine.job.layout import Layout, TaskLayout, layout_change
+from penstock.engine.job.status import JobStatus
+from tests.engine.job.shell import Shell
+
+OLD = ((2, 0), (2, 1))
+NEW = ((2, 0), (2, 1), (2, 2))
+SOURCES = ((1, 0), (1, 1))
+
+
+def prepared(shell: Shell) -> int:
+    """The sink is to get a third subtask, and the checkpoint for that is under way."""
+    request = shell.ask(ev.RescaleJob({"sink": 3}))
+    shell.hear(ev.Prepared(request))
+    return request
+
+
+def switching(shell: Shell) -> int:
+    """The same, and the checkpoint counts."""
+    request = prepared(shell)
+    shell.store()
+    return request
+
+
+def history(shell: Shell) -> list[tuple[str, str]]:
+    return [(restart.kind.value, restart.cause) for restart in shell.brain.restarts.kept]
+
+
+def test_only_the_task_that_is_rescaled_stops_and_the_others_keep_their_attempt() -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.RescaleJob({"sink": 3}))
+    assert not shell.count(say.Inject), "nothing stops before all is prepared"
+    shell.now += 7.0
+    shell.hear(ev.Prepared(request))
+    barrier = shell.last(say.Inject).barrier
+    assert (barrier.replaced, barrier.alignment_timeout_ms) == ({2}, None)
+    shell.now += 0.1
+    shell.store()
+    assert (shell.last(say.Cancel).places, shell.brain.status) == (OLD, JobStatus.RUNNING)
+    shell.cancelled()
+    deploy = shell.last(say.Deploy)
+    assert not shell.brain.runs_anew(deploy.attempt - 1), "the client would ask the new subtasks before they are there"
+    assert (deploy.places, deploy.checkpoint, deploy.layout.places) == (
+        NEW,
+        shell.brain.checkpoints and shell.brain.checkpoints.latest,
+        [*SOURCES, *NEW],
+    )
+    shell.now += 0.1
+    shell.deployed()
+    assert shell.brain.runs_anew(deploy.attempt - 1)
+    assert shell.answers(request) == [pytest.approx(0.2)]
+    assert {place: attempt for place, (attempt, _) in shell.brain.attempts.deployed.items()} == (
+        dict.fromkeys(SOURCES, deploy.attempt - 1) | dict.fromkeys(NEW, deploy.attempt)
+    )
+    assert history(shell) == [("rescale", "rescale sink to 3, live")]
+    assert shell.brain.restarts.failures == 0
+
+
+def test_who_gets_fewer_subtasks_forgets_those_that_left() -> None:
+    shell = Shell().run()
+    shell.ask(ev.RescaleJob({"sink": 1}))
+    shell.hear(ev.Prepared(1))
+    shell.store()
+    shell.cancelled()
+    shell.deployed()
+    assert sorted(shell.brain.attempts.deployed) == [*SOURCES, (2, 0)]
+    shell.wait(1.0)
+    assert list(shell.last(say.Inject).places) == [*SOURCES, (2, 0)]
+    assert shell.store(), "the next checkpoint is that of the new layout"
+
+
+def test_no_other_checkpoint_is_under_way_beside_it() -> None:
+    shell = Shell().run()
+    shell.wait(1.0)
+    prepared(shell)
+    assert not shell.last(say.Inject).barrier.replaced, "it waits for the one before"
+    shell.store()
+    shell.hear(ev.Ticked())
+    assert shell.last(say.Inject).barrier.replaced
+    asked = shell.ask(ev.TakeCheckpoint())
+    shell.wait(5.0)
+    assert shell.count(say.Inject) == 2
+    assert not shell.answers(asked)
+
+
+def test_a_failure_before_the_checkpoint_counts_makes_it_a_rescale_by_a_restart() -> None:
+    shell = Shell().run()
+    request = prepared(shell)
+    shell.fail((1, 0))
+    shell.restart()
+    assert shell.last(say.Deploy).places == (*SOURCES, *NEW)
+    assert len(shell.answers(request)) == 1
+    assert shell.brain.status is JobStatus.RUNNING
+
+
+def test_a_failure_while_its_manifest_is_written_does_so_too() -> None:
+    shell = Shell().run()
+    request = prepared(shell)
+    number = shell.acknowledge().checkpoint.checkpoint
+    shell.fail((1, 0))
+    shell.cancelled()
+    shell.hear(ev.Stored(number, "memory://it"))
+    shell.wait(0.2)
+    deploy = shell.deployed().last(say.Deploy)
+    assert deploy.places == (*SOURCES, *NEW)
+    assert deploy.checkpoint is not None
+    assert deploy.checkpoint.checkpoint == number
+    assert len(shell.answers(request)) == 1
+
+
+def test_a_checkpoint_that_cannot_be_taken_makes_it_a_rescale_by_a_restart() -> None:
+    shell = Shell().run()
+    request = prepared(shell)
+    inject = shell.last(say.Inject)
+    shell.hear(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is gone"))
+    shell.restart()
+    assert shell.last(say.Deploy).places == (*SOURCES, *NEW)
+    assert len(shell.answers(request)) == 1
+
+
+@pytest.mark.parametrize("is_deploying", [False, True])
+def test_a_failure_behind_the_checkpoint_restarts_the_new_layout_from_it(is_deploying: bool) -> None:
+    shell = Shell().run()
+    request = switching(shell)
+    if is_deploying:
+        shell.cancelled()
+        shell.fail((1, 1))
+        shell.deployed()
+    else:
+        # The old sinks end already, so that only the sources are still to be ended.
+        cancels = shell.last(say.Cancel)
+        shell.fail((1, 1))
+        shell.hear(ev.Cancelled(cancels.number))
+    shell.restart()
+    deploy = shell.last(say.Deploy)
+    assert (deploy.places, deploy.checkpoint is not None) == ((*SOURCES, *NEW), True)
+    assert len(shell.answers(request)) == 1
+    assert shell.brain.status is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize(("ended", "is_live"), [((1, 0), True), ((2, 0), False)])
+def test_only_those_that_are_replaced_must_not_have_come_to_their_end(ended: tuple[int, int], is_live: bool) -> None:
+    shell = Shell().run()
+    prepared(shell)
+    inject = shell.last(say.Inject)
+    for place in inject.places:
+        handle = SubtaskHandle(*place, 2, (), (), place == ended)
+        shell.hear(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, place, handle))
+    shell.hear(ev.Stored(inject.barrier.checkpoint, "memory://it"))
+    shell.cancelled()
+    how = "live" if is_live else "by a restart: some of its subtasks had come to their end"
+    assert shell.last(say.Deploy).places == (NEW if is_live else (*SOURCES, *NEW))
+    assert history(shell) == [("rescale", f"rescale sink to 3, {how}")]
+
+
+def test_who_cannot_be_replaced_alone_is_rescaled_by_a_restart_that_says_why() -> None:
+    def layout(counts: tuple[int, ...], names: tuple[str, ...] = ("read", "count", "write")) -> Layout:
+        tasks = tuple(
+            TaskLayout(number, name, count, False, False, None, 0, "" if number > 1 else "it reads")
+            for number, (name, count) in enumerate(zip(names, counts, strict=True), 1)
+        )
+        return Layout(Scale(), tasks, (), False)
+
+    running = layout((2, 2, 2))
+    assert layout_change(running, layout((2, 3, 2))).replaced == {2}
+    assert layout_change(running, layout((2, 1, 3))).replaced == {2, 3}
+    assert layout_change(running, layout((3, 2, 2))).reason == "it reads"
+    assert "all tasks" in layout_change(running, layout((3, 3, 3))).reason
+    assert "come together" in layout_change(running, layout((2, 3), ("read", "count -> write"))).reason
+    assert layout_change(running, replace(running, scale=Scale(2))).replaced == frozenset()
