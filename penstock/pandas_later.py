@@ -2,13 +2,14 @@
 
 Processes of jobs and programs call `load_pandas_later` when they begin. Arrow looks for pandas when it makes its first
 array of Python values, to know Series when it meets them; it is told that there is none, and of pandas behind its
-import.
+import. Other threads find pandas all the while.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -29,20 +30,21 @@ def load_pandas_later() -> None:
     try:
         pa.array([0])
     finally:
-        finder.is_hidden = False
+        finder.hidden_from = None
 
 
 class _PandasFinder(MetaPathFinder):
-    """Finds no pandas while it is hidden, and behind that one that tells Arrow when it is loaded."""
+    """Finds no pandas for the thread that it is hidden from, and otherwise one that tells Arrow when it is loaded."""
 
-    is_hidden = True
+    def __init__(self) -> None:
+        self.hidden_from: int | None = threading.get_ident()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != _PANDAS:
             return None
-        if self.is_hidden:
+        if self.hidden_from == threading.get_ident():
             raise ModuleNotFoundError("pandas is loaded when it is used", name=_PANDAS)
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(_PANDAS)
