@@ -12,7 +12,9 @@ from penstock.engine.state.capture import OperatorCapture
 from tests.engine.state.saved import captured_snapshot
 
 _SCHEMA = pa.schema({"key": pa.string(), "number": pa.int64()})
-_STEPS = st.lists(st.one_of(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(0, 12)), max_size=8)
+_TIMES = st.integers(0, 12)
+_STEPS = st.lists(st.tuples(st.lists(_TIMES, min_size=1, max_size=9), st.lists(_TIMES, max_size=3)), max_size=4)
+"""Rows that come together, and the times that come then."""
 
 
 def _added(waiting: WaitingRows, times: list[int], first: int) -> list[tuple[int, int]]:
@@ -31,16 +33,15 @@ def _in_order(taken: TimedRows | None) -> list[tuple[int, int]]:
 
 
 @given(_STEPS)
-def test_rows_leave_when_their_time_has_come_in_order_of_arrival(steps: list[list[int] | int]) -> None:
+def test_rows_leave_when_their_time_has_come_in_order_of_arrival(steps: list[tuple[list[int], list[int]]]) -> None:
     waiting, expected, arrived = WaitingRows(_SCHEMA, ["key"]), [], 0
-    for step in steps:
-        if isinstance(step, list):
-            expected += _added(waiting, step, arrived)
-            arrived += len(step)
-            continue
-        due = [one for one in expected if one[0] <= step]
-        expected = [one for one in expected if one[0] > step]
-        assert _in_order(waiting.take(step)) == sorted(due)
+    for times, reached in steps:
+        expected += _added(waiting, times, arrived)
+        arrived += len(times)
+        for time in sorted(reached):
+            due = [one for one in expected if one[0] <= time]
+            expected = [one for one in expected if one[0] > time]
+            assert _in_order(waiting.take(time)) == sorted(due)
     assert len(waiting) == len(expected)
     saved = waiting.capture(8)
     if expected:
