@@ -437,6 +437,10 @@ def run(program: Mapping[str, Any], folder: Path, parallelism: int) -> tuple[Out
     return before, Outcome({name: list(rows) for name, rows in RECORDED.items()})
 
 
+_UNTIL_ALL_IS_THROUGH = 300
+"""So often sources are asked for more before the clock moves: tasks take turns at random, and rows may be under way."""
+
+
 def run_by_clock(program: Mapping[str, Any], folder: Path) -> tuple[Outcome, Outcome]:
     """The same, of a program of two halves with windows of the clock: it moves when all rows of a half have come."""
     clock, savepoint, outcomes = ManualClock(_NOW_MS), None, []
@@ -447,7 +451,7 @@ def run_by_clock(program: Mapping[str, Any], folder: Path) -> tuple[Outcome, Out
         job = env.submit(savepoint=savepoint)
         for _ in range(2):
             WAITING.clear()
-            while any(WAITING[id(table)] < 3 for table in given.tables):
+            while any(WAITING[id(table)] < _UNTIL_ALL_IS_THROUGH for table in given.tables):
                 job.pump(0.01)
             clock.advance(60.0)
         savepoint = job.stop(str(folder / "savepoint"))

@@ -30,14 +30,14 @@ class FailingOnce:
         self.notes = folder / "rows"
         self.failed = folder / "failed"
         self._storage = storage
-        self._first: int | None = None
+        self._first: tuple[int, bytes] | None = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         newest = max((int(path.parent.name[4:]) for path in self._storage.rglob("chk-*/manifest.json")), default=0)
-        self._first = newest if self._first is None else self._first
+        self._first = (newest, row["v"]) if self._first is None else self._first
         # The one after the newest may have been triggered before the first row.
-        if newest > self._first + 1 and not self.failed.exists():
-            self.failed.touch()
+        if newest > self._first[0] + 1 and not self.failed.exists():
+            self.failed.write_bytes(self._first[1])
             raise OSError("once")
         with self.notes.open("ab") as notes:
             notes.write(row["v"] + b"\n")
@@ -63,10 +63,10 @@ def test_a_job_that_fails_counts_each_record_once(kafka: Kafka, new_topic: NewTo
     for row in rows.key_by("partition").aggregate(n=ps.count()).collect():
         final[row["partition"]] = max(row["n"], final.get(row["partition"], 0))
     assert final == Counter(number % 3 for number in range(ROWS))
-    assert function.failed.exists()
+    first = function.failed.read_bytes()
     # The first record was before the checkpoint, and what was before it is not read again.
     seen = Counter(function.notes.read_bytes().split())
-    assert seen[b"0"] == 1
+    assert seen[first] == 1
     assert len(seen) == ROWS
 
 
