@@ -53,6 +53,7 @@ KILLS = FaultRates(
     drain=0,
     corrupt=0,
     cancel=0,
+    kill_node=0,
     delay=0.6,
 )
 CALM = FaultRates(
@@ -74,7 +75,9 @@ CALM = FaultRates(
     drain=0,
     corrupt=0,
     cancel=0,
+    kill_node=0,
 )
+NODES = replace(CALM, budget=40, kill_node=0.01, standby=0.3)
 LOST = replace(CALM, budget=300, lose=0.15)
 MANAGERS = replace(CALM, budget=20, kill_manager=0.01, zombie=1.0, delay=0.8, kill_subtask=0.003)
 ENDS = replace(CALM, budget=400, storage=0.15)
@@ -331,6 +334,33 @@ def _hear_of_old_attempts(patch: Patch) -> None:
     patch.setattr(Attempts, "is_current", lambda self, place, attempt: place in self.deployed)
 
 
+def _forget_failures_of_what_is_started(patch: Patch) -> None:
+    original = Recovery.on_failure
+
+    def on_failure(self: Any, failure: Any) -> None:
+        deployment = self._life.attempts.deployment
+        if deployment is None or deployment.awaits_failure:
+            original(self, failure)
+
+    patch.setattr(Recovery, "on_failure", on_failure)
+
+
+def _wait_for_room_once(patch: Patch) -> None:
+    original = Recovery.on_deploy_failed
+
+    def on_deploy_failed(self: Any, attempt: int, error: Any, room: int | None) -> None:
+        if room is None:
+            original(self, attempt, error, room)
+        else:
+            self._life.attempts.end_deployment(attempt, deployed=False)
+
+    patch.setattr(Recovery, "on_deploy_failed", on_deploy_failed)
+
+
+def _keep_what_ran_wider(patch: Patch) -> None:
+    patch.setattr(Attempts, "clear", lambda self: None)
+
+
 MUTANTS = (
     Mutant(
         "an acknowledgement that comes twice counts once",
@@ -381,5 +411,8 @@ MUTANTS = (
     Mutant("a restart waits for manifests", _restart_beside_manifests, rates=LATE_STOPS, first_seed=8),
     Mutant("the end waits for manifests", _end_beside_manifests, rates=LATE_CANCELS, first_seed=38),
     Mutant("what is heard of old attempts means nothing", _hear_of_old_attempts, rates=LATE_NEWS),
+    Mutant("what is lost while it is started restarts behind it", _forget_failures_of_what_is_started, rates=NODES),
+    Mutant("a restart for which there is no room is tried again", _wait_for_room_once, rates=NODES),
+    Mutant("a job that restarts smaller forgets what ran before", _keep_what_ran_wider, rates=NODES),
 )
 """Each is one protection that the design of RELIABILITY names."""

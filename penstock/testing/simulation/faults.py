@@ -61,6 +61,8 @@ class FaultRates:
         suspend: at each step: the job is stopped with a savepoint, and another job resumes from it.
         drain: at each step, where the scenario knows what must be there then: the sources end.
         cancel: at each step: the job is cancelled; every other time it keeps its checkpoints, and another job resumes.
+        kill_node: at each step: all processes of a node die, or of two; it comes back after a while.
+        standby: that a warm process dies in the moment in which it takes the place of one that died.
         corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
     """
 
@@ -87,6 +89,8 @@ class FaultRates:
     drain: float = 0.0001
     corrupt: float = 0.0001
     cancel: float = 0.0002
+    kill_node: float = 0.0004
+    standby: float = 0.1
 
     def some(self, chosen: random.Random) -> FaultRates:
         """Other rates for one run: none of some faults and more of others, as who has all of them has few of each.

@@ -7,21 +7,19 @@ the warehouse and the mailbox.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest, describe_request
 from penstock.engine.job.events import CancelJob, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.status import JobStatus
-from penstock.engine.local.manager import LocalManager
 from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Dice
+from penstock.testing.simulation.jobs import Job, ManagerProcess
+from penstock.testing.simulation.nodes import Nodes
 
-if TYPE_CHECKING:  # the world's values, which the world hands in
-    from penstock.testing.simulation.world import Job, ManagerProcess
-
-Happening: TypeAlias = "Callable[[Job, ManagerProcess, str], None]"
+Misfortune: TypeAlias = "Callable[[Job, ManagerProcess, str], None]"
 """Does something to a job and its real manager; the text says what."""
 PARALLELISMS: Final = (1, 2, 3)
 ROOT: Final = "memory://simulation"
@@ -37,6 +35,7 @@ class Misfortunes:
         dice: decides.
         disk: can be filled, and damaged.
         clock: can jump.
+        nodes: can be lost.
 
     Attributes:
         kills: how many subtasks were killed.
@@ -44,16 +43,17 @@ class Misfortunes:
         drain: the request that the job be drained, while nobody knows what comes of it.
     """
 
-    def __init__(self, dice: Dice, disk: Disk, clock: SimulatedClock) -> None:
+    def __init__(self, dice: Dice, disk: Disk, clock: SimulatedClock, nodes: Nodes) -> None:
         self.kills = 0
         self.branch: int | None = None
         self.drain: int | None = None
         self._dice = dice
         self._disk = disk
         self._clock = clock
-        self._stuck: tuple[LocalManager, Place, int, int] | None = None
+        self._nodes = nodes
+        self._stuck: tuple[ManagerProcess, Place, int, int] | None = None
         rates = dice.rates
-        self._table: Sequence[tuple[float, str, Happening]] = (
+        self._table: Sequence[tuple[float, str, Misfortune]] = (
             (rates.kill_subtask, "kill a subtask", self._kill),
             (rates.kill_manager, "kill the manager", self._kill_manager),
             (rates.disk_full, "the disk is full for a while", self._fill),
@@ -67,6 +67,7 @@ class Misfortunes:
             (rates.drain, "drain", self._drain),
             (rates.corrupt, "a file is damaged", self._damage),
             (rates.cancel, "cancel", self._cancel),
+            (rates.kill_node, "lose a node", self._lose_node),
         )
         self._any = sum(rate for rate, _, _ in self._table)
 
@@ -79,8 +80,11 @@ class Misfortunes:
         """What happens before the next step."""
         real = job.real
         assert real is not None
-        manager = real.manager
-        self._free_stuck(manager)
+        status = real.manager.brain.status
+        self._free_stuck(real)
+        self._nodes.return_due()
+        for one in (real, *job.zombies):
+            one.room.look()
         # One draw decides whether anything happens, and what: most of the time nothing does.
         drawn = self._dice.chosen.random()
         if drawn >= self._any:
@@ -88,7 +92,8 @@ class Misfortunes:
         for rate, what, act in self._table:
             drawn -= rate
             if drawn < 0:
-                if manager.brain.status is JobStatus.RUNNING or act in (self._kill_manager, self._fill, self._jump):
+                restarts = status is JobStatus.RESTARTING and act == self._lose_node
+                if status is JobStatus.RUNNING or restarts or act in (self._kill_manager, self._fill, self._jump):
                     act(job, real, what)
                 return
 
@@ -114,7 +119,27 @@ class Misfortunes:
 
     def _kill(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
-            self.kill_subtask(real.manager)
+            self.kill_subtask(real)
+
+    def _lose_node(self, job: Job, real: ManagerProcess, what: str) -> None:
+        """All processes of a node die, or of two; the manager, too, where it is on one of them."""
+        lost = self._nodes.some()
+        if not lost or not self._happens(f"{what}: {' and '.join(map(str, lost))}"):
+            return
+        for node in lost:
+            self._nodes.lose(node)
+            for one in (real, *job.zombies):
+                self._lose_processes(one, node)
+        job.zombies = [one for one in job.zombies if one.room.node not in lost]
+        if real.room.node in lost:
+            self._dice.note("the manager was there")
+            job.real = None
+            self.branch = self.drain = None
+
+    def _lose_processes(self, one: ManagerProcess, node: int) -> None:
+        for place in one.room.lose_node(node):
+            self.kills += 1
+            one.lose(place, WorkerLostError(f"node {node} is lost: subtask {place}"))
 
     def _rescale(self, job: Job, real: ManagerProcess, what: str) -> None:
         parallelism = self._dice.chosen.choice(PARALLELISMS)
@@ -156,13 +181,13 @@ class Misfortunes:
             job.cancelled = real, retain
             real.manager.ask(CancelJob(retain))
 
-    def kill_subtask(self, manager: LocalManager) -> None:
+    def kill_subtask(self, one: ManagerProcess) -> None:
         """The process of one subtask dies."""
-        places = manager.execution.places
+        places = one.manager.execution.places
         if places:
             self.kills += 1
             place = self._dice.chosen.choice(places)
-            manager.lose(place, WorkerLostError(f"killed: subtask {place}"))
+            one.lose(place, WorkerLostError(f"killed: subtask {place}"))
 
     def _stick(self, job: Job, real: ManagerProcess, what: str) -> None:
         ready = real.manager.execution.ready
@@ -171,19 +196,20 @@ class Misfortunes:
             return
         place = ready.pop(self._dice.chosen.randrange(len(ready)))
         until = self._dice.step + self._dice.chosen.randint(*_STUCK_STEPS)
-        self._stuck = real.manager, place, real.manager.execution.running(place), until
+        self._stuck = real, place, real.manager.execution.running(place), until
 
-    def _free_stuck(self, manager: LocalManager) -> None:
+    def _free_stuck(self, real: ManagerProcess) -> None:
         if self._stuck is None:
             return
         stuck, place, attempt, until = self._stuck
-        if stuck is not manager or not manager.execution.runs(place, attempt):
+        execution = real.manager.execution
+        if stuck is not real or not execution.runs(place, attempt):
             self._stuck = None
         elif self._dice.step >= until:
             self._stuck = None
-            manager.execution.ready.append(place)
+            execution.ready.append(place)
             if self._dice.chosen.random() < 0.5:
-                manager.lose(place, WorkerLostError(f"not heard of for long: subtask {place}"))
+                real.lose(place, WorkerLostError(f"not heard of for long: subtask {place}"))
 
     def _damage(self, job: Job, real: ManagerProcess, what: str) -> None:
         """Change a byte of a file that the job would be restored from, and make it restore."""
@@ -197,4 +223,4 @@ class Misfortunes:
         if files and self._happens(what):
             job.corrupted = self._dice.chosen.choice(files)
             self._disk.flip(job.corrupted)
-            self.kill_subtask(real.manager)
+            self.kill_subtask(real)
