@@ -334,17 +334,6 @@ def _hear_of_old_attempts(patch: Patch) -> None:
     patch.setattr(Attempts, "is_current", lambda self, place, attempt: place in self.deployed)
 
 
-def _forget_failures_of_what_is_started(patch: Patch) -> None:
-    original = Recovery.on_failure
-
-    def on_failure(self: Any, failure: Any) -> None:
-        deployment = self._life.attempts.deployment
-        if deployment is None or deployment.awaits_failure:
-            original(self, failure)
-
-    patch.setattr(Recovery, "on_failure", on_failure)
-
-
 def _wait_for_room_once(patch: Patch) -> None:
     original = Recovery.on_deploy_failed
 
@@ -357,62 +346,56 @@ def _wait_for_room_once(patch: Patch) -> None:
     patch.setattr(Recovery, "on_deploy_failed", on_deploy_failed)
 
 
-def _keep_what_ran_wider(patch: Patch) -> None:
-    patch.setattr(Attempts, "clear", lambda self: None)
-
-
 MUTANTS = (
     Mutant(
         "an acknowledgement that comes twice counts once",
         _count_acknowledgements,
         rates=FaultRates(repeat=0.3),
-        first_seed=20,
+        first_seed=22,
     ),
-    Mutant("the manifest is written when all have acknowledged", _store_at_first),
+    Mutant("the manifest is written when all have acknowledged", _store_at_first, first_seed=2),
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
-    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=168),
-    Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS),
+    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=170),
+    Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS, first_seed=8),
     Mutant(
-        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 80
+        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 84
     ),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken, first_seed=22),
-    Mutant("a source's position is not after its barrier", _shift_positions(1)),
-    Mutant("a source's position is not before its barrier", _shift_positions(-1)),
-    Mutant("what is prepared is in the checkpoint", _leave_committables_out),
+    Mutant("a source's position is not after its barrier", _shift_positions(1), first_seed=4),
+    Mutant("a source's position is not before its barrier", _shift_positions(-1), first_seed=4),
+    Mutant("what is prepared is in the checkpoint", _leave_committables_out, first_seed=10),
     Mutant("nothing is committed before the manifest is there", _commit_at_the_barrier),
-    Mutant("who is restored commits again", _commit_nothing_at_restore),
+    Mutant("who is restored commits again", _commit_nothing_at_restore, first_seed=4),
     Mutant(
         "what was not uploaded is uploaded with the next checkpoint",
         _forget_failed_uploads,
         rates=STORAGE,
         first_seed=134,
     ),
-    Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
-    Mutant("who had finished has finished", _forget_who_had_finished, first_seed=24),
-    Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
+    Mutant("files that a checkpoint may refer to are kept", _pin_no_base, first_seed=2),
+    Mutant("who had finished has finished", _forget_who_had_finished, rates=KILLS, first_seed=5),
+    Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02), first_seed=31),
     Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, EXACT, STOPS, 38),
-    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=55),
+    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=59),
     Mutant("a restart waits for what runs", _restart_beside_what_runs, first_seed=11),
     Mutant(
-        "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 25
+        "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 39
     ),
     Mutant(
         "no checkpoint is taken while a job is drained",
         lambda patch: patch.setattr(CheckpointCoordinator, "drain", lambda self, now: []),
         DRAINED,
         LATE_DRAINS,
-        1000,
+        1006,
     ),
     Mutant("a job ends when all have committed", _end_before_all_have_committed),
     Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST),
-    Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS),
+    Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS, first_seed=3),
     Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
     Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
     Mutant("a restart waits for manifests", _restart_beside_manifests, rates=LATE_STOPS, first_seed=8),
     Mutant("the end waits for manifests", _end_beside_manifests, rates=LATE_CANCELS, first_seed=38),
     Mutant("what is heard of old attempts means nothing", _hear_of_old_attempts, rates=LATE_NEWS),
-    Mutant("what is lost while it is started restarts behind it", _forget_failures_of_what_is_started, rates=NODES),
     Mutant("a restart for which there is no room is tried again", _wait_for_room_once, rates=NODES),
-    Mutant("a job that restarts smaller forgets what ran before", _keep_what_ran_wider, rates=NODES),
 )
 """Each is one protection that the design of RELIABILITY names."""
