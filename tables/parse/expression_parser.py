@@ -5,7 +5,7 @@ Source: Pratt, "Top Down Operator Precedence", 1973; the order of operators is C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.tables.parse import nodes as n
@@ -51,18 +51,18 @@ class ExpressionParser:
 
     def expression(self) -> n.Node:
         """Any expression."""
-        left = self._conjunction()
-        while self.cursor.sees("OR"):
-            at = self.cursor.take().at
-            left = n.Binary(at, "OR", left, self._conjunction())
-        return left
+        return self._chain("OR", self._conjunction)
 
     def _conjunction(self) -> n.Node:
-        left = self._negation()
-        while self.cursor.sees("AND"):
-            at = self.cursor.take().at
-            left = n.Binary(at, "AND", left, self._negation())
-        return left
+        return self._chain("AND", self._negation)
+
+    def _chain(self, operator: str, operand: Callable[[], n.Node]) -> n.Node:
+        """Operands between AND or OR, as a tree that thousands of them do not make deep."""
+        parts, places = [operand()], []
+        while self.cursor.sees(operator):
+            places.append(self.cursor.take().at)
+            parts.append(operand())
+        return _balanced(operator, parts, places)
 
     def _negation(self) -> n.Node:
         if self.cursor.sees("NOT"):
@@ -473,3 +473,11 @@ class ExpressionParser:
             if cursor.accept(direction):
                 return n.FrameBound(at, direction, unbounded, value)
         raise cursor.expected("PRECEDING or FOLLOWING", "behind the bound of the frame")
+
+
+def _balanced(operator: str, parts: Sequence[n.Node], places: Sequence[int]) -> n.Node:
+    if len(parts) == 1:
+        return parts[0]
+    half = (len(parts) + 1) // 2
+    left, right = (_balanced(operator, *side) for side in ((parts[:half], places), (parts[half:], places[half:])))
+    return n.Binary(places[half - 1], operator, left, right)

@@ -5,7 +5,7 @@ Every node knows where it begins in the text (`at`). Nothing is checked here: na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from penstock.tables.types import SqlType
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A part of a statement; `at` is the offset of its first character."""
+    """A part of a statement; `at` is the offset of its first character, and the same part elsewhere is equal."""
 
-    at: int
+    at: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,3 +213,13 @@ def test_values_that_are_not_needed_are_not_computed() -> None:
 def test_a_regular_expression_that_is_none_names_the_row() -> None:
     with pytest.raises(JobFailedError, match=r"unterminated subpattern.* in row \{.*use TRY_CAST or CASE"):
         value("STR_TO_MAP('a=1', '(')")
+
+
+@pytest.mark.parametrize(("operator", "wanted"), [("OR", [7]), ("AND", [])])
+def test_thousands_of_conditions_may_be_joined(operator: str, wanted: list[int]) -> None:
+    conditions = f" {operator} ".join(f"x = {number}" for number in range(2_000))
+    table = StreamEnvironment(runtime="local", parallelism=1).sql(
+        f"SELECT x FROM (VALUES (7), (-1)) AS t (x) WHERE {conditions}"
+    )
+    assert table is not None
+    assert [row["x"] for row in table.collect()] == wanted

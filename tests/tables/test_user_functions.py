@@ -111,6 +111,15 @@ def test_what_a_function_raises_is_told_with_the_row(env: StreamEnvironment) -> 
         list(table.collect())
 
 
+def test_what_a_function_raises_in_the_condition_of_a_join_is_told_with_the_rows(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("near", udf(lambda x, y: 1 / (x - y) < 0, returns="BOOLEAN"))
+    with pytest.raises(
+        JobFailedError,
+        match=r"condition of a join: the function NEAR fails .*ZeroDivisionError.* in row \{.*mend the function",
+    ):
+        _rows(env, "SELECT a.item FROM bids AS a JOIN bids AS b ON a.item = b.item AND near(a.price, b.price)")
+
+
 def test_a_function_that_is_not_deterministic_is_refused_where_rows_change(env: StreamEnvironment) -> None:
     env.tables.create_temporary_function("draw", udf(lambda: 4, returns="INT", deterministic=False))
     assert _rows(env, "SELECT draw() FROM bids LIMIT 1")[0][-1] == 4
