@@ -172,10 +172,10 @@ class StatementParser:
         self.cursor.expect("=", where="behind the column")
         return column, self.queries.expressions.expression()
 
-    def _on_conflict(self) -> str:
+    def _on_conflict(self) -> s.OnConflict:
         cursor = self.cursor
         cursor.expect("ON", "CONFLICT", "DO")
-        for action in ("DEDUPLICATE", "NOTHING", "ERROR"):
+        for action in s.ON_CONFLICT:
             if cursor.accept(action):
                 return action
         raise cursor.expected("DEDUPLICATE, NOTHING or ERROR", "behind ON CONFLICT DO")

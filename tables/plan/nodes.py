@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 from penstock.tables.expressions import Expression
+from penstock.tables.parse.statements import OnConflict
 from penstock.tables.plan.row_references import RowMatch
 from penstock.tables.types import SqlType
 
@@ -527,11 +528,13 @@ class SinkPlan:
     """What an INSERT writes: rows with the columns of the sink, into the table `table`.
 
     Args:
-        deduplicated: the columns of which only the last row with the same values counts; none: all rows count.
+        keys: the columns of which only one row with the same values counts; none: all rows count.
+        on_conflict: which one: the last (DEDUPLICATE), the first (NOTHING), or the job fails (ERROR).
         overwrite: whether they take the place of the rows that the table has.
     """
 
     table: str
     input: PlanNode
-    deduplicated: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    on_conflict: OnConflict = "DEDUPLICATE"
     overwrite: bool = False
