@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.cursor import Cursor
+from penstock.tables.parse.json_calls import JSON_AGGREGATES, JSON_CALLS, gathered_json, json_call
 from penstock.tables.parse.queries import Query
 from penstock.tables.parse.special_calls import SPECIAL_CALLS
 from penstock.tables.parse.tokens import TokenKind
@@ -170,7 +171,7 @@ class ExpressionParser:
                 at = cursor.take().at
                 operand = n.Element(at, operand, self.expression())
                 cursor.expect("]", where="behind the index")
-            elif cursor.sees(".") and not isinstance(operand, n.Name):
+            elif cursor.sees(".") and (not isinstance(operand, n.Name) or cursor.ahead(-1).text == ")"):
                 cursor.take()
                 operand = n.FieldOf(operand.at, operand, cursor.field_name())
             else:
@@ -341,6 +342,10 @@ class ExpressionParser:
         cursor, token = self.cursor, self.cursor.take()
         name = token.text.upper()
         cursor.expect("(")
+        if name in JSON_CALLS:
+            return json_call(self, token.at, name)
+        if name in JSON_AGGREGATES:
+            return gathered_json(self, token.at, name)
         special = SPECIAL_CALLS.get(name)
         if special is not None:
             arguments = special(self, token.at)
@@ -356,9 +361,10 @@ class ExpressionParser:
             raise cursor.expected("an expression", "behind DISTINCT")
         within = self.order_by() if cursor.sees("ORDER") else ()
         cursor.expect(")", where=f"behind the arguments of {name}")
-        return self._behind_call(n.Call(token.at, name, arguments, distinct, star, within=within))
+        return self.behind_call(n.Call(token.at, name, arguments, distinct, star, within=within))
 
-    def _behind_call(self, call: n.Call) -> n.Call:
+    def behind_call(self, call: n.Call) -> n.Call:
+        """A call with what follows its brackets: WITHIN GROUP, FILTER, OVER."""
         cursor = self.cursor
         within, condition, over = call.within, None, None
         if cursor.accept("WITHIN", "GROUP"):
