@@ -68,7 +68,7 @@ def _value(text: str, path: str) -> str | None:
 def _value_or(call: CallValues) -> pa.Array:
     """JSON_VALUE with what is given where nothing is found, and where no single value is: null, a default, an error."""
     columns = [column.to_pylist() for column in call.columns]
-    found = []
+    found: list[str | None] = []
     for text, path, empty, if_empty, error, if_error in zip(*columns, strict=True):
         if text is None or path is None:
             found.append(None)

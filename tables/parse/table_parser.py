@@ -78,7 +78,8 @@ class TableParser:
 
     def _distribution(self) -> s.Distribution:
         cursor, at = self.cursor, self.cursor.take().at
-        kind, columns = None, ()
+        kind: str | None = None
+        columns: tuple[Identifier, ...] = ()
         if cursor.accept("BY"):
             kind = next((word for word in ("HASH", "RANGE") if cursor.accept(word)), None)
             columns = cursor.in_brackets(cursor.identifier)

@@ -5,20 +5,17 @@ All queries are one job: what Spark needs to begin is more than what they need.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock import StreamEnvironment
+from tests.actors.spark.conftest import Environment, on_spark
 from tests.tables.test_three_engines import HANDED_OVER, QUERIES, ROWS, changes, declare, environment, rows_of, written
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [*on_spark, pytest.mark.timeout(600), pytest.mark.long("tests/tables/test_three_engines.py")]
 
 
-def test_queries_on_spark_give_what_streaming_mode_gives(
-    spark: Callable[[], StreamEnvironment], tmp_path: Path
-) -> None:
+def test_queries_on_spark_give_what_streaming_mode_gives(spark: Environment, tmp_path: Path) -> None:
     folder = written(tmp_path / "all", ROWS)
     streaming = environment(folder, 1)
     wanted = {query: changes(streaming, query) for query in QUERIES}
@@ -31,9 +28,7 @@ def test_queries_on_spark_give_what_streaming_mode_gives(
         assert rows_of(found[query]) == rows_of(wanted[query]), query
 
 
-def test_a_live_job_takes_over_where_queries_on_spark_end(
-    spark: Callable[[], StreamEnvironment], tmp_path: Path
-) -> None:
+def test_a_live_job_takes_over_where_queries_on_spark_end(spark: Environment, tmp_path: Path) -> None:
     whole = environment(written(tmp_path / "all", ROWS), 1)
     wanted = {query: changes(whole, query) for query in HANDED_OVER}
     whole.execute("in this process")
