@@ -51,7 +51,7 @@ from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.pandas_later import load_pandas_later
+from penstock.engine.pandas_later import load_pandas_later
 
 _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5

@@ -29,8 +29,8 @@ from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.pandas_later import load_pandas_later
 from penstock.engine.task.tap import TappedRows
-from penstock.pandas_later import load_pandas_later
 
 if TYPE_CHECKING:
     from penstock.savepoints.live_rows import LiveRows, ScanFilter

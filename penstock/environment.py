@@ -40,12 +40,12 @@ from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGrap
 from penstock.engine.job.handle import DEFAULT_NAME, CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
 from penstock.engine.operators.timestamp_assigners import check_assigner
+from penstock.engine.pandas_later import load_pandas_later
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
 from penstock.forgotten import reminding_program
 from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start, warn_of_sinks_that_wait
-from penstock.pandas_later import load_pandas_later
 from penstock.problems import Problems
 from penstock.savepoints.restore import NonRestoredState, url_of
 
