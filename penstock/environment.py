@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.spark.options import SparkOptions
 from penstock.batch import (
     Mode,
@@ -40,7 +41,6 @@ from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGrap
 from penstock.engine.job.handle import DEFAULT_NAME, CollectResult, JobHandle
 from penstock.engine.local.runtime import LocalJob
 from penstock.engine.operators.timestamp_assigners import check_assigner
-from penstock.engine.pandas_later import load_pandas_later
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly

@@ -80,7 +80,7 @@ def test_values_beside_aggregates_go_by_what_is_grouped() -> None:
         f"SELECT buyer, {price} AS p FROM {_SOLD} GROUP BY buyer",
         f"SELECT MAX(buyer), {price} FROM {_SOLD}",
     ):
-        with pytest.raises(SqlError, match="sold.item'.* is neither in GROUP BY nor in an aggregate"):
+        with pytest.raises(SqlError, match=r"sold\.item'.* is neither in GROUP BY nor in an aggregate"):
             StreamEnvironment(runtime="local").sql(query)
 
 

@@ -10,7 +10,7 @@ import pytest
 BEGIN = """
 import sys
 import pyarrow as pa
-from penstock.engine.pandas_later import load_pandas_later
+from penstock.actors.pandas_later import load_pandas_later
 load_pandas_later()
 pa.array([1])
 assert "pandas" not in sys.modules
