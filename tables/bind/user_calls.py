@@ -80,6 +80,7 @@ def _call(
         distinct=node.distinct,
         filter=resolved(node.filter, functions, source),
         over=resolved(node.over, functions, source),
+        said=node.name,
     )
     return n.UserCall(node.at, node.name, function, (of_group,))
 

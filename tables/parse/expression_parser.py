@@ -6,6 +6,7 @@ Source: Pratt, "Top Down Operator Precedence", 1973; the order of operators is C
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from penstock.tables.parse import nodes as n
@@ -383,7 +384,7 @@ class ExpressionParser:
                 )
         if cursor.accept("OVER"):
             over = self.over()
-        return n.Call(call.at, call.name, call.arguments, call.distinct, call.star, condition, over, within)
+        return replace(call, filter=condition, over=over, within=within)
 
     def _argument(self) -> n.Argument:
         cursor, at = self.cursor, self.cursor.at

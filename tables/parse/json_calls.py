@@ -50,7 +50,7 @@ def gathered_json(parser: ExpressionParser, at: int, name: str) -> n.Call:
         item, nulls = n.Constructor(at, "ROW", (key, value)), NULL
     kept = _nulls(parser, nulls)
     cursor.expect(")", where=f"at the end of {name}")
-    items = parser.behind_call(n.Call(at, "ARRAY_AGG", _plain(item)))
+    items = parser.behind_call(n.Call(at, "ARRAY_AGG", _plain(item), said=name))
     return n.Call(at, name, _plain(kept, items))
 
 

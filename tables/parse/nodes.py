@@ -287,6 +287,7 @@ class Call(Node):
         name: in capitals.
         star: `COUNT(*)`.
         within: `WITHIN GROUP (ORDER BY ...)` or an ORDER BY among the arguments.
+        said: what messages call it, where it stands for something else; empty: its name.
     """
 
     name: str
@@ -296,6 +297,12 @@ class Call(Node):
     filter: Node | None = None
     over: Over | None = None
     within: tuple[OrderItem, ...] = ()
+    said: str = ""
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return self.said or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
 from penstock.tables.expressions import Expression
@@ -177,6 +177,7 @@ class AggregateCall:
         arguments: places of columns.
         filter: the place of a boolean column; other rows do not count.
         type: of the result.
+        shown: what messages call it.
     """
 
     name: str
@@ -185,6 +186,7 @@ class AggregateCall:
     distinct: bool = False
     filter: int | None = None
     constants: tuple[object, ...] = ()
+    shown: str = field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ def test_an_aggregate_function_gets_the_values_of_a_group(env: StreamEnvironment
     statement = "SELECT item, median(price) + 1, COUNT(*) FROM bids GROUP BY item HAVING median(price) < 9"
     assert sorted(_rows(env, statement)) == [("+I", "cup", 6.0, 1), ("+I", "pen", 4.5, 2)]
     assert _rows(env, "SELECT median(price) FILTER (WHERE item = 'pen') FROM bids")[-1][-1] == 3.5
+    with pytest.raises(SqlError, match="PAIRS takes any value, not NULL"):
+        env.sql("SELECT pairs(NULL) FROM bids")
     assert _rows(env, "SELECT pairs(item, price) FROM bids")[-1][-1] == "[('cup', 5), ('pen', 3), ('pen', 4)]"
 
 
