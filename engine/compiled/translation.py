@@ -244,7 +244,7 @@ class Translator:
 
     def _assigned(self, node: ast.stmt, name: str, value: ast.expr) -> list[str]:
         optional = self._may_be_none(value)
-        if optional is None:
+        if optional is None or (isinstance(value, ast.Name) and value.id not in self.doubtful):
             return self._assign(node, name, *self._expression(value))
         if name in self.kinds and name not in self.nullable:
             raise self._refused(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.elements import Batch
+from penstock.engine.errors import GraphError
 from penstock.engine.operators.functions.compiled_process import CompiledProcessSpec
 from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -178,6 +179,8 @@ def outcome(specs: Sequence[Any], rows: list[dict[str, Any]]) -> str:
         given = pa.RecordBatch.from_pylist(rows[part * size : (part + 1) * size], GIVEN)
         try:
             seen.append(job.process(Batch(given)) if given.num_rows else [])
+        except GraphError:
+            raise
         except Exception as error:
             return f"{seen} {type(error).__name__}"
         kept = snapshot_of(job.operator)
