@@ -15,8 +15,9 @@ from tests.docs.test_snippets import ROOT, run_snippets
 
 def test_the_tutorial_runs(kafka: Kafka, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(services, "Kafka", lambda: kafka)
-    monkeypatch.setattr(services, "Postgres", lambda: postgres)
+    for name, server in {"Kafka": kafka, "Postgres": postgres}.items():
+        monkeypatch.setattr(services, name, lambda server=server: server)
+        monkeypatch.setattr(server, "start", lambda: None)
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     for name in ("BROKERS", "DSN"):
