@@ -179,7 +179,7 @@ def taken_scale(planner: Planner, latest: CompletedCheckpoint) -> Scale:
         return Scale()
     operators = {one.uid: subtask.parallelism for subtask in latest.subtasks for one in subtask.operators}
     counts = sorted({subtask.parallelism for subtask in latest.subtasks})
-    told = () if latest.scale is None else (latest.scale,)
+    told: tuple[Scale, ...] = () if latest.scale is None else (latest.scale,)
     for candidate in (*told, *map(Scale, counts), Scale(None, tuple(sorted(operators.items())))):
         # What one operator has been given, others may not be able to have.
         with contextlib.suppress(PenstockError):
