@@ -6,8 +6,8 @@ IN become a mark that is null where nothing is met.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder, chain
@@ -17,15 +17,16 @@ from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
+from penstock.tables.parse.rewriting import rewritten
 from penstock.tables.plan.keys import unique_keys
 from penstock.tables.plan.nodes import Aggregate, Filter, Join, JoinKind, PlanNode, Project, Sort, Values
 from penstock.tables.plan.rules.apply import rewritten_plan
-from penstock.tables.types import SqlType
 
 if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
 
 _VALUE: Final = "value$"
+_Tree = TypeVar("_Tree")
 
 
 @dataclass(slots=True)
@@ -42,20 +43,21 @@ class ScalarSubqueries:
     node: PlanNode
     scope: Scope
     _known: list[tuple[n.Node, n.Node]] = field(default_factory=list)
+    _outer: dict[int, tuple[n.Node, ...]] = field(default_factory=dict)
 
-    def replaced(self, tree: Any) -> Any:
+    def replaced(self, tree: _Tree) -> _Tree:
         """An expression, or what holds some, with columns of the joins in place of each query.
 
         Raises:
             SqlError: a query with several columns, or perhaps several rows.
         """
-        if isinstance(tree, tuple):
-            return tuple(self.replaced(part) for part in tree)
-        if isinstance(tree, n.Subquery | n.Exists | n.InQuery):
-            return self._value_of(tree)
-        if isinstance(tree, SqlType | q.Query) or not is_dataclass(tree) or isinstance(tree, type):
-            return tree
-        return self._below(tree)
+
+        def change(part: Any) -> Any:
+            if isinstance(part, n.Subquery | n.Exists | n.InQuery):
+                return self._value_of(part)
+            return part if isinstance(part, q.Query) else None
+
+        return rewritten(tree, change)
 
     def replaced_operand(self, node: n.Node) -> n.Node:
         """EXISTS or IN, perhaps negated, with the values of queries in what is sought."""
@@ -65,19 +67,9 @@ class ScalarSubqueries:
             return replace(node, operand=self.replaced(node.operand))
         return node
 
-    def _below(self, tree: Any) -> Any:
-        changed = {
-            part.name: made
-            for part in fields(tree)
-            if (made := self.replaced(given := getattr(tree, part.name))) is not given and made != given
-        }
-        return replace(tree, **changed) if changed else tree
-
-    @property
-    def values(self) -> tuple[n.Node, ...]:
-        """The columns of all queries that have been joined."""
-        width = sum(len(member.names) for member in self.scope.members)
-        return tuple(n.ValueColumn(0, place) for place in range(width, len(self.node.columns)))
+    def decided_by(self, value: n.ValueColumn) -> tuple[n.Node, ...]:
+        """What of an outer row decides a value; nothing where all rows have the same."""
+        return self._outer[value.place]
 
     def _value_of(self, node: n.Subquery | n.Exists | n.InQuery) -> n.Node:
         for known, value in self._known:
@@ -106,7 +98,7 @@ class ScalarSubqueries:
                 subquery.at,
                 "a query as a value gives one row: aggregate without GROUP BY, or write LIMIT 1; or use a join",
             )
-        place = self._join(inner, [] if found is None else found.tests(self.queries, self.scope, self._width))
+        place = self._join(inner, (), []) if found is None else self._join_correlated(found)
         value = n.ValueColumn(subquery.at, place)
         return value if found is None else self._counted(subquery, value)
 
@@ -134,8 +126,7 @@ class ScalarSubqueries:
         if found is None:
             count = self._scalar(n.Subquery(node.at, _counting(node.query, node.at, ())))
             return n.Binary(node.at, ">", _coalesced(count), n.NumberLiteral(node.at, "0"))
-        place = self._join(found.node, found.tests(self.queries, self.scope, self._width))
-        return n.IsTest(node.at, n.ValueColumn(node.at, place), "NULL", True)
+        return n.IsTest(node.at, n.ValueColumn(node.at, self._join_correlated(found)), "NULL", True)
 
     def _is_in(self, node: n.InQuery) -> n.Node:
         source = self.queries.source
@@ -153,7 +144,7 @@ class ScalarSubqueries:
         operand = ExpressionBinder(source, self.scope).bind(node.operand)
         column = InputColumn(inner.columns[0].type, self._width)
         test = equal(self.queries, operand, column, node.at)
-        place = self._join(inner, [test])
+        place = self._join(inner, (node.operand,), [test])
         mark = n.IsTest(node.at, n.ValueColumn(node.at, place + 1), "NULL", True)
         known = self._unless_null(node, mark, operand.type.nullable or column.type.nullable)
         return n.Unary(node.at, "NOT", known) if node.negated else known
@@ -178,12 +169,17 @@ class ScalarSubqueries:
     def _width(self) -> int:
         return len(self.node.columns)
 
-    def _join(self, inner: PlanNode, tests: list[Expression]) -> int:
-        """Join the rows with those of a query; the place of its first column."""
+    def _join_correlated(self, found: Correlated) -> int:
+        """As `_join`."""
+        return self._join(found.node, found.outer, found.tests(self.queries, self.scope, self._width))
+
+    def _join(self, inner: PlanNode, outer: tuple[n.Node, ...], tests: list[Expression]) -> int:
+        """Join the rows with those of a query, which `outer` is compared with; the place of its first column."""
         first = self._width
         columns = joined_columns(self.node.columns, inner.columns, JoinKind.LEFT)
         self.node = Join(JoinKind.LEFT, self.node, inner, chain("AND", tests) if tests else None, columns)
         self.scope = Scope(self.scope.members, columns)
+        self._outer.update(dict.fromkeys(range(first, self._width), outer))
         return first
 
 
