@@ -24,6 +24,8 @@ from penstock.engine.errors import NoRoomError
 _AT_ONCE_SECONDS: Final = 1.0
 """How long it takes at most to reserve slots for which there is room."""
 _LOOK_SECONDS: Final = 2.0
+_NODE_ID: Final = "ray.io/node-id"
+"""The label of its id that Ray gives to each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Slots:
         self._prefix = _prefix(job_id)
         self._timeout_s = timeout_s
         self._slots: list[_Slot] = []
+        self._others: dict[int, _Slot] = {}
         self._made = 0
 
     async def resize(self, bundles: Sequence[Mapping[str, float]]) -> None:
@@ -61,9 +64,7 @@ class Slots:
             remove_placement_group(slot.group)
         del self._slots[kept:]
         for bundle in bundles[kept:]:
-            self._made += 1
-            group = placement_group([dict(bundle)], strategy="PACK", name=f"{self._prefix}{self._made}")
-            self._slots.append(_Slot(bundle, group))
+            self._slots.append(self._new(bundle, ()))
         try:
             await self.placed(range(kept, len(bundles)))
         except BaseException:
@@ -72,6 +73,44 @@ class Slots:
                 remove_placement_group(slot.group)
             del self._slots[kept:]
             raise
+
+    def _new(self, bundle: Mapping[str, float], avoided: Collection[str]) -> _Slot:
+        self._made += 1
+        name = f"{self._prefix}{self._made}"
+        selector = [{_NODE_ID: f"!in({','.join(sorted(avoided))})"}] if avoided else None
+        return _Slot(
+            bundle, placement_group([dict(bundle)], strategy="PACK", name=name, bundle_label_selector=selector)
+        )
+
+    async def find_others(self, slots: Collection[int], avoided: Collection[str] = ()) -> None:
+        """Reserve others for these slots, on nodes that stay; those that there are remain until `move`.
+
+        Args:
+            slots: their numbers.
+            avoided: ids of nodes that are lost, which Ray may not know yet.
+
+        Raises:
+            NoRoomError: there is no room.
+        """
+        self.drop_others()
+        self._others = {slot: self._new(self._slots[slot].bundle, avoided) for slot in sorted(slots)}
+        try:
+            await self._await([other.group for other in self._others.values()])
+        except BaseException:
+            self.drop_others()
+            raise
+
+    def move(self) -> None:
+        """Take the others that were found; what still runs in the slots that they replace is killed."""
+        for slot, other in self._others.items():
+            remove_placement_group(self._slots[slot].group)
+            self._slots[slot] = other
+        self._others = {}
+
+    def drop_others(self) -> None:
+        """Give back the others that were found."""
+        while self._others:
+            remove_placement_group(self._others.popitem()[1].group)
 
     def kept(self, bundles: Sequence[Mapping[str, float]]) -> int:
         """How many slots, the first ones, `resize` would keep."""
@@ -84,7 +123,9 @@ class Slots:
         Raises:
             NoRoomError: there is no room.
         """
-        groups = [self._slots[slot].group for slot in slots]
+        await self._await([self._slots[slot].group for slot in slots])
+
+    async def _await(self, groups: Sequence[PlacementGroup]) -> None:
         deadline = time.monotonic() + self._timeout_s
         if await asyncio.to_thread(_all_ready, groups, min(deadline, time.monotonic() + _AT_ONCE_SECONDS)):
             return
@@ -121,8 +162,8 @@ class Slots:
             remove_placement_group(group)
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
-        """Where an actor of slot number `slot` is placed."""
-        return PlacementGroupSchedulingStrategy(self._slots[slot].group, 0)
+        """Where an actor of slot number `slot` is placed: in the other one, where it is about to move there."""
+        return PlacementGroupSchedulingStrategy(self._others.get(slot, self._slots[slot]).group, 0)
 
     @property
     def count(self) -> int:
@@ -130,6 +171,7 @@ class Slots:
 
     def release(self) -> None:
         """Give all slots back; Ray kills what still runs in them."""
+        self.drop_others()
         for slot in self._slots:
             remove_placement_group(slot.group)
         self._slots.clear()

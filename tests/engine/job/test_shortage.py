@@ -48,15 +48,14 @@ def test_it_waits_for_room_beside_that_and_grows_back_behind_a_checkpoint() -> N
     shell = runs_small()
     assert shell.last(say.AwaitRoom).layout.scale == Scale()
     shell.hear(ev.RoomFound())
+    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
     shell.store()
-    prepare = shell.last(say.Prepare)
-    shell.hear(ev.Prepared(prepare.request))
     shell.cancelled()
     shell.deployed()
     deploy = shell.last(say.Deploy)
     assert (len(deploy.places), deploy.layout.scale, shell.brain.status) == (4, Scale(), JobStatus.RUNNING)
     assert shell.count(say.AwaitRoom) == 1
-    assert shell.brain.restarts.to_dicts()[-1]["cause"] == "rescale to 2, by a restart: all tasks get other subtasks"
+    assert shell.brain.restarts.to_dicts()[-1]["cause"] == "rescale to 2, all at a checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -103,8 +102,8 @@ def test_who_rescales_it_meanwhile_has_the_last_word() -> None:
     shell = runs_small()
     shell.ask(ev.RescaleJob(3))
     shell.hear(ev.RoomFound())
-    shell.store()
     shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.store()
     shell.cancelled()
     shell.deployed()
     shell.hear(ev.RoomFound())
@@ -121,6 +120,7 @@ def test_a_job_that_is_drained_stays_small() -> None:
 def test_its_log_tells_the_same_when_it_is_replayed() -> None:
     shell = runs_small()
     shell.hear(ev.RoomFound())
+    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
     shell.store()
     steps = list(replay([(0, shell.log.text().splitlines())]))
     assert steps
