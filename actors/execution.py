@@ -78,7 +78,7 @@ class Execution:
         self._tell = tell
         self._spare: dict[Place, Any] = {}
         self._graph_ref: Any = None
-        self._slots = Slots(job_id, config.slot_timeout_ms / 1000)
+        self._slots = Slots(job_id, config.slot_timeout_ms / 1000, dict(config.slot_labels))
         self._standbys = Standbys(config.failover.standbys, self._create_standby)
         self._next_slot = itertools.count()
         self._actor_class: Any = ray.remote(SubtaskActor)

@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import ray
@@ -40,15 +41,17 @@ class Slots:
     Args:
         job_id: whose.
         timeout_s: how long to wait for room.
+        labels: by name, what those of their nodes must be, in the words of Ray's label selectors.
 
     Attributes:
         waiting_for: what the job waits for, with numbers, while there is no room; else None.
     """
 
-    def __init__(self, job_id: str, timeout_s: float) -> None:
+    def __init__(self, job_id: str, timeout_s: float, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         self.waiting_for: str | None = None
         self._prefix = _prefix(job_id)
         self._timeout_s = timeout_s
+        self._labels = labels
         self._slots: list[_Slot] = []
         self._others: dict[int, _Slot] = {}
         self._made = 0
@@ -75,12 +78,14 @@ class Slots:
             raise
 
     def _new(self, bundle: Mapping[str, float], avoided: Collection[str]) -> _Slot:
+        lost = {_NODE_ID: f"!in({','.join(sorted(avoided))})"} if avoided else {}
+        return _Slot(bundle, self._group([bundle], {**self._labels, **lost}))
+
+    def _group(self, bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str]) -> PlacementGroup:
         self._made += 1
         name = f"{self._prefix}{self._made}"
-        selector = [{_NODE_ID: f"!in({','.join(sorted(avoided))})"}] if avoided else None
-        return _Slot(
-            bundle, placement_group([dict(bundle)], strategy="PACK", name=name, bundle_label_selector=selector)
-        )
+        selector = [dict(labels) for _ in bundles] if labels else None
+        return placement_group([dict(one) for one in bundles], "PACK", name, bundle_label_selector=selector)
 
     async def find_others(self, slots: Collection[int], avoided: Collection[str] = ()) -> None:
         """Reserve others for these slots, on nodes that stay; those that there are remain until `move`.
@@ -131,14 +136,14 @@ class Slots:
             return
         # Whether the cluster is about to grow, by itself or by hand, nobody can tell.
         bundles = [slot.bundle for slot in self._slots]
-        shortage = await asyncio.to_thread(_shortage, bundles)
+        shortage = await asyncio.to_thread(_shortage, bundles, self._labels)
         self.waiting_for = f"room for {len(bundles)} slots, for up to {self._timeout_s:g} s: {shortage}"
         try:
             there_is_room = await asyncio.to_thread(_all_ready, groups, deadline)
         finally:
             self.waiting_for = None
         if not there_is_room:
-            shortage = await asyncio.to_thread(_shortage, bundles)
+            shortage = await asyncio.to_thread(_shortage, bundles, self._labels)
             missing = await asyncio.to_thread(_count_missing, groups)
             raise NoRoomError(
                 f"no room for {len(bundles)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
@@ -152,9 +157,7 @@ class Slots:
         One placement group asks for it: it has all or nothing, so that while it waits it is in nobody's way, and a
         cluster that grows by itself hears of it.
         """
-        self._made += 1
-        missing = [dict(bundle) for bundle in bundles[self.count :]]
-        group = placement_group(missing, strategy="PACK", name=f"{self._prefix}{self._made}")
+        group = self._group(bundles[self.count :], self._labels)
         try:
             while not await asyncio.to_thread(group.wait, _LOOK_SECONDS):
                 pass
@@ -199,12 +202,14 @@ def _count_missing(groups: Sequence[PlacementGroup]) -> int:
     return sum(not group.wait(0.01) for group in groups)
 
 
-def _shortage(bundles: Sequence[Mapping[str, float]]) -> str:
+def _shortage(bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str]) -> str:
     """What slots need and what the cluster has, in numbers; of its resources only those that are needed are named."""
     names = dict.fromkeys(name for bundle in bundles for name in bundle)
     needed = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     wanted = ", ".join(f"{amount:g} {name}" for name, amount in needed.items())
+    if labels:
+        wanted += f" on nodes with {', '.join(f'{name}={value}' for name, value in labels.items())}"
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     held = ", ".join(f"{there.get(name, 0):g} {name}, of which {free.get(name, 0):g} are free" for name in needed)
     return f"they need {wanted}, and the whole cluster has {held}; other jobs, and slots that are placed, hold the rest"

@@ -40,6 +40,7 @@ class Cluster:
         bundles: Sequence[Mapping[str, float]],
         strategy: str,
         name: str,
+        *,
         bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
     ) -> Group:
         group = Group(bundle_label_selector[0] if bundle_label_selector else None, self.has_room)
@@ -53,13 +54,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(module, "placement_group", made.make)
     monkeypatch.setattr(module, "remove_placement_group", made.groups.remove)
     monkeypatch.setattr(module, "PlacementGroupSchedulingStrategy", lambda group, bundle: group)
-    monkeypatch.setattr(module, "_shortage", lambda bundles: "nothing is free")
+    monkeypatch.setattr(module, "_shortage", lambda bundles, labels: "nothing is free")
     return made
 
 
-def with_two(use: Callable[[Slots], Any]) -> Any:
+def with_two(use: Callable[[Slots], Any], **labels: str) -> Any:
     async def main() -> Any:
-        slots = Slots("job", 0.01)
+        slots = Slots("job", 0.01, labels)
         await slots.resize([{"CPU": 1.0}] * 2)
         return await use(slots)
 
@@ -113,3 +114,22 @@ def test_a_node_that_is_lost_is_avoided_in_rays_words(cluster: Cluster) -> None:
     selector = with_two(avoid)
     assert selector == {"ray.io/node-id": f"!in({NODE},{'f' * 56})"}
     assert not validate_label_selector(dict(selector))
+
+
+def test_slots_come_to_nodes_with_the_labels_that_are_wanted(cluster: Cluster) -> None:
+    async def others(slots: Slots) -> None:
+        await slots.find_others({1}, {NODE})
+        await slots.room_for([{"CPU": 1.0}] * 3)
+
+    made: list[Mapping[str, str] | None] = []
+    original = cluster.make
+
+    def make(*arguments: Any, **named: Any) -> Group:
+        group = original(*arguments, **named)
+        made.append(group.selector)
+        return group
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "placement_group", make)
+        with_two(others, zone="a")
+    assert made == [{"zone": "a"}, {"zone": "a"}, {"zone": "a", "ray.io/node-id": f"!in({NODE})"}, {"zone": "a"}]
