@@ -85,7 +85,9 @@ class Slots:
         self._made += 1
         name = f"{self._prefix}{self._made}"
         selector = [dict(labels) for _ in bundles] if labels else None
-        return placement_group([dict(one) for one in bundles], "PACK", name, bundle_label_selector=selector)
+        wanted = [dict(one) for one in bundles]
+        group: PlacementGroup = placement_group(wanted, "PACK", name, bundle_label_selector=selector)
+        return group
 
     async def find_others(self, slots: Collection[int], avoided: Collection[str] = ()) -> None:
         """Reserve others for these slots, on nodes that stay; those that there are remain until `move`.
