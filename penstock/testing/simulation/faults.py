@@ -61,7 +61,7 @@ class FaultRates:
         suspend: at each step: the job is stopped with a savepoint, and another job resumes from it.
         drain: at each step, where the scenario knows what must be there then: the sources end.
         cancel: at each step: the job is cancelled; every other time it keeps its checkpoints, and another job resumes.
-        leave: at each step: the node with one slot is drained, and leaves a while later.
+        leave: at each step, where there are rescales: the node with one slot is drained, and leaves a while later.
         corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
     """
 
@@ -97,7 +97,7 @@ class FaultRates:
         """
         rates = {name: getattr(self, name) * chosen.choice(_FACTORS) for name in _SWARM}
         # No draw of its own: the seeds that are known stay what they are.
-        rates["leave"] = self.leave * (rates["rescale"] / self.rescale if self.rescale else 1.0)
+        rates["leave"] = self.leave * rates["rescale"] / self.rescale if self.rescale else 0.0
         return replace(self, budget=max(1, round(self.budget * chosen.choice(_BUDGETS))) if self.budget else 0, **rates)
 
 
