@@ -126,8 +126,8 @@ def test_who_takes_it_over_waits_for_room_as_well() -> None:
     assert list(shell.last(say.Deploy).places) == SMALL
     assert shell.last(say.AwaitRoom).layout.scale == Scale()
     shell.hear(ev.RoomFound())
-    shell.store()
     shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.store()
     shell.cancelled()
     shell.deployed()
     shell.wait(1.0)
