@@ -134,7 +134,7 @@ def test_a_job_that_fails_leaves_no_savepoint(spark: Environment, tmp_path: Path
     assert not [path for path in (tmp_path / "savepoint").rglob("*") if path.is_file()]
 
 
-@pytest.mark.long("test_jobs.py kills an executor of Spark")
+@pytest.mark.long("test_jobs.py kills a worker of Spark")
 def test_sinks_and_files_of_state_are_whole_though_a_process_is_killed(spark: Environment, tmp_path: Path) -> None:
     env = spark()
     (tmp_path / "lines").mkdir()
