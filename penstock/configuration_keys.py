@@ -408,10 +408,7 @@ class Settings(BaseModel):
     )
     slot_cpus: Number = _key("penstock.slot-cpus", DEFAULTS.slot_cpus, "CPUs that each slot reserves.", 0.001, 1024)
     slot_labels: Labels = _key(
-        "penstock.slot-labels",
-        (),
-        "Labels that a node must have for slots to come to it: `ray.io/market-type=on-demand` keeps a job off spot "
-        "nodes; `LABEL=!VALUE` forbids one.",
+        "penstock.slot-labels", (), "Labels of the nodes that slots come to: `ray.io/market-type=on-demand`, `zone=!b`."
     )
     max_batch_rows: Count = _key(
         "penstock.max-batch-rows", DEFAULTS.max_batch_rows, "The most rows of a batch.", 1, 2**30
