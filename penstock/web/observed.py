@@ -1,11 +1,12 @@
 """What the server has seen of the jobs of a cluster: the newest values, and those before for rates and charts.
 
-The collector shows it each reading; REST, Prometheus and the pages are made of what it gives. It knows no cluster and
-no clock: times come with the readings. All that it keeps is bounded.
+The collector shows it each reading; REST, Flight, Prometheus and the pages are made of what it gives, in any thread. It
+knows no cluster and no clock: times come with the readings. All that it keeps is bounded.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -205,6 +206,8 @@ class Observed:
 
     def __init__(self, ended: Iterable[JobInfo] = (), on_end: Callable[[JobInfo], None] | None = None) -> None:
         self._on_end = on_end
+        # Readers may be in other threads than who shows it readings.
+        self._changing = threading.Lock()
         self._jobs: dict[str, _Seen] = {}
         for info in ended:
             tasks = tuple(TaskView(task, ()) for task in info.tasks)
@@ -218,11 +221,9 @@ class Observed:
             now: monotonic seconds.
             now_ms: civil time.
         """
-        before = self._jobs.pop(info.id, None)
+        before = self._jobs.get(info.id)
         began = info.started_ms if before is None else min(before.view.began_ms, info.started_ms)
         seen = before or _Seen(JobView(info, (), now_ms, began))
-        # Newest last.
-        self._jobs[info.id] = seen
         if seen.attempts != info.attempt or not seen.ran:
             # Counters begin anew with each attempt, and do not move before it runs.
             seen.totals.clear()
@@ -233,7 +234,11 @@ class Observed:
             seen.totals.popleft()
         seen.view = self._view(seen, info, metrics, totals, now, now_ms, began)
         self._chart(seen, now_ms)
-        self._forget()
+        with self._changing:
+            # Newest last.
+            self._jobs.pop(info.id, None)
+            self._jobs[info.id] = seen
+            self._forget()
         if info.status.ended and self._on_end is not None:
             self._on_end(info)
         return seen.view
@@ -289,8 +294,10 @@ class Observed:
 
     def jobs(self) -> list[JobView]:
         """All jobs: those that have not ended by name, then the others, the last first."""
+        with self._changing:
+            views = [seen.view for seen in self._jobs.values()]
         return sorted(
-            (seen.view for seen in self._jobs.values()),
+            views,
             key=lambda view: (
                 view.info.status.ended,
                 -view.info.since_ms if view.info.status.ended else 0,
@@ -300,8 +307,10 @@ class Observed:
 
     def job(self, job_id: str) -> JobView | None:
         """One of them, by its id; by its name where that means one that has not ended."""
-        if job_id in self._jobs:
-            return self._jobs[job_id].view
+        with self._changing:
+            seen = self._jobs.get(job_id)
+        if seen is not None:
+            return seen.view
         named = [view for view in self.jobs() if view.info.name == job_id and not view.info.status.ended]
         return named[0] if len(named) == 1 else None
 
