@@ -143,7 +143,7 @@ class ScalarSubqueries:
             raise source.unsupported(
                 node.at, "IN with a query that names outer columns stands in WHERE, joined by AND; use EXISTS here"
             )
-        if isinstance(node.operand, n.RowConstructor):
+        if isinstance(node.operand, n.Constructor) and node.operand.kind == "ROW":
             raise source.unsupported(node.at, "IN of rows with a query stands in WHERE, joined by AND; use EXISTS here")
         inner = self.queries.query(_distinct(node.query, node.at))
         if len(inner.columns) != 2:
