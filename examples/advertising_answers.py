@@ -129,7 +129,7 @@ def measure(answers: str, job: ps.JobHandle, ask: Ask, options: argparse.Namespa
         known += bool(ask(f"campaign-{random_campaign.randrange(options.campaigns)}"))
         latencies.append(time.perf_counter() - now)
         time.sleep(max(0.0, began + len(latencies) / options.lookups - time.perf_counter()))
-    seconds, rows, cpu = time.perf_counter() - began, rows_in(job) - rows, cpu_seconds() - cpu
+    seconds, rows, cpu = time.perf_counter() - began, rows_in(job) - rows, max(cpu_seconds() - cpu, 0.01)
     latencies.sort()
     print(
         f"answers={answers} events={rows} events_per_second={rows / seconds:.0f} "
