@@ -117,6 +117,25 @@ def test_like_takes_what_it_says(env: StreamEnvironment) -> None:
         _run(env, "CREATE TABLE f (x TIMESTAMP(3), WATERMARK FOR x AS x) LIKE orders")
 
 
+def test_or_replace_takes_the_place_of_what_is_there_where_it_can(env: StreamEnvironment) -> None:
+    _run(env, "CREATE OR REPLACE VIEW v AS SELECT 1 AS a; CREATE OR REPLACE VIEW v AS SELECT 2 AS b")
+    with pytest.raises(SqlValidationError, match="there is no table 'v'"):
+        _run(env, "CREATE OR REPLACE VIEW v AS SELECT b FROM v")
+    assert _run(env, "SELECT * FROM v") == [{"b": 2}]
+    made = "CREATE OR REPLACE TABLE t WITH ('connector' = 'blackhole') AS SELECT"
+    _run(env, f"{made} 1 AS a; {made} 'x' AS b")
+    assert _columns(env, "t") == ["b"]
+
+
+def test_a_distribution_is_kept_and_shown(env: StreamEnvironment) -> None:
+    spread = "DISTRIBUTED BY HASH(`id`) INTO 4 BUCKETS"
+    _run(env, f"CREATE TABLE t (id INT) {spread} WITH ('connector' = 'blackhole'); CREATE TABLE u LIKE t")
+    assert spread in _created(env, "t")
+    assert spread in _created(env, "u")
+    with pytest.raises(SqlValidationError, match="there is no column 'idd'"):
+        _run(env, "CREATE TABLE v (id INT) DISTRIBUTED BY (idd) WITH ('connector' = 'blackhole')")
+
+
 def test_alter_changes_columns_and_options_and_nothing_where_it_fails(env: StreamEnvironment) -> None:
     _run(env, _ORDERS)
     before = _created(env, "orders")
