@@ -61,6 +61,7 @@ class FaultRates:
         suspend: at each step: the job is stopped with a savepoint, and another job resumes from it.
         drain: at each step, where the scenario knows what must be there then: the sources end.
         cancel: at each step: the job is cancelled; every other time it keeps its checkpoints, and another job resumes.
+        leave: at each step, where there are rescales: the node with one slot is drained, and leaves a while later.
         kill_node: at each step: all processes of a node die, or of two; it comes back after a while.
         standby: that a warm process dies in the moment in which it takes the place of one that died.
         corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
@@ -89,6 +90,7 @@ class FaultRates:
     drain: float = 0.0001
     corrupt: float = 0.0001
     cancel: float = 0.0002
+    leave: float = 0.0004
     kill_node: float = 0.0004
     standby: float = 0.1
 
@@ -98,6 +100,8 @@ class FaultRates:
         Source: Groce et al., "Swarm Testing", ISSTA 2012.
         """
         rates = {name: getattr(self, name) * chosen.choice(_FACTORS) for name in _SWARM}
+        # No draw of its own: the seeds that are known stay what they are.
+        rates["leave"] = self.leave * rates["rescale"] / self.rescale if self.rescale else 0.0
         return replace(self, budget=max(1, round(self.budget * chosen.choice(_BUDGETS))) if self.budget else 0, **rates)
 
 
