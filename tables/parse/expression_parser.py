@@ -85,10 +85,19 @@ class ExpressionParser:
                 left = n.Binary(token.at, operator, left, self._binary(0))
             elif token.word == "IS":
                 left = self._is(left)
+            elif token.word == "OVERLAPS" and _is_period(left):
+                left = self._overlaps(left)
             elif token.word == "NOT" or token.word in ("BETWEEN", "IN", "LIKE", "SIMILAR"):
                 left = self._membership(left)
             else:
                 return left
+
+    def _overlaps(self, left: n.Node) -> n.Node:
+        cursor, at = self.cursor, self.cursor.take().at
+        right = self._binary(0)
+        if not isinstance(left, n.Constructor) or not isinstance(right, n.Constructor) or not _is_period(right):
+            raise cursor.expected("(begin, end) or (begin, interval)", "behind OVERLAPS")
+        return n.Call(at, "OVERLAPS", tuple(n.Argument(one.at, one) for one in (*left.items, *right.items)))
 
     def _quantified(self, at: int, operand: n.Node, operator: str) -> n.Node:
         """`= ANY (query)` is IN, and `<> ALL (query)` is NOT IN."""
@@ -263,10 +272,8 @@ class ExpressionParser:
         parts = [cursor.identifier("an expression")]
         while cursor.accept("."):
             if cursor.sees("*"):
-                at = cursor.take().at
-                if len(parts) > 1:
-                    raise cursor.source.unsupported(at, "all fields of a row (row.*) are not supported; name them")
-                return n.Star(parts[0].at, parts[0])
+                cursor.take()
+                return n.Star(parts[0].at, n.Name(parts[0].at, tuple(parts)))
             parts.append(cursor.field_name())
         return n.Name(parts[0].at, tuple(parts))
 
@@ -362,6 +369,9 @@ class ExpressionParser:
             raise cursor.expected("an expression", "behind DISTINCT")
         within = self.order_by() if cursor.sees("ORDER") else ()
         cursor.expect(")", where=f"behind the arguments of {name}")
+        if name == "APPROX_COUNT_DISTINCT":
+            # What is exact is approximate as well.
+            return self.behind_call(n.Call(token.at, "COUNT", arguments, True, star, within=within, said=name))
         return self.behind_call(n.Call(token.at, name, arguments, distinct, star, within=within))
 
     def behind_call(self, call: n.Call) -> n.Call:
@@ -480,6 +490,10 @@ class ExpressionParser:
             if cursor.accept(direction):
                 return n.FrameBound(at, direction, unbounded, value)
         raise cursor.expected("PRECEDING or FOLLOWING", "behind the bound of the frame")
+
+
+def _is_period(node: n.Node) -> bool:
+    return isinstance(node, n.Constructor) and node.kind == "ROW" and len(node.items) == 2
 
 
 def _balanced(operator: str, parts: Sequence[n.Node], places: Sequence[int]) -> n.Node:

@@ -43,9 +43,9 @@ class Name(Node):
 
 @dataclass(frozen=True, slots=True)
 class Star(Node):
-    """`*` or `t.*`."""
+    """`*`, `t.*`, or all fields of a row: `t.a.*`."""
 
-    qualifier: Identifier | None = None
+    qualifier: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)

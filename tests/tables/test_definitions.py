@@ -253,3 +253,27 @@ def test_rows_grouped_by_a_narrower_type_are_told_apart_by_the_key_of_the_table(
     assert "Sink(totals)" in _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'k')}")[0]["plan"]
     with pytest.raises(SqlValidationError, match="not told apart by the primary key"):
         _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'CAST(CAST(k AS SMALLINT) AS BIGINT)')}")
+
+
+def _uids(env: StreamEnvironment) -> list[str]:
+    graph = env.program("uids").physical({})
+    return [operator.uid for task in graph.tasks for operator in task.operators]
+
+
+def test_a_statement_that_fails_leaves_nothing_in_the_program_or_the_catalog(env: StreamEnvironment) -> None:
+    tables = """CREATE TABLE endless (n BIGINT) WITH ('connector' = 'datagen');
+    CREATE TABLE counts (n BIGINT, c BIGINT, PRIMARY KEY (n) NOT ENFORCED) WITH ('connector' = 'print');"""
+    query = "SELECT n, COUNT(*) AS c FROM endless GROUP BY n"
+    other = StreamEnvironment(runtime="local", parallelism=1)
+    for made in (env, other):
+        for statement, source in made.tables.script(tables):
+            made.tables.run(statement, source)
+    with pytest.raises(SqlError, match="cannot be overwritten"):
+        env.sql(f"INSERT OVERWRITE counts {query}")
+    for made in (env, other):
+        made.sql(f"INSERT INTO counts {query}")
+    assert _uids(env) == _uids(other), "a corrected statement finds its state"
+    with pytest.raises(SqlError, match="ORDER BY of a stream without end"):
+        env.sql("CREATE TABLE sorted WITH ('connector' = 'blackhole') AS SELECT n FROM endless ORDER BY n")
+    with pytest.raises(SqlError, match="there is no table 'sorted'"):
+        env.sql("SELECT * FROM sorted")

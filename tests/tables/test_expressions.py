@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
-from penstock.engine.errors import JobFailedError, PenstockError
+from penstock.engine.errors import JobFailedError, PenstockError, SqlError
 
 
 def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
@@ -237,6 +237,38 @@ def test_the_values_of_a_group_are_json() -> None:
 def test_json_that_cannot_be_made_fails_the_job_with_the_row(expression: str) -> None:
     with pytest.raises(JobFailedError, match=r"JSON_.* in row \{"):
         value(expression)
+
+
+def test_all_fields_of_a_row_are_columns() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql("CREATE VIEW v AS SELECT CAST(ROW(1, ROW('x', TRUE)) AS ROW<a INT, b ROW<c STRING, d BOOLEAN>>) AS r")
+    table = env.sql("SELECT r.*, v.r.b.* FROM v")
+    assert table is not None
+    assert list(table.collect()) == [{"a": 1, "b": {"c": "x", "d": True}, "c": "x", "d": True}]
+    for wrong, says in (("r.a.*", "which has no fields"), ("q.*", "no table 'q' in FROM")):
+        with pytest.raises(SqlError, match=says):
+            env.sql(f"SELECT {wrong} FROM v")
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [
+        ("TIME '03:30:00', INTERVAL '2' HOUR", True),
+        ("TIME '05:30:00', TIME '03:55:00'", True),
+        ("TIME '04:00:00', INTERVAL '2' HOUR", False),
+        ("TIME '01:00:00', CAST(NULL AS TIME)", None),
+    ],
+)
+def test_periods_overlap(other: str, wanted: bool | None) -> None:
+    assert value(f"(TIME '02:55:00', INTERVAL '1' HOUR) OVERLAPS ({other})") is wanted
+
+
+def test_approximate_counts_are_exact() -> None:
+    table = StreamEnvironment(runtime="local", parallelism=1).sql(
+        "SELECT APPROX_COUNT_DISTINCT(v) FILTER (WHERE v > 1) AS n FROM (VALUES (1), (2), (2), (3)) AS t (v)"
+    )
+    assert table is not None
+    assert list(table.to_changelog().collect())[-1]["n"] == 2
 
 
 def test_fields_of_a_row_in_brackets() -> None:
