@@ -30,6 +30,7 @@ from penstock.actors.info import job_info
 from penstock.actors.live_state import StateRoute, state_route
 from penstock.actors.log_writer import LogWriter
 from penstock.actors.metrics_log import log_metrics
+from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.recorded_commands import RecordedCommand, forget, recorded
 from penstock.actors.stacks import Stack
 from penstock.actors.tail import StreamRoute, stream_route
@@ -51,7 +52,6 @@ from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
-from penstock.pandas_later import load_pandas_later
 
 _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, unpacked
+from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
@@ -30,7 +31,6 @@ from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
-from penstock.pandas_later import load_pandas_later
 
 if TYPE_CHECKING:
     from penstock.savepoints.live_rows import LiveRows, ScanFilter

@@ -21,8 +21,9 @@ _SECRET: Final = re.compile(
     r"(?i)passw|passphrase|secret|credential|(^|[_-])(token|pwd)$|(api|access|private|auth)[_-]?key"
 )
 _SECRET_OPTION: Final = re.compile(r"user-info|jaas|[.](token|key)$")
-_SQL_OPTION: Final = re.compile(r"('([^']*)'\s*=\s*')([^']*)")
-_URL_PASSWORD: Final = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
+_SQL_OPTION: Final = re.compile(r"('([^']*)'\s*=\s*')((?:[^']|'')*)")
+"""In a text of SQL a quote is written twice."""
+_URL_PASSWORD: Final = re.compile(r"(://[^/@\s:]*:)[^/\s]+@")
 
 
 def is_hidden() -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.spark.options import SparkOptions
 from penstock.batch import (
     Mode,
@@ -45,7 +46,6 @@ from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
 from penstock.forgotten import reminding_program
 from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start, warn_of_sinks_that_wait
-from penstock.pandas_later import load_pandas_later
 from penstock.problems import Problems
 from penstock.savepoints.restore import NonRestoredState, url_of
 

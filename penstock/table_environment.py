@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.graph.logical import GraphBuilder
-from penstock.table_connectors import CONNECTORS
+from penstock.table_connectors.registry import CONNECTORS
 from penstock.tables.environment import TableEnvironment
 from penstock.tables.upgrade import SavedOperator
 

@@ -138,7 +138,7 @@ class TableEnvironment:
                 self._write([bind_insert(insert, self._context(source)) for insert in statement.inserts])
             case d.CreateTable():
                 if (plan := self._definitions.create_table(statement, source)) is not None:
-                    self._write([plan])
+                    self._fill(plan)
             case d.CreateView():
                 self._definitions.create_view(statement, source)
             case s.CreateFunction():
@@ -292,12 +292,26 @@ class TableEnvironment:
         return QueryContext(source, self.catalog, self.connectors, options)
 
     def _write(self, plans: Sequence[SinkPlan]) -> list[Placed]:
-        placed = []
-        for plan in plans:
-            lowering = self._lowering(StatementUids(self._graph(), plan.table))
-            write(lowering, plan, self.option)
-            placed += lowering.uids.placed
+        """Add all sinks to the program, or nothing: what a statement that fails had added would keep its uids."""
+        graph, placed = self._graph(), []
+        first = graph.next_id
+        try:
+            for plan in plans:
+                lowering = self._lowering(StatementUids(graph, plan.table))
+                write(lowering, plan, self.option)
+                placed += lowering.uids.placed
+        except Exception:
+            graph.forget(first)
+            raise
         return placed
+
+    def _fill(self, plan: SinkPlan) -> None:
+        """Write into a table that was made for it, and is not there where that cannot be done."""
+        try:
+            self._write([plan])
+        except Exception:
+            self.catalog.remove(plan.table)
+            raise
 
     def _explained(self, statement: s.Explain, source: SqlText) -> str:
         inner = statement.statement

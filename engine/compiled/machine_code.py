@@ -153,7 +153,7 @@ class _Writer:
             case ast.If(test=test, body=body, orelse=other):
                 self._if(test, body, other)
             case ast.While(test=test, body=body):
-                self._loop(lambda: self._value(test), body, lambda: None)
+                self._loop(lambda: self._value(test), lambda: self.block(body), lambda: None)
             case ast.For(target=ast.Name(id=name), iter=ast.Call(args=bounds), body=body):
                 self._for(name, [self._value(bound) for bound in bounds], body)
             case ast.Break():
@@ -167,9 +167,12 @@ class _Writer:
 
     def _assign(self, name: str, value: Any) -> None:
         if name not in self.variables:
-            with self.builder.goto_block(self.builder.function.entry_basic_block):
-                self.variables[name] = self.builder.alloca(value.type, name=name)
+            self.variables[name] = self._allocated(value.type)
         self.builder.store(value, self.variables[name])
+
+    def _allocated(self, kind: ir.Type) -> Any:
+        with self.builder.goto_block(self.builder.function.entry_basic_block):
+            return self.builder.alloca(kind)
 
     def _if(self, test: ast.expr, body: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> None:
         builder = self.builder
@@ -184,18 +187,23 @@ class _Writer:
 
     def _for(self, name: str, bounds: Sequence[Any], body: Sequence[ast.stmt]) -> None:
         start, stop = bounds if len(bounds) == 2 else (ir.Constant(INTEGER, 0), bounds[0])
-        self._assign(name, start)
+        # What the body does to the variable is nothing to the rounds: loops within this one may use the same.
+        round_number = self._allocated(INTEGER)
+        self.builder.store(start, round_number)
 
         def load() -> Any:
-            return self.builder.load(self.variables[name], typ=INTEGER)
+            return self.builder.load(round_number, typ=INTEGER)
 
-        self._loop(
-            lambda: self.builder.icmp_signed("<", load(), stop),
-            body,
-            lambda: self._assign(name, self.builder.add(load(), ir.Constant(INTEGER, 1))),
-        )
+        def enter() -> None:
+            self._assign(name, load())
+            self.block(body)
 
-    def _loop(self, test: Callable[[], Any], body: Sequence[ast.stmt], step: Callable[[], None]) -> None:
+        def step() -> None:
+            self.builder.store(self.builder.add(load(), ir.Constant(INTEGER, 1)), round_number)
+
+        self._loop(lambda: self.builder.icmp_signed("<", load(), stop), enter, step)
+
+    def _loop(self, test: Callable[[], Any], body: Callable[[], None], step: Callable[[], None]) -> None:
         builder = self.builder
         head, inside, further, behind = (builder.append_basic_block() for _ in range(4))
         builder.branch(head)
@@ -203,7 +211,7 @@ class _Writer:
         builder.cbranch(test(), inside, behind)
         builder.position_at_end(inside)
         self.loops.append((further, behind))
-        self.block(body)
+        body()
         self.loops.pop()
         if not builder.block.is_terminated:
             builder.branch(further)

@@ -263,7 +263,8 @@ def _flat_map(function: CompiledFunction[Any], made: pa.Schema, given: pa.Schema
         if processed is None:
             return None
         results = processed.outputs[0]
-        data = as_declared(results.columns, made) if results.columns else made.empty_table().to_batches()[0]
+        # A function without a place that emits has no columns either.
+        data = as_declared(results.columns, made) if results.columns else pa.RecordBatch.from_pylist([], made)
         if data is None:
             return None
         origin = pa.array(results.origin)

@@ -319,11 +319,11 @@ class ExpressionBinder:
 
     def _constructed(self, node: n.Node) -> Expression:
         match node:
-            case n.RowConstructor():
+            case n.Constructor(kind="ROW"):
                 return call("ROW", *map(self.bind, node.items))
-            case n.ArrayConstructor():
+            case n.Constructor(kind="ARRAY"):
                 return self._of_common(node.at, "ARRAY", node.items, 1)
-            case n.MapConstructor():
+            case n.Constructor():
                 return self._of_common(node.at, "MAP", node.items, 2)
             case n.Element():
                 operand, index = self.bind(node.operand), self.bind(node.index)

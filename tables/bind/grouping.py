@@ -219,7 +219,7 @@ def bound_aggregate(
         # Rows count in which none of them is null.
         every = conjunction_of([n.IsTest(value.at, value, "NULL", True) for value in values])
         assert every is not None, "there are several"
-        values = [n.Case(node.at, None, ((every, n.RowConstructor(node.at, tuple(values))),), None)]
+        values = [n.Case(node.at, None, ((every, n.Constructor(node.at, "ROW", tuple(values))),), None)]
     if not node.star and not len(function.parameters) - function.optional <= len(values) <= len(function.parameters):
         raise source.invalid(node.at, f"{node.name} takes {len(function.parameters)} arguments, not {len(values)}")
     bound: list[Expression] = []

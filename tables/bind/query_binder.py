@@ -259,7 +259,7 @@ class QueryBinder:
             case CatalogTable():
                 table = entry.with_options(relation.options)
                 mode = self._source_mode(table)
-                bounded = self.context.connectors.of(table).bounded(table)
+                bounded = self.context.connectors.bounded(table)
                 return bind_table(table, mode, tuple(relation.options.items()), bounded)
             case CatalogView():
                 return bind_view(entry, self.context)

@@ -42,6 +42,7 @@ class ScalarSubqueries:
     node: PlanNode
     scope: Scope
     _known: list[tuple[n.Node, n.Node]] = field(default_factory=list)
+    _outer: dict[int, tuple[n.Node, ...]] = field(default_factory=dict)
 
     def replaced(self, tree: Any) -> Any:
         """An expression, or what holds some, with columns of the joins in place of each query.
@@ -73,11 +74,9 @@ class ScalarSubqueries:
         }
         return replace(tree, **changed) if changed else tree
 
-    @property
-    def values(self) -> tuple[n.Node, ...]:
-        """The columns of all queries that have been joined."""
-        width = sum(len(member.names) for member in self.scope.members)
-        return tuple(n.ValueColumn(0, place) for place in range(width, len(self.node.columns)))
+    def decided_by(self, value: n.ValueColumn) -> tuple[n.Node, ...]:
+        """What of an outer row decides a value; nothing where all rows have the same."""
+        return self._outer[value.place]
 
     def _value_of(self, node: n.Subquery | n.Exists | n.InQuery) -> n.Node:
         for known, value in self._known:
@@ -106,7 +105,7 @@ class ScalarSubqueries:
                 subquery.at,
                 "a query as a value gives one row: aggregate without GROUP BY, or write LIMIT 1; or use a join",
             )
-        place = self._join(inner, [] if found is None else found.tests(self.queries, self.scope, self._width))
+        place = self._join(inner, (), []) if found is None else self._join_correlated(found)
         value = n.ValueColumn(subquery.at, place)
         return value if found is None else self._counted(subquery, value)
 
@@ -134,8 +133,7 @@ class ScalarSubqueries:
         if found is None:
             count = self._scalar(n.Subquery(node.at, _counting(node.query, node.at, ())))
             return n.Binary(node.at, ">", _coalesced(count), n.NumberLiteral(node.at, "0"))
-        place = self._join(found.node, found.tests(self.queries, self.scope, self._width))
-        return n.IsTest(node.at, n.ValueColumn(node.at, place), "NULL", True)
+        return n.IsTest(node.at, n.ValueColumn(node.at, self._join_correlated(found)), "NULL", True)
 
     def _is_in(self, node: n.InQuery) -> n.Node:
         source = self.queries.source
@@ -143,7 +141,7 @@ class ScalarSubqueries:
             raise source.unsupported(
                 node.at, "IN with a query that names outer columns stands in WHERE, joined by AND; use EXISTS here"
             )
-        if isinstance(node.operand, n.RowConstructor):
+        if isinstance(node.operand, n.Constructor) and node.operand.kind == "ROW":
             raise source.unsupported(node.at, "IN of rows with a query stands in WHERE, joined by AND; use EXISTS here")
         inner = self.queries.query(_distinct(node.query, node.at))
         if len(inner.columns) != 2:
@@ -153,7 +151,7 @@ class ScalarSubqueries:
         operand = ExpressionBinder(source, self.scope).bind(node.operand)
         column = InputColumn(inner.columns[0].type, self._width)
         test = equal(self.queries, operand, column, node.at)
-        place = self._join(inner, [test])
+        place = self._join(inner, (node.operand,), [test])
         mark = n.IsTest(node.at, n.ValueColumn(node.at, place + 1), "NULL", True)
         known = self._unless_null(node, mark, operand.type.nullable or column.type.nullable)
         return n.Unary(node.at, "NOT", known) if node.negated else known
@@ -178,12 +176,17 @@ class ScalarSubqueries:
     def _width(self) -> int:
         return len(self.node.columns)
 
-    def _join(self, inner: PlanNode, tests: list[Expression]) -> int:
-        """Join the rows with those of a query; the place of its first column."""
+    def _join_correlated(self, found: Correlated) -> int:
+        """As `_join`."""
+        return self._join(found.node, found.outer, found.tests(self.queries, self.scope, self._width))
+
+    def _join(self, inner: PlanNode, outer: tuple[n.Node, ...], tests: list[Expression]) -> int:
+        """Join the rows with those of a query, which `outer` is compared with; the place of its first column."""
         first = self._width
         columns = joined_columns(self.node.columns, inner.columns, JoinKind.LEFT)
         self.node = Join(JoinKind.LEFT, self.node, inner, chain("AND", tests) if tests else None, columns)
         self.scope = Scope(self.scope.members, columns)
+        self._outer.update(dict.fromkeys(range(first, self._width), outer))
         return first
 
 

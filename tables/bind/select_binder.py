@@ -49,6 +49,8 @@ class SelectBinder:
         self._queries = queries
         self._source = queries.source
         self._select = select
+        self._decisive: tuple[n.Node, ...] = ()
+        """What decides values of queries beside aggregates, so that it is one for all rows of a group."""
 
     def bind(self, order_by: tuple[n.OrderItem, ...], limits: tuple[int | None, int]) -> PlanNode:
         """The plan of the SELECT, in order and cut."""
@@ -82,12 +84,14 @@ class SelectBinder:
         select = self._select
         values = ScalarSubqueries(self._queries, node, scope)
         where = None if select.where is None else _without_values(values, select.where)
-        in_where = values.values
         items, having = values.replaced(select.items), values.replaced(select.having)
         group_by = select.group_by
         if group_by is not None or self._has_aggregates():
-            # Values that SELECT and HAVING use are the same for all rows of a group, so that they are keys.
-            group_by = (*(group_by or ()), *values.values[len(in_where) :]) or group_by
+            # Those beside aggregates are the same for all rows of a group, so that they may be keys.
+            parts = [item.value for item in items] + ([] if having is None else [having])
+            beside = [value for part in parts for value in nodes_in(part) if isinstance(value, n.ValueColumn)]
+            self._decisive = tuple(node for value in beside for node in values.decided_by(value))
+            group_by = (*(group_by or ()), *beside) or group_by
         self._select = replace(select, where=where, items=items, having=having, group_by=group_by)
         return values.node, values.scope
 
@@ -130,6 +134,8 @@ class SelectBinder:
             self._source, ExpressionBinder(self._source, scope), node, self._select.group_by or (), window
         )
         binder = ExpressionBinder(self._source, Scope((), ()), grouping.hook)
+        for decisive in self._decisive:
+            binder.bind(decisive)
         having = None if self._select.having is None else binder.condition(self._select.having, "HAVING")
         # The aggregates are known when all of SELECT has been looked at once.
         for item in self._select.items:

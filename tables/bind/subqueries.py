@@ -91,7 +91,7 @@ def _membership(
     queries: QueryBinder, subquery: n.InQuery, columns: tuple[Expression, ...], scope: Scope
 ) -> list[Expression]:
     operand = subquery.operand
-    values = operand.items if isinstance(operand, n.RowConstructor) else (operand,)
+    values = operand.items if isinstance(operand, n.Constructor) and operand.kind == "ROW" else (operand,)
     if len(values) != len(columns):
         raise queries.source.invalid(
             subquery.at, f"the query of IN has {len(columns)} columns, and {len(values)} values are sought in it"

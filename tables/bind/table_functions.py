@@ -198,7 +198,7 @@ class TableFunctionBinder:
 
     def _mapping(self) -> Sequence[tuple[list[str], str, int]]:
         argument = self.arguments["OP_MAPPING"]
-        if not isinstance(argument, n.MapConstructor) or len(argument.items) % 2:
+        if not isinstance(argument, n.Constructor) or argument.kind != "MAP" or len(argument.items) % 2:
             raise self._source.invalid(argument.at, "'op_mapping' is a MAP of texts, such as MAP['c, r', 'INSERT']")
         pairs = []
         for key, value in zip(argument.items[::2], argument.items[1::2], strict=True):

@@ -81,7 +81,7 @@ def _call(
     if not values:
         raise source.invalid(node.at, f"{node.name} is an aggregate; give it an argument")
     typed = tuple(n.Typed(value.at, value, node.name, kind) for value, kind in _pairs(values, function))
-    value = typed[0] if len(typed) == 1 else n.RowConstructor(node.at, typed)
+    value = typed[0] if len(typed) == 1 else n.Constructor(node.at, "ROW", typed)
     of_group = n.Call(
         node.at,
         "ARRAY_AGG",

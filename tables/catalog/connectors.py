@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from penstock.engine.connectors import LookupTable, Sink, Source
-from penstock.engine.errors import nearest
+from penstock.engine.errors import SqlValidationError, nearest
 from penstock.engine.operators.spec import OperatorSpec
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.plan.nodes import ChangelogMode, Columns
+from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class WrittenTable:
 
 
 class TableConnector(Protocol):
-    """A kind of table, such as `kafka`."""
+    """A kind of table, such as `kafka`: it is scanned, written to, looked up, or several of these (as below)."""
 
     @property
     def name(self) -> str:
@@ -75,28 +75,43 @@ class TableConnector(Protocol):
         """The options that it knows, each with what it means, for SHOW CONNECTORS; `x.*` stands for a prefix."""
         ...
 
-    def source_mode(self, table: CatalogTable) -> ChangelogMode | None:
-        """The changes that the table gives when it is read; None: it cannot be read."""
-        ...
 
-    def sink_mode(self, table: CatalogTable) -> ChangelogMode | None:
-        """The changes that the table takes; None: it cannot be written to."""
+@runtime_checkable
+class ScanConnector(TableConnector, Protocol):
+    """One whose tables FROM reads."""
+
+    def source_mode(self, table: CatalogTable) -> ChangelogMode:
+        """The changes that the table gives."""
         ...
 
     def bounded(self, table: CatalogTable) -> bool:
-        """Whether the rows of a table that can be read end."""
+        """Whether its rows end."""
         ...
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         """How it is read."""
         ...
 
+
+@runtime_checkable
+class SinkConnector(TableConnector, Protocol):
+    """One whose tables INSERT INTO writes to."""
+
+    def sink_mode(self, table: CatalogTable) -> ChangelogMode:
+        """The changes that the table takes."""
+        ...
+
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         """How it is written to."""
         ...
 
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable | None:
-        """What looks rows up by the columns `keys`, and gives the table's columns; None: it cannot be looked up."""
+
+@runtime_checkable
+class LookupConnector(TableConnector, Protocol):
+    """One whose tables FOR SYSTEM_TIME AS OF a column of PROCTIME() asks for rows by key."""
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        """What looks rows up by the columns `keys`, and gives the table's columns."""
         ...
 
 
@@ -139,18 +154,37 @@ class Connectors:
         return connector
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
-        """The changes that a table gives.
+        """The changes that a table gives to FROM; what is only looked up gives inserts.
 
         Raises:
             SqlValidationError: it cannot be read.
         """
-        mode = self.of(table).source_mode(table)
-        if mode is None:
-            raise table.source.invalid(
-                table.place_of("connector"),
-                f"table {table.name!r} cannot be read: {table.connector!r} is for INSERT INTO only",
-            )
-        return mode
+        connector = self.of(table)
+        if isinstance(connector, ScanConnector):
+            return connector.source_mode(table)
+        if isinstance(connector, LookupConnector):
+            return INSERT_ONLY
+        raise _refused(table, f"cannot be read: {table.connector!r} is for INSERT INTO only")
+
+    def bounded(self, table: CatalogTable) -> bool:
+        """Whether the rows that a table gives end."""
+        connector = self.of(table)
+        return not isinstance(connector, ScanConnector) or connector.bounded(table)
+
+    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        """How a table is read as a whole.
+
+        Raises:
+            SqlValidationError: it is only looked up.
+        """
+        connector = self.of(table)
+        if isinstance(connector, ScanConnector):
+            return connector.scan(table, columns)
+        raise _refused(
+            table,
+            f"cannot be read: rows of {table.connector!r} are looked up by JOIN ... FOR SYSTEM_TIME AS OF a column of "
+            "PROCTIME()",
+        )
 
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         """The changes that a table takes.
@@ -158,13 +192,40 @@ class Connectors:
         Raises:
             SqlValidationError: it cannot be written to.
         """
-        mode = self.of(table).sink_mode(table)
-        if mode is None:
-            raise table.source.invalid(
-                table.place_of("connector"),
-                f"table {table.name!r} cannot be written to: {table.connector!r} is read only",
-            )
-        return mode
+        return self._written(table).sink_mode(table)
+
+    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
+        """How a table is written to.
+
+        Raises:
+            SqlValidationError: it cannot be.
+        """
+        return self._written(table).sink(table, columns)
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        """What looks rows of a table up by the columns `keys`.
+
+        Raises:
+            SqlValidationError: it cannot be asked for rows by key.
+        """
+        connector = self.of(table)
+        if isinstance(connector, LookupConnector):
+            return connector.lookup(table, columns, keys)
+        raise _refused(
+            table,
+            f"cannot be looked up: the connector {table.connector!r} cannot be asked for rows by key; join AS OF event "
+            "time, or without FOR SYSTEM_TIME AS OF",
+        )
+
+    def _written(self, table: CatalogTable) -> SinkConnector:
+        connector = self.of(table)
+        if isinstance(connector, SinkConnector):
+            return connector
+        raise _refused(table, f"cannot be written to: {table.connector!r} is read only")
+
+
+def _refused(table: CatalogTable, problem: str) -> SqlValidationError:
+    return table.source.invalid(table.place_of("connector"), f"table {table.name!r} {problem}")
 
 
 def _is_known(option: str, known: Mapping[str, str]) -> bool:

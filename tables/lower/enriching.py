@@ -34,7 +34,8 @@ def lower_lookup_join(lowering: Lowering, node: p.LookupJoin) -> DataStream:
     """Each row with what the table holds for its key.
 
     Raises:
-        GraphError: no equality with a column of the table, or a table that cannot be looked up.
+        GraphError: no equality with a column of the table.
+        SqlValidationError: a table that cannot be looked up.
     """
     entry = lowering.catalog.find(node.table)
     assert isinstance(entry, CatalogTable), "the binder has found it"
@@ -45,12 +46,7 @@ def lower_lookup_join(lowering: Lowering, node: p.LookupJoin) -> DataStream:
         raise GraphError(
             f"a lookup of table {node.table!r} needs an equality of one of its columns with columns of the left side"
         )
-    found = lowering.connectors.of(table).lookup(table, node.physical, tuple(keys))
-    if found is None:
-        raise GraphError(
-            f"table {node.table!r} cannot be looked up: the connector {table.connector!r} cannot be asked for rows by "
-            "key; join AS OF event time, or without FOR SYSTEM_TIME AS OF"
-        )
+    found = lowering.connectors.lookup(table, node.physical, tuple(keys))
     # In the table's own order, which need not be that of the condition.
     names = tuple(found.keys)
     left = side_of(lowering, node.left, [keys[name] for name in names], "l")

@@ -99,7 +99,7 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
         return entry.stream
     assert isinstance(entry, CatalogTable), "the binder has found it"
     table = entry.with_options(dict(node.options))
-    scanned = lowering.connectors.of(table).scan(table, node.columns)
+    scanned = lowering.connectors.scan(table, node.columns)
     stream = lowering.from_source(scanned.source, node.table)
     for stage in scanned.stages:
         stream = stream._add(stage.spec, stage.schema)

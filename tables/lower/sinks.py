@@ -54,7 +54,7 @@ def _write(
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
     if Change.UPDATE_BEFORE in (RETRACT if plan.deduplicated else given) - takes:
         stream = stream._add(UpsertSpec(), schema)
-    written = lowering.connectors.of(table).sink(table, wanted)
+    written = lowering.connectors.sink(table, wanted)
     for stage in written.stages:
         stream = stream._add(stage.spec, stage.schema)
     sink = written.overwriting if plan.overwrite else written.sink

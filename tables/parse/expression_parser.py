@@ -204,7 +204,7 @@ class ExpressionParser:
             return n.Subquery(at, query)
         items = cursor.listed(self.expression)
         cursor.expect(")", where="to close the bracket")
-        return items[0] if len(items) == 1 else n.RowConstructor(at, items)
+        return items[0] if len(items) == 1 else n.Constructor(at, "ROW", items)
 
     def _bytes(self) -> n.Node:
         token = self.cursor.take()
@@ -243,7 +243,7 @@ class ExpressionParser:
                 return self._collection()
             case "ROW" if behind.word == "(":
                 cursor.take()
-                return n.RowConstructor(token.at, cursor.in_brackets(self.expression))
+                return n.Constructor(token.at, "ROW", cursor.in_brackets(self.expression))
             case "DESCRIPTOR" if behind.word == "(":
                 cursor.take()
                 return n.Descriptor(token.at, cursor.in_brackets(cursor.identifier))
@@ -325,7 +325,7 @@ class ExpressionParser:
         cursor.expect("[")
         items = () if cursor.sees("]") else cursor.listed(self.expression)
         cursor.expect("]", where=f"at the end of {token.word}")
-        return n.ArrayConstructor(token.at, items) if token.word == "ARRAY" else n.MapConstructor(token.at, items)
+        return n.Constructor(token.at, "ARRAY" if token.word == "ARRAY" else "MAP", items)
 
     # Calls
 

@@ -6,7 +6,7 @@ Every node knows where it begins in the text (`at`). Nothing is checked here: na
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.tables.types import SqlType
 
@@ -162,7 +162,7 @@ class InList(Node):
 
 @dataclass(frozen=True, slots=True)
 class InQuery(Node):
-    """`x [NOT] IN (SELECT ...)`; a row of several values has a `RowConstructor` as its operand."""
+    """`x [NOT] IN (SELECT ...)`; a row of several values has a row `Constructor` as its operand."""
 
     operand: Node
     query: Query
@@ -299,23 +299,10 @@ class Call(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class RowConstructor(Node):
-    """`ROW(a, b)` or `(a, b)`."""
+class Constructor(Node):
+    """`ROW(a, b)` or `(a, b)`; `ARRAY[a, b]`; `MAP[k1, v1, k2, v2]`."""
 
-    items: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayConstructor(Node):
-    """`ARRAY[a, b]`."""
-
-    items: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MapConstructor(Node):
-    """`MAP[k1, v1, k2, v2]`."""
-
+    kind: Literal["ROW", "ARRAY", "MAP"]
     items: tuple[Node, ...]
 
 

@@ -18,7 +18,9 @@ from tests.actors.evicted import ROWS
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "ending", [pytest.param(signal.SIGINT, marks=pytest.mark.long("tests/console/test_run.py")), signal.SIGKILL]
+)
 def test_a_job_ends_with_its_driver(ending: signal.Signals) -> None:
     address = ray.get_runtime_context().gcs_address
     with subprocess.Popen(

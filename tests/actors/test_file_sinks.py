@@ -45,6 +45,7 @@ def test_files_hold_every_row_once_though_processes_are_killed(tmp_path: Path) -
     assert _numbers(tmp_path / "files") == list(range(20_000))
 
 
+@pytest.mark.long("tests/console/test_jobs.py stops and resumes; the suites of sinks rescale them")
 def test_a_detached_job_is_stopped_by_name_and_goes_on_at_another_parallelism(tmp_path: Path) -> None:
     rows, numbers = 20_000, Paced(20_000, 500, tmp_path / "hurry")
     env = environment(tmp_path / "checkpoints", 1)

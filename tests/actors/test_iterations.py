@@ -15,14 +15,8 @@ def collatz_steps(n: int) -> int:
     return 0 if n == 1 else 1 + collatz_steps(n // 2 if n % 2 == 0 else 3 * n + 1)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(Asynchronous(), marks=pytest.mark.long("the other kind; the engine's tests have both")),
-        BulkSynchronous(),
-    ],
-    ids=lambda kind: type(kind).__name__,
-)
+@pytest.mark.long("tests/engine/api/test_iterations.py")
+@pytest.mark.parametrize("kind", [Asynchronous(), BulkSynchronous()], ids=lambda kind: type(kind).__name__)
 def test_loops_end_with_the_rows_that_they_must_give(kind: Asynchronous | BulkSynchronous) -> None:
     # One message of credit and small batches: the channels of the loop are full all the time.
     env = StreamEnvironment(parallelism=2, max_batch_rows=50, channel_credits=1)

@@ -39,6 +39,7 @@ def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoin
     assert_exact(updates, 30_000)
 
 
+@pytest.mark.long("tests/engine/job/test_recovery.py reads back what was written")
 def test_a_new_job_manager_tells_what_the_one_before_has_seen(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path, 1), "remembered", rows=100_000)
     kill(subtask_pids(until_checkpoint(job, 6))[0])
@@ -103,6 +104,7 @@ def test_a_manager_that_is_restarted_does_not_ask_the_server_of_a_source_again(t
     assert sorted(rows) == list(range(10_000))
 
 
+@pytest.mark.long("tests/console/test_jobs.py cancels; requests before a take-over: tests/engine/job/test_brain.py")
 def test_a_job_whose_manager_is_just_being_restarted_can_be_cancelled(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path, 1), "cancelled while it restarts", rows=100_000)
     info = until_checkpoint(job)

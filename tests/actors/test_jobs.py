@@ -22,6 +22,8 @@ from penstock.engine.errors import (
     WorkerLostError,
 )
 
+LONG = pytest.mark.long("smaller messages; larger ones: test_channels.py")
+
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
@@ -29,6 +31,7 @@ def numbers(env: StreamEnvironment, rows: int) -> ps.DataStream:
     return env.from_source(DataGenSource({"n": Sequence(), "k": RandomInt(0, 7)}, rows=rows))
 
 
+@pytest.mark.long("tests/transcripts runs windows on Ray, test_savepoints running aggregates")
 def test_running_and_windowed_aggregates_equal_those_of_the_local_runtime() -> None:
     def results(runtime: str) -> tuple[list[object], list[object]]:
         env = StreamEnvironment(parallelism=2, runtime=runtime, max_batch_rows=700)  # type: ignore[arg-type]
@@ -42,9 +45,7 @@ def test_running_and_windowed_aggregates_equal_those_of_the_local_runtime() -> N
     assert results("ray") == results("local")
 
 
-@pytest.mark.parametrize(
-    "batch_rows", [1_000, pytest.param(20_000, marks=pytest.mark.long("a smaller and a larger size")), 100_000]
-)
+@pytest.mark.parametrize("batch_rows", [1_000, pytest.param(20_000, marks=LONG), pytest.param(100_000, marks=LONG)])
 def test_rows_come_through_a_shuffle_however_large_their_messages_are(batch_rows: int) -> None:
     env = StreamEnvironment(parallelism=2, max_batch_rows=batch_rows)
     rows = numbers(env, 200_000).rebalance().filter(col("n") >= 0).collect()
@@ -54,6 +55,7 @@ def test_rows_come_through_a_shuffle_however_large_their_messages_are(batch_rows
     assert len(set(table.column("n").to_pylist())) == table.num_rows == 200_000
 
 
+@pytest.mark.long("tests/actors/test_channels.py")
 def test_values_of_a_type_that_the_program_defines_come_through_a_shuffle() -> None:
     class Cents(pa.ExtensionType):
         def __init__(self) -> None:

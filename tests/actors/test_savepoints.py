@@ -109,6 +109,7 @@ def test_without_storage_there_is_no_savepoint(tmp_path: Path) -> None:
     job.cancel()
 
 
+@pytest.mark.long("test_rescaling_keeps_the_output_exact_...; what a rescale reserves: tests/engine/job")
 def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has_stopped(tmp_path: Path) -> None:
     class Same:
         def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -81,6 +81,7 @@ def test_the_job_manager_is_killed_again_and_again(tmp_path: Path) -> None:
     assert run.managers == 3
 
 
+@pytest.mark.long("tests/actors/test_failover.py; zombies: the simulation")
 def test_a_stuck_subtask_is_replaced_and_does_no_harm_when_it_goes_on(tmp_path: Path) -> None:
     run = shaken(tmp_path, ScheduledFault(AfterCheckpoints(1), PauseSubtask(3.0, SESSIONS)))
     (record,) = run.faults
@@ -137,6 +138,7 @@ def test_a_savepoint_during_which_a_process_dies_is_whole_or_absent(tmp_path: Pa
         assert savepoints.read(str(folder)).operator("sessions")
 
 
+@pytest.mark.long("tests/actors/test_recovery.py: a manager that was replaced stops")
 def test_a_job_manager_that_was_replaced_while_it_was_away_gives_up_and_leaves_the_job_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

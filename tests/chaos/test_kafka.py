@@ -39,7 +39,8 @@ WATCH = ChaosSchedule([ScheduledFault(AfterCheckpoints(6), KillStandby(), option
 """Next to nothing; until then the job is watched, and what is to happen to it has happened."""
 
 
-@pytest.mark.parametrize("seed", [4, pytest.param(12, marks=LONG)])
+@LONG
+@pytest.mark.parametrize("seed", [4, 12])
 def test_each_row_is_seen_once_and_in_order(seed: int, kafka: Kafka, tmp_path: Path) -> None:
     job = KafkaJob(kafka)
     schedule = server_schedule(job, seed, "3s")
@@ -76,13 +77,13 @@ def ran(around: type[Around], kafka: Kafka, folder: Path, heartbeat_timeout: str
     return run
 
 
-@LONG
-@pytest.mark.parametrize("around", [CrashesBetweenPrepareAndCompletion, CrashesBehindCommit])
+@pytest.mark.parametrize("around", [pytest.param(CrashesBetweenPrepareAndCompletion, marks=LONG), CrashesBehindCommit])
 def test_a_crash_at_either_side_of_the_commit_does_no_harm(around: type[Around], kafka: Kafka, tmp_path: Path) -> None:
     assert not ran(around, kafka, tmp_path).violations
 
 
-@pytest.mark.parametrize("around", [CommitsTooEarly, pytest.param(IgnoresMarkers, marks=LONG)])
+@pytest.mark.long("tests/testing/chaos/test_checkers.py: the checkers object")
+@pytest.mark.parametrize("around", [CommitsTooEarly, IgnoresMarkers])
 def test_the_same_crash_shows_what_a_wrong_sink_repeats(around: type[Around], kafka: Kafka, tmp_path: Path) -> None:
     counts = {
         kind: times for verdict in ran(around, kafka, tmp_path).verdicts for kind, times in verdict.counts.items()

@@ -12,15 +12,14 @@ import ray
 
 from penstock.testing.chaos import JOBS, ChaosSchedule, chaos_environment, run_chaos_job
 
-LONG = pytest.mark.long("another seed of the same job")
+LONG = pytest.mark.long("test_the_command_line_reports_what_it_did shakes and checks a job; the simulation, thousands")
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 @pytest.mark.usefixtures("no_leak")
-@pytest.mark.parametrize(
-    ("job", "seed"), [pytest.param("sequence", 1, marks=LONG), pytest.param("sequence", 2, marks=LONG), ("bank", 3)]
-)
+@LONG
+@pytest.mark.parametrize(("job", "seed"), [("sequence", 1), ("sequence", 2), ("bank", 3)])
 def test_a_shaken_job_gives_what_an_undisturbed_one_does(job: str, seed: int, tmp_path: Path) -> None:
     run = run_chaos_job(JOBS[job], ChaosSchedule.random(seed, "4s"), chaos_environment(str(tmp_path)), "4s")
     assert not run.violations

@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock import StreamEnvironment, count
 from penstock.engine.windows.assigners import tumbling
 from penstock.engine.windows.watermarks import WatermarkStrategy
-from penstock.sample_data import departures
+from penstock.table_connectors.demo.flights import departures
 from tests.console.conftest import Penstock
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flight_delays.sql"

@@ -240,9 +240,6 @@ class Given:
         kinds = {row["kind"] for row in rows}
         return INSERT_ONLY if kinds <= {"+I"} else RETRACT
 
-    def sink_mode(self, table: CatalogTable) -> None:
-        return None
-
     def bounded(self, table: CatalogTable) -> bool:
         return not self.held
 
@@ -259,9 +256,6 @@ class Given:
         found = pa.table(arrays, schema=schema.append(pa.field("kind of row", pa.string())))
         self.tables.append(found)
         return ScannedTable(GivenRows(found, self.held), "kind of row")
-
-    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
-        raise NotImplementedError
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
         scanned = self.scan(table, columns).source
@@ -313,9 +307,6 @@ class Expected:
     def options(self) -> Mapping[str, str]:
         return {"*": "those of Flink's test connector"}
 
-    def source_mode(self, table: CatalogTable) -> None:
-        return None
-
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         if table.options.get("sink-insert-only") == "true":
             return INSERT_ONLY
@@ -324,12 +315,6 @@ class Expected:
             return named
         return UPSERT if table.definition.primary_key else RETRACT
 
-    def bounded(self, table: CatalogTable) -> bool:
-        return True
-
-    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        raise NotImplementedError
-
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         # As Flink's own: metadata comes behind the other columns, in the order of the connector's option.
         keys = [part.partition(":")[0] for part in table.options.get("writable-metadata", "").split(",")]
@@ -337,9 +322,6 @@ class Expected:
         physical = [name for name in names if name not in keys]
         order = [names.index(name) for name in (*physical, *(key for key in keys if key in names))]
         return WrittenTable(_Recorded(RECORDED[table.name], tuple(order)))
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None
 
 
 # Runs

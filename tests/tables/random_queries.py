@@ -362,9 +362,6 @@ class _Tables:
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         return WrittenTable(_Kept(self.made.setdefault(table.name, Counter())))
 
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None
-
 
 _VIEWS = """
 CREATE TABLE changes (tab STRING, id BIGINT, a BIGINT, b BIGINT) WITH ('connector' = 'random');

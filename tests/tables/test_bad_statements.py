@@ -279,8 +279,8 @@ def test_the_line_that_is_shown_hides_passwords_and_keeps_its_places(tables: Tab
     with pytest.raises(SqlValidationError) as raised:
         tables.sql(
             "CREATE TABLE h (a INT) WITH ('connector' = 'jdbc', "
-            "'password' = 'hunter2', 'url' = 'x://a:pw@h', 'ul' = '')"
+            "'password' = 'hun''er2', 'url' = 'x://a:p@w@h', 'ul' = '')"
         )
     assert "hunter2" not in str(raised.value)
-    assert "'password' = '*******', 'url' = 'x://a:**@h', 'ul'" in raised.value.excerpt
+    assert "'password' = '********', 'url' = 'x://a:***@h', 'ul'" in raised.value.excerpt
     assert raised.value.excerpt[raised.value.column - 1 :].startswith("'ul'")

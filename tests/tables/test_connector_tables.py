@@ -10,8 +10,8 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from penstock import StreamEnvironment
 from penstock.engine.errors import SqlError
-from penstock.record_tables import record_format
-from penstock.table_options import TableOptions
+from penstock.table_connectors.formats.options import record_format
+from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.environment import TableEnvironment
 from tests.connectors.http.servers import answer, serve

@@ -12,7 +12,7 @@ from penstock.connectors.kafka import KafkaSink, KafkaSource
 from penstock.connectors.kafka.columnar import HEADERS_TYPE
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import PenstockError, SqlError, SqlValidationError
-from penstock.kafka_rows import OP
+from penstock.table_connectors.kafka.formats import OP
 from penstock.tables.bind.table_binder import physical_columns
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
@@ -39,13 +39,13 @@ def _create(tables: TableEnvironment, columns: str, options: dict[str, str]) -> 
 
 def _scanned(tables: TableEnvironment, columns: str, options: dict[str, str]) -> ScannedTable:
     table = _create(tables, columns, options)
-    return tables.connectors.of(table).scan(table, physical_columns(table))
+    return tables.connectors.scan(table, physical_columns(table))
 
 
 def _written(tables: TableEnvironment, columns: str, options: dict[str, str]) -> WrittenTable:
     table = _create(tables, columns, options)
     wanted = tuple(column for column in physical_columns(table) if column.name in table.persisted)
-    return tables.connectors.of(table).sink(table, wanted)
+    return tables.connectors.sink(table, wanted)
 
 
 def _through(env: StreamEnvironment, rows: pa.Table, scanned: ScannedTable) -> list[dict[str, Any]]:
@@ -93,10 +93,18 @@ def test_records_that_cannot_be_read_are_left_out_where_that_is_asked_for(env: S
     assert _through(env, rows, scanned) == [{"id": 1}, {"id": 2}]
 
 
-def test_columns_may_have_the_names_of_what_tells_of_bad_records(env: StreamEnvironment) -> None:
-    scanned = _scanned(env.tables, "id INT, error STRING, raw STRING", {**_KAFKA, **_EARLIEST, "format": "json"})
-    rows = [{"id": 1, "error": "full", "raw": "x"}, {"id": 2, "error": None, "raw": None}]
-    assert _through(env, _given(scanned, rows), scanned) == rows
+@pytest.mark.parametrize("lenient", ["true", "false"])
+def test_columns_may_have_the_names_of_what_tells_of_bad_records(env: StreamEnvironment, lenient: str) -> None:
+    options = {**_KAFKA, **_EARLIEST, "format": "json", "json.ignore-parse-errors": lenient}
+    scanned = _scanned(env.tables, "id INT, error STRING, raw BIGINT METADATA FROM 'offset' VIRTUAL", options)
+    assert isinstance(scanned.source, KafkaSource)
+    assert (scanned.source.error_column is not None) == (lenient == "true")
+    value, offset = (
+        next(name for name in scanned.source.schema.names if name.endswith(f".{own}")) for own in ("error", "raw")
+    )
+    rows = [{"id": 1, value: "full", offset: 7}, {"id": 2, value: None, offset: 8}]
+    found = _through(env, _given(scanned, rows), scanned)
+    assert found == [{"id": 1, "error": "full", "raw": 7}, {"id": 2, "error": None, "raw": 8}]
 
 
 def test_records_whose_keys_cannot_be_read_are_left_out_where_that_is_asked_for(env: StreamEnvironment) -> None:

@@ -52,6 +52,38 @@ def test_values_stand_in_conditions_of_groups_and_without_from() -> None:
     assert _held("SELECT (SELECT 1) + (SELECT 2) AS three") == [(3,)]
 
 
+_SOLD = "(VALUES ('pen', 'ada'), ('pen', 'bob'), ('cup', 'ada'), ('hat', 'bob')) AS sold (item, buyer)"
+
+
+@pytest.mark.parametrize("max_batch_rows", [1, 1000])
+@pytest.mark.parametrize(
+    ("value", "totals"),
+    [
+        (f"SUM((SELECT MAX(price) FROM {_BIDS} WHERE bids.item = sold.item))", (8, 13)),
+        (f"COUNT(*) FILTER (WHERE EXISTS (SELECT 1 FROM {_BIDS} WHERE bids.item = sold.item AND price > 4))", (1, 1)),
+        (f"SUM(CASE WHEN item IN (SELECT item FROM {_BIDS} WHERE price < 9) THEN 1 ELSE 0 END)", (2, 1)),
+        (f"COUNT(*) + (SELECT MAX(price) FROM {_BIDS})", (12, 12)),
+    ],
+)
+def test_values_in_aggregates_do_not_divide_the_groups(
+    value: str, totals: tuple[int, int], max_batch_rows: int
+) -> None:
+    query = f"SELECT buyer, {value} AS v FROM {_SOLD} GROUP BY buyer"
+    assert _held(query, max_batch_rows) == [("ada", totals[0]), ("bob", totals[1])]
+
+
+def test_values_beside_aggregates_go_by_what_is_grouped() -> None:
+    price = f"(SELECT MAX(price) FROM {_BIDS} WHERE bids.item = sold.item)"
+    found = _held(f"SELECT item, {price} AS p, COUNT(*) AS n FROM {_SOLD} GROUP BY item HAVING {price} < 9")
+    assert found == [("cup", 5, 1), ("pen", 3, 2)]
+    for query in (
+        f"SELECT buyer, {price} AS p FROM {_SOLD} GROUP BY buyer",
+        f"SELECT MAX(buyer), {price} FROM {_SOLD}",
+    ):
+        with pytest.raises(SqlError, match=r"sold\.item'.* is neither in GROUP BY nor in an aggregate"):
+            StreamEnvironment(runtime="local").sql(query)
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [

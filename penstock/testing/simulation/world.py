@@ -47,7 +47,7 @@ _MOST_STEPS: Final = 60_000
 _PATIENCE: Final = 0.05
 _ZOMBIE_TURNS: Final = 0.3
 _MEANWHILE: Final = 0.3
-_MANAGERS_LETTERS: Final = (
+_MANAGERS_MAILS: Final = (
     MailKind.CLAIM,
     MailKind.DEPLOY,
     MailKind.PREPARE,
@@ -353,7 +353,7 @@ class _World:
         job = self._job
         if one in job.zombies:
             job.zombies.remove(one)
-        elif one.mail.last in _MANAGERS_LETTERS or one.manager.brain.ended:
+        elif one.mail.last in _MANAGERS_MAILS or one.manager.brain.ended:
             job.real = None
         else:
             try:

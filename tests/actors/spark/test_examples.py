@@ -53,20 +53,21 @@ def assert_equal_rows(
         assert in_order[0].equals(in_order[1])
 
 
-@pytest.mark.long("test_clickstream; tests/examples runs each example here")
+@pytest.mark.long("tests/examples runs each example here; test_operators its verbs on Spark")
 def test_flight_delays(spark: Environment, load: Callable[[str], ModuleType], tmp_path: Path) -> None:
     example = load("flight_delays")
     path = example.replay_file(example.load_departures().head(10_000), tmp_path)
     assert_equal_rows(spark, lambda env: example.build(env, path), [["carrier", "window_start"]] * 2)
 
 
-@pytest.mark.long("test_clickstream; tests/examples runs each example here")
+@pytest.mark.long("tests/examples runs each example here; test_operators its verbs on Spark")
 def test_advertising(spark: Environment, load: Callable[[str], ModuleType]) -> None:
     example = load("advertising")
     source = example.events(20_000)
     assert_equal_rows(spark, lambda env: [example.build(env, source)], [["campaign", "window_start"]])
 
 
+@pytest.mark.long("tests/examples runs each example here; test_operators its verbs on Spark")
 def test_clickstream(
     spark: Environment, load: Callable[[str], ModuleType], kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +89,7 @@ def test_clickstream(
     assert visits(spark(), "batch") == expected
 
 
-@pytest.mark.long("test_clickstream; tests/examples runs each example here")
+@pytest.mark.long("tests/examples runs each example here; test_operators its verbs on Spark")
 @pytest.mark.parametrize("model", ["1", "2"])
 def test_fraud_detection(spark: Environment, load: Callable[[str], ModuleType], model: str) -> None:
     """Each model judges all payments: what resumes from a savepoint has no batch mode."""
@@ -96,7 +97,7 @@ def test_fraud_detection(spark: Environment, load: Callable[[str], ModuleType], 
     assert_equal_rows(spark, lambda env: [example.build(env, model, 20_000)], [["card", "at", "payments"]])
 
 
-@pytest.mark.long("test_clickstream; tests/examples runs each example here")
+@pytest.mark.long("tests/examples runs each example here; test_operators its verbs on Spark")
 def test_the_first_job_of_anomaly_detection(
     spark: Environment, load: Callable[[str], ModuleType], kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def last_of_each(table: pa.Table) -> pa.Table:
     return in_order(table.group_by("key").aggregate([("n", "max"), ("total", "max"), ("most", "max")]))
 
 
+@pytest.mark.long("test_hand_over.py, with less history")
 def test_a_million_events_of_history_and_the_rest_live_give_what_one_stream_gives(
     spark: Environment, files: tuple[list[Path], list[Path]], tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_job_that_fails_leaves_no_savepoint(spark: Environment, tmp_path: Path
     assert not [path for path in (tmp_path / "savepoint").rglob("*") if path.is_file()]
 
 
+@pytest.mark.long("test_jobs.py kills a worker of Spark")
 def test_sinks_and_files_of_state_are_whole_though_a_process_is_killed(spark: Environment, tmp_path: Path) -> None:
     env = spark()
     (tmp_path / "lines").mkdir()

@@ -274,6 +274,7 @@ def joined(env: StreamEnvironment, folder: Path) -> dict[str, CollectResult]:
     }
 
 
+@pytest.mark.long("test_operators.py::test_joins; which rows Spark joins itself: test_native_prefixes.py")
 def test_joins_give_the_same_in_spark(spark: Environment, tmp_path: Path) -> None:
     draw = np.random.default_rng(3)
     for name, key in (("left", "k"), ("right", "other")):

@@ -121,7 +121,11 @@ def listed(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"t": row["t"], "n": row["s"]}, {"t": row["t"], "n": row["i"] + 1}]
 
 
-@pytest.mark.parametrize("function", [yielded, listed])
+def silent(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return []
+
+
+@pytest.mark.parametrize("function", [yielded, listed, silent])
 def test_flat_maps_give_what_plain_python_gives(function: Any) -> None:
     compiled, returns = ps.compiled(function), {"t": "string", "n": "int64"}
 

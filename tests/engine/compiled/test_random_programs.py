@@ -57,7 +57,8 @@ def programs(draw: Callable[[Any], Any]) -> str:
     for step in range({draw(st.integers(0, 3))}):
         if {draw(expressions("bool"))}:
             {draw(st.sampled_from(["break", "continue", "n = step"]))}
-        f = {draw(expressions("float"))}
+        for {draw(st.sampled_from(["step", "inner"]))} in range({draw(st.integers(0, 2))}):
+            f = {draw(expressions("float"))}
         n = {draw(expressions("int"))}
     return {{{results}}}
 """

@@ -1,6 +1,6 @@
 """Messages of Protobuf as rows of a table: some of a message's fields, in the table's order, with its types.
 
-`record_tables.py` makes it for the format `protobuf` of CREATE TABLE.
+`options.py` makes it for the format `protobuf` of CREATE TABLE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError, RecordError, nearest
-from penstock.table_options import TableOptions
+from penstock.table_connectors.options import TableOptions
 
 if TYPE_CHECKING:
     from penstock.connectors.records.protobuf_format import ProtobufFormat

@@ -1,7 +1,7 @@
 """Tables of Kafka's topics: `kafka`, whose records are rows or changes, and `upsert-kafka`, the last one of each key.
 
-`table_connectors.py` lists them beside the others. Options are spelled, and mean, what they do for Flink's connectors;
-`kafka_records.py` makes sources and sinks of them, and is imported where a table is read or written.
+`registry.py` lists them beside the others. Options are spelled, and mean, what they do for Flink's connectors;
+`sources.py` and `sinks.py` make the connector's parts of them, and are imported where a table is read or written.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.record_tables import DEBEZIUM, FORMAT_OPTIONS, value_format
-from penstock.table_options import TableOptions
+from penstock.table_connectors.formats.options import DEBEZIUM, FORMAT_OPTIONS, value_format
+from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, UPSERT, ChangelogMode, Columns
@@ -73,17 +73,14 @@ class KafkaTable:
         return _is_bounded(table)
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        from penstock.kafka_records import scanned_changes, scanned_rows
+        from penstock.table_connectors.kafka.sources import scanned_changes, scanned_rows
 
         return (scanned_changes if is_changes(table) else scanned_rows)(table, columns)
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
-        from penstock.kafka_records import written_changes, written_rows
+        from penstock.table_connectors.kafka.sinks import written_changes, written_rows
 
         return (written_changes if is_changes(table) else written_rows)(table, columns)
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +103,11 @@ class UpsertKafkaTable:
         return _is_bounded(table)
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        from penstock.kafka_records import scanned_upserts
+        from penstock.table_connectors.kafka.sources import scanned_upserts
 
         return scanned_upserts(table, columns)
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
-        from penstock.kafka_records import written_upserts
+        from penstock.table_connectors.kafka.sinks import written_upserts
 
         return written_upserts(table, columns)
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None

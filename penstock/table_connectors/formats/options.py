@@ -1,7 +1,7 @@
 """The formats that CREATE TABLE may name, as `format`, `key.format` and `value.format`, with the options of Flink's.
 
-Tables of Kafka and of servers that send records use it. `debezium-json` is a format of changes: `kafka_rows.py` makes
-rows of its envelopes.
+Tables of Kafka and of servers that send records use it. `debezium-json` is a format of changes:
+`kafka/debezium.py` makes rows of its envelopes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from penstock.engine.errors import ConfigurationError
-from penstock.table_options import TableOptions
+from penstock.table_connectors.options import TableOptions
 
 if TYPE_CHECKING:
     from penstock.connectors.records.format import RecordFormat
@@ -108,7 +108,7 @@ def record_format(options: TableOptions, name: str, prefix: str, schema: pa.Sche
             case "raw":
                 return _raw(options, schema)
             case "protobuf":
-                from penstock.protobuf_records import protobuf_columns
+                from penstock.table_connectors.formats.protobuf import protobuf_columns
 
                 return protobuf_columns(options, prefix, schema)
             case "avro":

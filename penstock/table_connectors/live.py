@@ -1,6 +1,6 @@
 """Tables of servers that send records when they like: `socket`, with the options of Flink's, `http` and `websocket`.
 
-`table_connectors.py` lists them beside the others. What was sent before a failure cannot be asked for again.
+`registry.py` lists them beside the others. What was sent before a failure cannot be asked for again.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.record_tables import LIVE_FORMAT_OPTIONS, PLAIN, record_format, value_format
-from penstock.table_options import TableOptions
+from penstock.table_connectors.formats.options import LIVE_FORMAT_OPTIONS, PLAIN, record_format, value_format
+from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
+from penstock.tables.catalog.connectors import ScannedTable
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
@@ -58,9 +58,6 @@ class LiveTable:
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
 
-    def sink_mode(self, table: CatalogTable) -> None:
-        return None
-
     def bounded(self, table: CatalogTable) -> bool:
         return False
 
@@ -94,9 +91,3 @@ class LiveTable:
         first = options.get("subscribe")
         asked = () if first is None else (first,)
         return WebSocketSource(url, format=form, subscribe=asked, headers=headers, restore=restore)
-
-    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
-        raise NotImplementedError("sink_mode says that it cannot be written to")
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None

@@ -1,15 +1,13 @@
-"""Tables to try statements with: `datagen` makes rows, `print` shows them; with the options of Flink's connectors.
+"""`datagen`: a table of rows that are made, with the options of Flink's.
 
-`table_connectors.py` lists them beside the others. What `datagen` makes is the same at each run but for times, which
-begin when the job is planned.
+`registry.py` lists it beside the others. The rows are the same at each run but for times, which begin when the job is
+planned.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,15 +16,11 @@ import pyarrow as pa
 
 from penstock.connectors.datagen import DataGenSource, EventTime, Field, Generator, RandomFloat, RandomInt, Sequence
 from penstock.connectors.random_words import Rows, Words, mix, stream
-from penstock.engine.changelog import ANY_MODE
-from penstock.engine.changelog import ChangelogMode as EngineMode
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
-from penstock.engine.elements import Batch
-from penstock.table_options import TableOptions
+from penstock.table_connectors.options import TableOptions
 from penstock.tables import types as t
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
-from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, ChangelogMode, Column, Columns
+from penstock.tables.catalog.connectors import ScannedTable
+from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Column, Columns
 from penstock.tables.types import Kind, arrow_type
 
 _RANGES: Final = {
@@ -36,7 +30,6 @@ _RANGES: Final = {
     Kind.BIGINT: (-(2**62), 2**62),
 }
 _WORD_BYTES: Final = 8
-_OP: Final = ("+I", "-U", "+U", "-D")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +79,6 @@ class DataGenTable:
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
 
-    def sink_mode(self, table: CatalogTable) -> None:
-        return None
-
     def bounded(self, table: CatalogTable) -> bool:
         return self._rows(table) is not None
 
@@ -96,12 +86,6 @@ class DataGenTable:
         rate = TableOptions(table).number("rows-per-second", 10_000)
         fields = {column.name: _Typed(self._field(table, column, rate), arrow_type(column.type)) for column in columns}
         return ScannedTable(DataGenSource(fields, self._rows(table), float(rate)))
-
-    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
-        raise NotImplementedError("sink_mode says that it cannot be written to")
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None
 
     def _rows(self, table: CatalogTable) -> int | None:
         """How many rows there are: as many as the shortest sequence has, or as an option says."""
@@ -135,68 +119,3 @@ class DataGenTable:
         if kind in t.TIMESTAMPS:
             return EventTime(start_ms=int(time.time() * 1000), rows_per_second=rate)
         raise options.invalid(column.name, f"datagen makes no values of type {column.type}; compute the column")
-
-
-class _PrintedRows(SinkWriter):
-    def __init__(self, prefix: str, stream_name: str) -> None:
-        self._prefix, self._stream_name = prefix, stream_name
-
-    def write(self, batch: Batch) -> None:
-        """Print each row on a line, behind its kind."""
-        kinds = [0] * batch.num_rows if batch.kinds is None else batch.kinds.to_pylist()
-        lines = [
-            f"{self._prefix}{_OP[kind]}[{', '.join('null' if value is None else str(value) for value in row.values())}]"
-            for kind, row in zip(kinds, batch.data.to_pylist(), strict=True)
-        ]
-        print("\n".join(lines), file=getattr(sys, self._stream_name), flush=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Printed(Sink):
-    prefix: str
-    stream_name: str
-
-    def open(self, context: ConnectorContext) -> SinkWriter:
-        return _PrintedRows(self.prefix, self.stream_name)
-
-    def describe(self) -> str:
-        return "print"
-
-    @property
-    def changelog_modes(self) -> AbstractSet[EngineMode]:
-        return ANY_MODE
-
-
-@dataclass(frozen=True, slots=True)
-class PrintTable:
-    """`print`: writes each change to the standard output of the process that its subtask is in."""
-
-    name: str = "print"
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        return {
-            "print-identifier": "stands before each row, with > behind it",
-            "standard-error": "'true' prints to the standard error",
-        }
-
-    def source_mode(self, table: CatalogTable) -> None:
-        return None
-
-    def sink_mode(self, table: CatalogTable) -> ChangelogMode:
-        return RETRACT
-
-    def bounded(self, table: CatalogTable) -> bool:
-        return True
-
-    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        raise NotImplementedError("source_mode says that it cannot be read")
-
-    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
-        identifier = table.options.get("print-identifier")
-        is_error = table.options.get("standard-error", "false").lower() == "true"
-        prefix = "" if identifier is None else f"{identifier}> "
-        return WrittenTable(_Printed(prefix, "stderr" if is_error else "stdout"))
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None

@@ -7,7 +7,6 @@ import. Other threads find pandas all the while.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import threading
 from collections.abc import Sequence
@@ -34,7 +33,11 @@ def load_pandas_later() -> None:
 
 
 class _PandasFinder(MetaPathFinder):
-    """Finds no pandas for the thread that it is hidden from, and otherwise one that tells Arrow when it is loaded."""
+    """Finds no pandas for the thread that it is hidden from, and otherwise one that tells Arrow when it is loaded.
+
+    It stays: who only asks whether there is a pandas must not use it up, and taking it out of the list while other
+    threads import would have them pass over the next finder.
+    """
 
     def __init__(self) -> None:
         self.hidden_from: int | None = threading.get_ident()
@@ -46,8 +49,9 @@ class _PandasFinder(MetaPathFinder):
             return None
         if self.hidden_from == threading.get_ident():
             raise ModuleNotFoundError("pandas is loaded when it is used", name=_PANDAS)
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(_PANDAS)
+        others = (finder for finder in list(sys.meta_path) if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _TellingLoader(spec.loader)
         return spec

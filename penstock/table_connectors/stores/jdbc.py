@@ -1,6 +1,6 @@
 """Tables of databases, with the options of Flink's `jdbc`: PostgreSQL's are read, looked up and written to.
 
-`table_connectors.py` lists it beside the others. No JDBC is needed: the URL is that of the same database.
+`registry.py` lists it beside the others. No JDBC is needed: the URL is that of the same database.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from penstock.engine.connectors import ConnectorContext, LookupTable
-from penstock.table_options import TableOptions
+from penstock.table_connectors.options import TableOptions
+from penstock.table_connectors.typed_columns import TypedColumnsSpec
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, Stage, WrittenTable
 from penstock.tables.lower.lowering import schema_of
@@ -57,7 +58,6 @@ class JdbcTable:
         from psycopg import sql
 
         from penstock.connectors.postgres.source import PostgresSource
-        from penstock.kafka_rows import RecordRowsSpec
 
         options, schema = TableOptions(table), schema_of(columns)
         keys = _key(table)
@@ -82,7 +82,7 @@ class JdbcTable:
                 tie_breaker=told_apart_by,
                 ranges=_ranges(options),
             )
-        stage = Stage(RecordRowsSpec(schema, tuple(schema.names)), schema)
+        stage = Stage(TypedColumnsSpec(schema), schema)
         return ScannedTable(source, stages=(stage,))
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:

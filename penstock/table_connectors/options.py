@@ -1,6 +1,6 @@
 """Reads the options of CREATE TABLE: what they must be, and where in the statement a wrong one stands.
 
-The connectors of `table_connectors.py` use it; every problem is a `SqlValidationError` at the option, or at WITH.
+Its connectors use it; every problem is a `SqlValidationError` at the option, or at WITH.
 """
 
 from __future__ import annotations
@@ -95,6 +95,15 @@ class TableOptions:
         """The options that begin with a prefix, without it."""
         options = self.table.options.items()
         return {key.removeprefix(prefix): value for key, value in options if key.startswith(prefix)}
+
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns of the primary key, which the table must have."""
+        if not self.table.definition.primary_key:
+            raise self.invalid(
+                "connector",
+                f"{self.table.connector!r} keeps a row for each key; declare PRIMARY KEY (...) NOT ENFORCED",
+            )
+        return tuple(column.name for column in self.table.definition.primary_key)
 
     def invalid(self, option: str, problem: str) -> SqlValidationError:
         """The error for an option, at its place in the statement."""

@@ -1,6 +1,6 @@
 """Tables of data lakes that exist already: `delta` and `iceberg`, to which rows are appended exactly once.
 
-`table_connectors.py` lists them beside the others. Options are spelled as those of their connectors for Flink.
+`registry.py` lists them beside the others. Options are spelled as those of their connectors for Flink.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.table_options import TableOptions
+from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
+from penstock.tables.catalog.connectors import WrittenTable
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
 
@@ -24,17 +24,8 @@ class DeltaTable:
     def options(self) -> Mapping[str, str]:
         return {"table-path": "a folder, or the URL of one in a bucket"}
 
-    def source_mode(self, table: CatalogTable) -> None:
-        return None
-
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
-
-    def bounded(self, table: CatalogTable) -> bool:
-        return True
-
-    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        raise NotImplementedError("source_mode says that it cannot be read")
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.lakes.delta import DeltaSink
@@ -43,9 +34,6 @@ class DeltaTable:
         path = options.required("table-path")
         with options.placed():
             return WrittenTable(DeltaSink(path))
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +54,8 @@ class IcebergTable:
             "properties.*": "other properties of the catalog, as pyiceberg calls them",
         }
 
-    def source_mode(self, table: CatalogTable) -> None:
-        return None
-
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
-
-    def bounded(self, table: CatalogTable) -> bool:
-        return True
-
-    def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        raise NotImplementedError("source_mode says that it cannot be read")
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.lakes.iceberg import IcebergSink
@@ -89,6 +68,3 @@ class IcebergTable:
         own = options.get("catalog-table") or table.name.rpartition(".")[2]
         with options.placed():
             return WrittenTable(IcebergSink(f"{database}.{own}", options.get("catalog-name") or "default", properties))
-
-    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> None:
-        return None

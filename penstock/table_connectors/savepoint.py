@@ -1,6 +1,6 @@
 """`savepoint`: a state of a savepoint as a table, so that it is queried, joined and compared in SQL.
 
-`table_connectors.py` lists it beside the others. The state is read when the job is planned.
+`registry.py` lists it beside the others. The state is read when the job is planned.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock.engine.connectors import LookupTable
 from penstock.engine.errors import CheckpointError, StateError, nearest
-from penstock.table_options import TableOptions
+from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
+from penstock.tables.catalog.connectors import ScannedTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
@@ -38,9 +38,6 @@ class SavepointTable:
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
 
-    def sink_mode(self, table: CatalogTable) -> None:
-        return None
-
     def bounded(self, table: CatalogTable) -> bool:
         return True
 
@@ -59,9 +56,6 @@ class SavepointTable:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise options.invalid("state", f"the rows of the state do not fit the table's columns: {error}") from None
         return ScannedTable(CollectionSource.of(chosen, None))
-
-    def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
-        raise NotImplementedError("sink_mode says that it cannot be written to")
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
         return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)

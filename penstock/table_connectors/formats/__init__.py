@@ -1,0 +1,1 @@
+"""The formats of records that tables name, and their options."""
