@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from penstock.tables.table import OP
 
@@ -47,7 +48,9 @@ class ResultTable:
 
     def rows(self) -> list[Mapping[str, Any]]:
         """The rows, each as often as it is there."""
-        return [row for row, count in self._rows.values() for _ in range(count)]
+        # At once, as `show_live` draws in another thread than that in which changes come.
+        there = list(self._rows.values())
+        return [row for row, count in there for _ in range(count)]
 
     def shown(self) -> Table:
         """The rows for a terminal."""
@@ -56,9 +59,12 @@ class ResultTable:
 
 def shown_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
     """Rows for a terminal."""
-    table = Table(*names)
+    table = Table()
+    # What is in brackets is no style.
+    for name in names:
+        table.add_column(Text(name))
     for row in rows:
-        table.add_row(*(shown_value(row[name]) for name in names))
+        table.add_row(*(Text(shown_value(row[name])) for name in names))
     return table
 
 

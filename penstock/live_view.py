@@ -107,7 +107,7 @@ def job_table(name: str, status: JobStatus, metrics: JobMetrics, rates: Rates, n
     Args:
         now: monotonic seconds of this reading, for the rates.
     """
-    table = Table(title=f"{name}: {status.value}", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=Text(f"{name}: {status.value}", "table.title"), title_justify="left", box=SIMPLE_HEAD)
     per = "" if status.ended else "/s"
     table.add_column("operator", overflow="ellipsis")
     for heading in ("x", f"in{per}", f"out{per}", "late", "busy", "backpr.", "watermark"):

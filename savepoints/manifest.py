@@ -42,6 +42,7 @@ from penstock.engine.checkpointing.handles import (
 )
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError
+from penstock.engine.graph.scale import Scale
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.snapshot import Redistribution
 from penstock.savepoints.paths import check_path
@@ -92,6 +93,7 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
             "bytes": sum(files.values()),
             "subtasks": map(_subtask, checkpoint.subtasks),
             **({} if checkpoint.story is None else {"story": _story(checkpoint.story)}),
+            **({} if checkpoint.scale is None else {"scale": _scale(checkpoint.scale)}),
         }
     )
 
@@ -188,6 +190,10 @@ def _story(story: JobStory) -> Json:
     }
 
 
+def _scale(scale: Scale) -> Json:
+    return {"default": scale.default, "operators": dict(scale.operators), "most": scale.most}
+
+
 def _subtask(subtask: SubtaskHandle) -> Json:
     return {
         "task": subtask.task,
@@ -244,7 +250,7 @@ def _checkpoint(content: Json) -> CompletedCheckpoint:
         {
             "format", "penstock", "job_id", "job_name", "checkpoint", "attempt", "epoch", "kind", "mode",
             "max_parallelism", "triggered_ms", "completed_ms", "split_parallelism", "files", "bytes", "subtasks",
-            "sha256", *(("story",) if "story" in content else ()),
+            "sha256", *(name for name in ("story", "scale") if name in content),
         },
     )  # fmt: skip
     whole.text("penstock")
@@ -262,6 +268,7 @@ def _checkpoint(content: Json) -> CompletedCheckpoint:
         split_parallelism=whole.by_name("split_parallelism", _whole_number),
         epoch=whole.number("epoch", least=0),
         story=_read_story(whole.member("story"), "the story") if "story" in content else None,
+        scale=_read_scale(whole.member("scale"), "the scale") if "scale" in content else None,
     )
     _check_once("subtask", [(subtask.task, subtask.subtask) for subtask in checkpoint.subtasks])
     files = {file.path: file.length for file in checkpoint.files()}
@@ -278,6 +285,15 @@ def _read_story(value: object, where: str) -> JobStory:
         checkpoints=tuple(found.each("checkpoints", _text)),
         restarts=found.number("restarts", least=0),
         restart_records=tuple(found.each("restart_records", _text)),
+    )
+
+
+def _read_scale(value: object, where: str) -> Scale:
+    found = _Object(value, where, {"default", "operators", "most"})
+    return Scale(
+        default=found.optional("default", _whole_number),
+        operators=tuple(sorted(found.by_name("operators", _whole_number).items())),
+        most=found.optional("most", _whole_number),
     )
 
 

@@ -10,6 +10,7 @@ from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nearest
 from penstock.engine.functions import OutputTag
+from penstock.engine.job.display import columns_html, columns_text
 from penstock.engine.job.handle import CollectResult
 from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
 from penstock.tables.parse.text import SqlText
@@ -53,6 +54,17 @@ class Table:
         self._environment = environment
         self._plan = plan
         self._origin = origin
+
+    def __repr__(self) -> str:
+        return f"<table ({columns_text(self.columns)}): {self._how_read}>"
+
+    def _repr_html_(self) -> str:
+        return columns_html(self.columns, [], self._how_read)
+
+    @property
+    def _how_read(self) -> str:
+        changes = "rows only come" if self.changelog_mode == INSERT_ONLY else "rows change: each has an `op`"
+        return f"{changes}; collect() gives them, print() prints them"
 
     @property
     def plan(self) -> PlanNode:

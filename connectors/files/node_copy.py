@@ -26,7 +26,8 @@ from penstock.engine.errors import ConfigurationError
 _KEPT_SECONDS: Final = 3600.0
 _TRIES: Final = 3
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
-_MAKING: Final = ".making-"
+_PART: Final = ".part"
+"""What is being copied; of a process that was killed meanwhile it is left there."""
 _HELD: Final = ".held"
 """The lock that processes share as long as they read the copy beside it."""
 
@@ -101,14 +102,17 @@ def _opened(lock: Path) -> int:
 
 
 def _make(entry: Path, source: str, version: str) -> bool:
-    making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=entry.parent))
+    """Copy what is there, while nobody else does; False: it is not of that version any more."""
+    part = entry.with_suffix(_PART)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700)
     try:
-        _fetch(source, making / os.path.basename(source))
+        _fetch(source, part / os.path.basename(source))
         if _version(source) != version:
             return False
-        making.rename(entry)
+        part.rename(entry)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
     return True
 
 
@@ -134,7 +138,8 @@ def _remove_unused(base: Path) -> None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(descriptor).st_mtime < time.time() - _KEPT_SECONDS:
-                    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                    for left in (lock.with_suffix(""), lock.with_suffix(_PART)):
+                        shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(descriptor)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from penstock.engine.elements import MIN_TIMESTAMP, CheckpointMode, SnapshotKind
+from penstock.engine.graph.scale import Scale
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.snapshot import Redistribution
 
@@ -180,6 +181,7 @@ class CompletedCheckpoint:
         split_parallelism: for each source uid, the parallelism that its splits were made for.
         epoch: number of the manager that completed it (`Claim.epoch`); the store sets it.
         story: of the job, up to and with this; None: of a savepoint, which belongs to no job.
+        scale: what the job is to have, of a job that runs smaller while there is no room; None: all others.
     """
 
     job_id: str
@@ -195,6 +197,7 @@ class CompletedCheckpoint:
     split_parallelism: Mapping[str, int] = field(default_factory=dict)
     epoch: int = 0
     story: JobStory | None = None
+    scale: Scale | None = None
 
     def files(self) -> Iterator[FileHandle]:
         """All files that it refers to (a file may come several times)."""

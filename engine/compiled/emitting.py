@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind
+from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, TEXT, Kind
 from penstock.engine.compiled.translation import (
+    ZEROS,
+    MayBeNone,
     Translator,
     computed_codes,
     outer_names,
@@ -25,9 +27,13 @@ from penstock.engine.compiled.translation import (
 from penstock.engine.functions import OutputTag
 from penstock.engine.state.descriptors import ValueStateDescriptor
 
-STATE_KINDS: Final[Mapping[pa.DataType, Kind]] = {pa.int64(): INT, pa.float64(): FLOAT, pa.bool_(): BOOL}
-_ZEROS: Final[Mapping[Kind, int | float | bool]] = {INT: 0, FLOAT: 0.0, BOOL: False}
-"""What lies in the place of a value that is missing."""
+STATE_KINDS: Final[Mapping[pa.DataType, Kind]] = {
+    pa.int64(): INT,
+    pa.float64(): FLOAT,
+    pa.bool_(): BOOL,
+    pa.string(): TEXT,
+    pa.large_string(): TEXT,
+}
 UPDATED: Final = 1
 CLEARED: Final = 2
 TIMER_CALLS: Final = (
@@ -63,6 +69,7 @@ class EmittingTranslation:
             `s_NAME[groups[i]]`, where `p_NAME[groups[i]]` says that there is one; `return False` where an output has no
             room.
         columns: the columns whose values it takes.
+        coded: those of them whose texts all need a number.
         states: the names of the attributes that hold value states, in this order.
         words: the texts that stand in it, by number.
         results, timers: rows, and what is done to timers: `call` (of `TIMER_CALLS`) and `time`.
@@ -72,6 +79,7 @@ class EmittingTranslation:
 
     source: str
     columns: tuple[str, ...]
+    coded: frozenset[str]
     states: Mapping[str, Kind]
     words: tuple[str, ...]
     results: Emitted
@@ -127,15 +135,23 @@ class EmittingTranslator(Translator):
     yields: bool = False
 
     def emitting(self, tree: ast.FunctionDef) -> EmittingTranslation:
+        self._look_ahead(tree)
         self.yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(tree))
         body, returns = self._block(without_docstring(tree.body), 0)
         if not returns:
             self._check_rows(tree)
         results, timers = (self.emitted.get(number, Emitted({})) for number in (0, 1))
         sides = {tag: self.emitted[number] for number, tag in self.sides.values()}
-        words, columns = tuple(self.words), tuple(self.columns)
         return EmittingTranslation(
-            "\n".join(body), columns, self.states, words, results, timers, sides, self.needs_time
+            "\n".join(body),
+            tuple(self.columns),
+            frozenset(self.coded),
+            self.states,
+            tuple(self.words),
+            results,
+            timers,
+            sides,
+            self.needs_time,
         )
 
     # Statements
@@ -145,7 +161,7 @@ class EmittingTranslator(Translator):
         if not self.this and not self.yields:
             raise self._refused(node, "a way through the function ends without rows", "return [] there")
 
-    def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> str:
+    def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> list[str]:
         if name in (self.this, self.context, self.time):
             raise self._refused(node, f"{name!r} is a parameter", "give the variable another name")
         return super()._assign(node, name, value, kind)
@@ -249,21 +265,21 @@ class EmittingTranslator(Translator):
             raise self._refused(node, f"`{self.this}.{name}` is no value state", "get it in open()")
         return self.states.setdefault(name, STATE_KINDS[descriptor.value_type])
 
-    def _may_be_none(self, node: ast.expr) -> str:
-        """The name of the state without a default whose value is asked for; "" for anything else."""
+    def _may_be_none(self, node: ast.expr) -> MayBeNone | None:
         match node:
             case ast.Call(
                 func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="value"),
                 args=[],
                 keywords=[],
             ):
-                descriptor = self.attributes.get(name)
-                return name if isinstance(descriptor, ValueStateDescriptor) and descriptor.default is None else ""
-        return ""
+                kind = self._state(node, name)
+                if self.attributes[name].default is None:
+                    return MayBeNone(f"p_{name}[groups[i]]", f"s_{name}[groups[i]]", kind)
+        return super()._may_be_none(node)
 
     def _default(self, name: str, kind: Kind) -> object:
         default = self.attributes[name].default
-        return _ZEROS[kind] if default is None else default
+        return ZEROS[kind] if default is None else default
 
     # Expressions
 
@@ -275,23 +291,11 @@ class EmittingTranslator(Translator):
                 keywords=[],
             ):
                 kind = self._state(node, name)
-                if self._may_be_none(node):
-                    remedy = f"write `{ast.unparse(node)} or 0`, compare it with None, or declare a default"
+                if self._may_be_none(node) is not None:
+                    code = ast.unparse(node)
+                    remedy = f"write `{code} or 0`, assign it and test `is None`, or declare a default"
                     raise self._refused(node, f"state {name!r} may have no value", remedy)
                 return f"s_{name}[groups[i]]", kind
-            case ast.BoolOp(op=ast.Or(), values=[ast.Call() as call, other]) if name := self._may_be_none(call):
-                kind = self._state(node, name)
-                value = f"s_{name}[groups[i]]"
-                is_true = value if kind == BOOL else f"{value} != {_ZEROS[kind]!r}"
-                return f"({value} if p_{name}[groups[i]] and {is_true} else {self._of(other, kind)})", kind
-            case ast.Compare(
-                left=ast.Call() as call,
-                ops=[(ast.Is() | ast.IsNot()) as operator],
-                comparators=[ast.Constant(value=None)],
-            ) if name := self._may_be_none(call):
-                self._state(node, name)
-                given = f"p_{name}[groups[i]]"
-                return (given if isinstance(operator, ast.IsNot) else f"(not {given})"), BOOL
             case ast.Call(
                 func=ast.Attribute(
                     value=ast.Attribute(value=ast.Name(id=self.context), attr="timer_service"), attr=name

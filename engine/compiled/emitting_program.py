@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.compiled.emitting import EmittingTranslation, output_names
-from penstock.engine.compiled.kinds import Kind, is_passed_on, kind_of
+from penstock.engine.compiled.emitting import CLEARED, EmittingTranslation, output_names
+from penstock.engine.compiled.kinds import TEXT, Kind, is_passed_on, kind_of
 from penstock.engine.compiled.outcomes import Outcome
 from penstock.engine.compiled.program import (
     STORED,
@@ -26,6 +26,7 @@ from penstock.engine.compiled.program import (
     input_arrays,
     output_arrays,
 )
+from penstock.engine.compiled.texts import Texts
 
 if TYPE_CHECKING:
     from penstock.engine.compiled.machine_code import RowLoop
@@ -63,18 +64,29 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """What a batch does to a state.
+
+    Attributes:
+        is_touched: for each key of the batch, whether its state changes.
+        values: of those keys, null where the state is cleared.
+    """
+
+    is_touched: npt.NDArray[np.bool_]
+    values: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
 class Processed:
     """What a batch came to.
 
     Attributes:
         outputs: rows, calls of timers, and rows of side outputs, in the order of `EmittingTranslation.outputs`.
-        states: the values of each state, by key of the batch.
-        written: for each of them, 0, `UPDATED` or `CLEARED`.
+        updates: for each state.
     """
 
     outputs: Sequence[Output]
-    states: Sequence[npt.NDArray[Any]]
-    written: Sequence[npt.NDArray[np.int8]]
+    updates: Sequence[Update]
 
 
 class EmittingProgram:
@@ -84,6 +96,7 @@ class EmittingProgram:
         self.translation = translation
         self._kinds = [kind_of(schema.field(name)) for name in translation.columns]
         self._words = pa.array(translation.words, pa.large_string())
+        self._coded = sorted(translation.coded)
         self._room = 1
 
     @functools.cached_property
@@ -98,8 +111,7 @@ class EmittingProgram:
         times: npt.NDArray[np.int64] | None,
         moment: Moment,
         groups: npt.NDArray[np.int64] | None = None,
-        states: Sequence[npt.NDArray[Any]] = (),
-        present: Sequence[npt.NDArray[np.bool_]] = (),
+        states: Sequence[pa.Array] = (),
     ) -> Processed | None:
         """What the batch comes to, or None where the plain function must run.
 
@@ -108,20 +120,30 @@ class EmittingProgram:
             times: their timestamps, if they have any.
             moment: the time.
             groups: the number of each row's key, where there are states.
-            states: the values of each state by key.
-            present: for each of them, whether there is one.
+            states: the values of each state by key, null where there is none.
         """
-        columns = input_arrays(batch, self.translation.columns, self._kinds, self._words)
+        kinds = list(self.translation.states.values())
+        texts = Texts.of(
+            self._words,
+            [
+                *(batch.column(name) for name in self._coded),
+                *(values for values, kind in zip(states, kinds, strict=True) if kind == TEXT),
+            ],
+        )
+        columns = input_arrays(batch, self.translation.columns, self._kinds, texts, self._coded)
         if columns is None or (times is None and self.translation.needs_time):
             return None
         rows, outputs = len(batch), self.translation.outputs
         unused = np.zeros(rows, np.int64)
         given = [unused if groups is None else groups, unused if times is None else times]
         numbers = (moment.now_ms, moment.watermark, int(moment.is_event_time))
+        numbered = iter(texts.numbers[len(self._coded) :])
+        held = [next(numbered) if k == TEXT else _held(values) for values, k in zip(states, kinds, strict=True)]
+        present = [values.is_valid().to_numpy(zero_copy_only=False) for values in states]
         room = min(self._room, max(1, _MOST // max(1, rows)))
         while rows * room <= _MOST:
-            kept, kept_present = [values.copy() for values in states], [values.copy() for values in present]
-            written = [np.zeros(len(values), np.int8) for values in states]
+            kept, kept_present = [values.copy() for values in held], [values.copy() for values in present]
+            written = [np.zeros(len(values), np.int8) for values in held]
             count = np.zeros(len(outputs), np.int64)
             rooms = np.array([rows * output.places * room for output in outputs], np.int64)
             origins = [np.empty(size, np.int64) for size in rooms]
@@ -133,8 +155,10 @@ class EmittingProgram:
             if outcome == Outcome.DONE:
                 self._room = room
                 made = zip(outputs, arrays, origins, count, strict=True)
-                made_outputs = [self._output(batch, o.kinds, out, origin[:n]) for o, out, origin, n in made]
-                return Processed(made_outputs, kept, written)
+                made_outputs = [self._output(batch, o.kinds, out, origin[:n], texts) for o, out, origin, n in made]
+                changes = zip(kinds, kept, written, strict=True)
+                updates = [_update(kind, values, touched, texts) for kind, values, touched in changes]
+                return Processed(made_outputs, updates)
             if outcome == Outcome.NO_RESULT:
                 return None
             # Loops emit more than places; the next batch begins with the room that this one needed.
@@ -147,21 +171,33 @@ class EmittingProgram:
         kinds: Mapping[str, Kind],
         computed: Mapping[str, npt.NDArray[Any]],
         origin: npt.NDArray[np.int64],
+        texts: Texts,
     ) -> Output:
         columns = {
             name: batch.column(kind.column).take(pa.array(origin))
             if is_passed_on(kind)
-            else computed_column(kind, computed[name][: len(origin)], self._words)
+            else computed_column(kind, computed[name][: len(origin)], texts)
             for name, kind in kinds.items()
         }
         return Output(columns, origin)
+
+
+def _held(values: pa.Array) -> npt.NDArray[Any]:
+    """Numbers as an array; where there is none, anything."""
+    return np.asarray(values.fill_null(pa.scalar(0).cast(values.type)).to_numpy(zero_copy_only=False))
+
+
+def _update(kind: Kind, values: npt.NDArray[Any], written: npt.NDArray[np.int8], texts: Texts) -> Update:
+    is_touched = written != 0
+    changed = pa.array(values[is_touched], mask=written[is_touched] == CLEARED, from_pandas=False)
+    return Update(is_touched, texts.at(changed) if kind == TEXT else changed)
 
 
 def _arrays(translation: EmittingTranslation, kinds: Sequence[Kind]) -> dict[str, type[np.generic]]:
     """The arrays that generated code takes, in the order in which it is given them."""
     arrays: dict[str, type[np.generic]] = {"groups": np.int64, "times": np.int64, "count": np.int64, "room": np.int64}
     arrays.update(column_arrays(kinds))
-    arrays.update((f"s_{name}", STORED[kind]) for name, kind in translation.states.items())
+    arrays.update((f"s_{name}", STORED.get(kind, np.int64)) for name, kind in translation.states.items())
     arrays.update((f"p_{name}", np.bool_) for name in translation.states)
     arrays.update((f"w_{name}", np.int8) for name in translation.states)
     for number, output in enumerate(translation.outputs):

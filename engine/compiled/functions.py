@@ -91,8 +91,8 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     """Let `map`, `flat_map`, `filter` or `process` run a function over columns, with the results of plain Python.
 
     What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
-    `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts of columns are compared
-    with texts that stand in the function; values of other columns are passed on. What is outside of this is refused
+    `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts are compared for being
+    equal, kept and passed on; values of other columns are passed on. What is outside of this is refused
     when the graph is built, with its line, or runs as plain Python where `fallback` allows it. So do batches of few
     rows, and those that compiled code cannot take (nulls in numbers, results beyond 64 bits, errors): plain Python
     gives the same rows, or the error with its row.
@@ -101,9 +101,10 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     where a subtask begins. A change behind that is not seen.
 
     Of a `KeyedProcessFunction`, `process_element` and `on_timer` are compiled. They may use value states of `int64`,
-    `float64` and `bool` (without a default, as `state.value() or 0`, or compared with None), timers of both kinds, the
-    time, side outputs whose `OutputTag` declares its columns, and numbers and texts of the object, as they are behind
-    `open`. The clock stands still during a batch. State and timers are those of the plain function, also in savepoints.
+    `float64`, `bool` and `string` (without a default, as `state.value() or 0`, compared with None, or in a variable
+    that is), timers of both kinds, the time, side outputs whose `OutputTag` declares its columns, and numbers and texts
+    of the object, as they are behind `open`. The clock stands still during a batch. State and timers are those of the
+    plain function, also in savepoints.
 
     Args:
         function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`; for

@@ -110,9 +110,9 @@ class _Descriptors:
     """Stands for the runtime context of `open`: a state is its descriptor."""
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueStateDescriptor:
-        remedy = "declare int64, float64 or bool without a time to live, or drop @compiled"
+        remedy = "declare int64, float64, bool or string without a time to live, or drop @compiled"
         if descriptor.type is None or descriptor.value_type not in STATE_KINDS:
-            raise _NotCompiledError(f"state {descriptor.name!r} holds no number; {remedy}")
+            raise _NotCompiledError(f"state {descriptor.name!r} holds neither a number nor a text; {remedy}")
         if descriptor.ttl is not None:
             raise _NotCompiledError(f"state {descriptor.name!r} has a time to live; {remedy}")
         return descriptor

@@ -29,9 +29,14 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The text of a column: it can be compared with words, and passed on."""
+    """The text of a column, null among them: it can be compared with words, and passed on."""
 
     column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Any text, by its number among those of the batch, of which words are the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,13 @@ class Opaque:
     column: str
 
 
-Kind: TypeAlias = Number | Word | Text | Opaque
+Kind: TypeAlias = Number | Word | Text | Coded | Opaque
 
 INT: Final = Number("int")
 FLOAT: Final = Number("float")
 BOOL: Final = Number("bool")
 WORD: Final = Word()
+TEXT: Final = Coded()
 
 
 def kind_of(field: pa.Field) -> Kind:
@@ -58,9 +64,18 @@ def kind_of(field: pa.Field) -> Kind:
         return INT
     if pa.types.is_float32(column) or pa.types.is_float64(column):
         return FLOAT
-    if pa.types.is_string(column) or pa.types.is_large_string(column):
+    if _is_text(column.value_type if pa.types.is_dictionary(column) else column):
         return Text(field.name)
     return Opaque(field.name)
+
+
+def _is_text(column: pa.DataType) -> bool:
+    return bool(pa.types.is_string(column) or pa.types.is_large_string(column))
+
+
+def is_text(kind: Kind) -> TypeGuard[Word | Text | Coded]:
+    """Whether a value of the kind is a text."""
+    return isinstance(kind, (Word, Text, Coded))
 
 
 def is_passed_on(kind: Kind) -> TypeGuard[Text | Opaque]:
@@ -95,13 +110,15 @@ def check_declared(name: str, results: Mapping[str, Kind], given: pa.Schema, mad
 
 
 def _can_become(kind: Kind, declared: pa.DataType, given: pa.Schema) -> bool:
+    if is_text(kind) and _is_text(declared):
+        return True
     if isinstance(kind, (Text, Opaque)):
         return bool(given.field(kind.column).type == declared)
-    if isinstance(kind, Word):
-        return bool(pa.types.is_string(declared) or pa.types.is_large_string(declared))
     if kind == INT:
         return bool(pa.types.is_integer(declared))
-    return bool(pa.types.is_float64(declared)) if kind == FLOAT else bool(pa.types.is_boolean(declared))
+    if kind == FLOAT:
+        return bool(pa.types.is_float64(declared))
+    return kind == BOOL and bool(pa.types.is_boolean(declared))
 
 
 def shown(kind: Kind) -> str:
@@ -109,7 +126,7 @@ def shown(kind: Kind) -> str:
     match kind:
         case Number(name):
             return f"a {name}" if name != "int" else "an int"
-        case Word():
+        case Word() | Coded():
             return "a text"
         case Text(column) | Opaque(column):
             return f"the value of column {column!r}"

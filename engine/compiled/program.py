@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, Opaque, Text, is_passed_on, kind_of
 from penstock.engine.compiled.outcomes import Outcome
+from penstock.engine.compiled.texts import Texts
 from penstock.engine.compiled.translation import Translation, result_arrays
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Program:
         self._translation = translation
         self._kinds = [kind_of(schema.field(name)) for name in translation.columns]
         self._words = pa.array(translation.words, pa.large_string())
+        self._coded = sorted(translation.coded)
 
     @functools.cached_property
     def _loop(self) -> RowLoop:
@@ -54,32 +55,35 @@ class Program:
 
     def run(self, batch: pa.RecordBatch) -> Mapping[str, pa.Array] | None:
         """The results by name, or None where the plain function must run."""
-        columns = input_arrays(batch, self._translation.columns, self._kinds, self._words)
+        texts = Texts.of(self._words, [batch.column(name) for name in self._coded])
+        columns = input_arrays(batch, self._translation.columns, self._kinds, texts, self._coded)
         if columns is None:
             return None
         out = output_arrays(self._translation.results, len(batch))
         if self._loop(len(batch), (), [*columns, *out.values()]) != Outcome.DONE:
             return None
         return {
-            name: batch.column(kind.column) if is_passed_on(kind) else computed_column(kind, out[name], self._words)
+            name: batch.column(kind.column) if is_passed_on(kind) else computed_column(kind, out[name], texts)
             for name, kind in self._translation.results.items()
         }
 
 
 def input_arrays(
-    batch: pa.RecordBatch, names: Sequence[str], kinds: Sequence[Kind], words: pa.Array
+    batch: pa.RecordBatch, names: Sequence[str], kinds: Sequence[Kind], texts: Texts, coded: Sequence[str]
 ) -> list[npt.NDArray[Any]] | None:
-    """The columns that compiled code looks at; None if one of numbers has a null."""
+    """The columns that compiled code looks at; None if one of numbers, or of texts that are `coded`, has a null."""
     arrays = []
     for name, kind in zip(names, kinds, strict=True):
         column = batch.column(name)
-        if isinstance(kind, Text):
-            # What is none of the words, null among it, equals none of them.
-            found = pc.index_in(column.cast(pa.large_string()), words).fill_null(-1)
-            arrays.append(np.asarray(found.cast(pa.int64())))
-        elif not isinstance(kind, Opaque):
-            if column.null_count:
-                return None
+        if isinstance(kind, Opaque):
+            continue
+        if column.null_count and (name in coded or not isinstance(kind, Text)):
+            return None
+        if name in coded:
+            arrays.append(texts.numbers[coded.index(name)])
+        elif isinstance(kind, Text):
+            arrays.append(texts.sought(column))
+        else:
             arrays.append(np.ascontiguousarray(column.to_numpy(zero_copy_only=False), dtype=STORED[kind]))
     return arrays
 
@@ -91,9 +95,9 @@ def output_arrays(results: Mapping[str, Kind], rows: int) -> dict[str, npt.NDArr
     }
 
 
-def computed_column(kind: Kind, values: npt.NDArray[Any], words: pa.Array) -> pa.Array:
+def computed_column(kind: Kind, values: npt.NDArray[Any], texts: Texts) -> pa.Array:
     """The column of a result that was computed."""
-    return pa.array(values) if kind in STORED else words.take(pa.array(values))
+    return pa.array(values) if kind in STORED else texts.at(pa.array(values))
 
 
 def as_declared(columns: Mapping[str, pa.Array] | None, schema: pa.Schema) -> pa.RecordBatch | None:

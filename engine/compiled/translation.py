@@ -12,7 +12,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -20,16 +20,18 @@ from penstock.engine.compiled.kinds import (
     BOOL,
     FLOAT,
     INT,
+    TEXT,
     WORD,
     Kind,
     Number,
     Opaque,
     Text,
-    Word,
     is_passed_on,
+    is_text,
     kind_of,
     shown,
 )
+from penstock.engine.compiled.narrowing import assigned_in, shown_by
 from penstock.engine.errors import GraphError, nearest
 
 _CHECKED: Final[Mapping[type[ast.operator], str]] = {
@@ -51,6 +53,10 @@ SIGNS: Final[Mapping[type[ast.cmpop], str]] = {
 }
 
 
+ZEROS: Final[Mapping[Kind, int | float | bool | str]] = {INT: 0, FLOAT: 0.0, BOOL: False, TEXT: ""}
+"""The values that Python takes for false; they also lie in the place of one that is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     """A function of a row in terms of columns.
@@ -59,14 +65,24 @@ class Translation:
         source: statements for row `i`, as `machine_code` takes them: the value of column 0 is `c_0[i]`, and the first
             result becomes `out_0[i]`.
         columns: the columns whose values it takes, in this order.
+        coded: those of them whose texts all need a number, not those alone that stand in the function.
         words: the texts that stand in it, by number.
         results: kind of each result by name; of a condition, one without a name.
     """
 
     source: str
     columns: tuple[str, ...]
+    coded: frozenset[str]
     words: tuple[str, ...]
     results: Mapping[str, Kind]
+
+
+class MayBeNone(NamedTuple):
+    """An expression that may be None: code that says whether it is not, and code of its value."""
+
+    is_given: str
+    value: str
+    kind: Kind
 
 
 def translate(function: Callable[..., Any], schema: pa.Schema) -> Translation:
@@ -113,7 +129,12 @@ def outer_names(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 @dataclass
 class Translator:
-    """Walks through one function; `_kinds` are those of its variables, `_bound` those that have a value for sure."""
+    """Walks through one function.
+
+    Of its variables `kinds` are the kinds, `bound` those that were assigned to on all ways to here, `nullable` those to
+    which None may be, and `doubtful` those of them that may be None here; texts in `rewritten` ones come from several
+    places.
+    """
 
     schema: pa.Schema
     row: str
@@ -124,13 +145,22 @@ class Translator:
     words: list[str] = field(default_factory=list)
     kinds: dict[str, Kind] = field(default_factory=dict)
     bound: set[str] = field(default_factory=set)
+    nullable: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
+    rewritten: frozenset[str] = frozenset()
+    coded: set[str] = field(default_factory=set)
     results: dict[str, Kind] | None = None
 
     def function(self, tree: ast.FunctionDef) -> Translation:
+        self._look_ahead(tree)
         body, returns = self._block(without_docstring(tree.body), 0)
         if not returns or self.results is None:
             raise self._refused(tree, "a way through the function ends without `return`", "return something on each")
-        return Translation("\n".join(body), tuple(self.columns), tuple(self.words), self.results)
+        return Translation("\n".join(body), tuple(self.columns), frozenset(self.coded), tuple(self.words), self.results)
+
+    def _look_ahead(self, tree: ast.FunctionDef) -> None:
+        assigned = assigned_in(tree.body)
+        self.rewritten = frozenset(name for name in assigned if assigned.count(name) > 1)
 
     def _block(self, statements: Sequence[ast.stmt], depth: int) -> tuple[list[str], bool]:
         """The lines of the statements, and whether they always return."""
@@ -148,17 +178,18 @@ class Translator:
             case ast.Return(value=ast.expr() as value):
                 return self._return(node, value), True
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                return [self._assign(node, name, *self._expression(value))], False
+                return self._assigned(node, name, value), False
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                return [self._assign(node, name, *self._expression(value))], False
+                return self._assigned(node, name, value), False
             case ast.AugAssign(target=ast.Name(id=name), op=operator, value=value):
                 computed = ast.copy_location(ast.BinOp(ast.copy_location(ast.Name(name), node), operator, value), node)
-                return [self._assign(node, name, *self._expression(computed))], False
+                return self._assigned(node, name, computed), False
             case ast.If():
                 return self._if(node)
             case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range")) as call, orelse=[]):
                 return self._for(node, name, call)
             case ast.While(orelse=[]):
+                self._doubt_what_changes(node.body)
                 return self._loop([f"while {self._of(node.test, BOOL)}:"], node.body)
             case ast.Pass() | ast.Break() | ast.Continue():
                 return [type(node).__name__.lower()], False
@@ -167,16 +198,18 @@ class Translator:
         )
 
     def _if(self, node: ast.If) -> tuple[list[str], bool]:
-        test = self._of(node.test, BOOL)
-        before = set(self.bound)
+        test, shows = self._of(node.test, BOOL), shown_by(node.test)
+        bound, doubtful = set(self.bound), set(self.doubtful)
+        self.doubtful -= shows.if_true
         body, body_returns = self._block(node.body, 1)
-        behind_body, self.bound = self.bound, set(before)
+        bound_by_body, self.bound = self.bound, bound
+        doubtful_by_body, self.doubtful = self.doubtful, doubtful - shows.if_false
         other, other_returns = self._block(node.orelse, 1)
-        if body_returns:
-            behind_body = self.bound
-        elif not other_returns:
-            behind_body &= self.bound
-        self.bound = behind_body
+        if other_returns:
+            self.bound, self.doubtful = bound_by_body, doubtful_by_body
+        elif not body_returns:
+            self.bound &= bound_by_body
+            self.doubtful |= doubtful_by_body
         lines = [f"if {test}:", *body, *(["else:", *other] if other else [])]
         return lines, body_returns and other_returns
 
@@ -187,23 +220,46 @@ class Translator:
         ends = ", ".join(self._of(bound, INT) for bound in call.args)
         number, before = f"n_{name}", set(self.bound)
         first = self._assign(node, name, number, INT)
-        lines = self._loop([f"for {number} in range({ends}):", f"    {first}"], node.body)
+        lines = self._loop([f"for {number} in range({ends}):", *(f"    {line}" for line in first)], node.body)
         # A loop of no rounds gives its variable no value.
         self.bound = before
         return lines
 
     def _loop(self, head: list[str], body: Sequence[ast.stmt]) -> tuple[list[str], bool]:
-        before = set(self.bound)
+        self._doubt_what_changes(body)
+        bound, doubtful = set(self.bound), set(self.doubtful)
         lines, _ = self._block(body, 1)
-        self.bound = before
+        self.bound = bound
+        self.doubtful |= doubtful
         return [*head, *lines], False
+
+    def _doubt_what_changes(self, body: Sequence[ast.stmt]) -> None:
+        """What a loop assigns to may be None in its next round."""
+        self.doubtful.update(self.nullable.intersection(assigned_in(body)))
 
     def _check_own(self, node: ast.AST, name: str) -> None:
         """A name of Python's own may mean something else in the function."""
         if name in self.outer or name in self.kinds or name == self.row:
             raise self._refused(node, f"{name!r} is not Python's own here", "give what hides it another name")
 
-    def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> str:
+    def _assigned(self, node: ast.stmt, name: str, value: ast.expr) -> list[str]:
+        optional = self._may_be_none(value)
+        if optional is None or (isinstance(value, ast.Name) and value.id not in self.doubtful):
+            return self._assign(node, name, *self._expression(value))
+        if name in self.kinds and name not in self.nullable:
+            raise self._refused(
+                node, f"{name!r} may be None here, and is {shown(self.kinds[name])} above", "give it another name"
+            )
+        self.nullable.add(name)
+        lines = [f"g_{name} = {optional.is_given}", f"v_{name} = {optional.value}"]
+        self._assign(node, name, optional.value, optional.kind)
+        self.doubtful.add(name)
+        return lines
+
+    def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> list[str]:
+        if name in self.rewritten and is_text(kind):
+            self._code(kind)
+            kind = TEXT
         known = self.kinds.setdefault(name, kind)
         if known != kind:
             raise self._refused(
@@ -212,7 +268,13 @@ class Translator:
         if name == self.row:
             raise self._refused(node, f"{name!r} is the row", "give the variable another name")
         self.bound.add(name)
-        return f"v_{name} = {value}"
+        self.doubtful.discard(name)
+        return [f"v_{name} = {value}", *([f"g_{name} = True"] if name in self.nullable else [])]
+
+    def _code(self, kind: Kind) -> None:
+        """Texts of this kind are needed by number, whatever they are."""
+        if isinstance(kind, Text):
+            self.coded.add(kind.column)
 
     def _return(self, node: ast.Return, value: ast.expr) -> list[str]:
         if isinstance(value, ast.Dict):
@@ -247,7 +309,9 @@ class Translator:
 
     def _of(self, node: ast.expr, wanted: Kind) -> str:
         code, kind = self._expression(node)
-        if kind != wanted:
+        if wanted == TEXT and is_text(kind):
+            self._code(kind)
+        elif kind != wanted:
             remedy = "compare it, such as `x != 0`" if wanted == BOOL else "convert it, such as `int(x)`"
             raise self._refused(node, f"{shown(wanted)} is needed, and this is {shown(kind)}", remedy)
         return code
@@ -274,24 +338,64 @@ class Translator:
                 code, number = self._number(operand)
                 return (f"negate({code})" if number == INT else f"(-{code})"), number
             case ast.BoolOp(op=operator, values=values):
-                word = " and " if isinstance(operator, ast.And) else " or "
-                return f"({word.join(self._of(value, BOOL) for value in values)})", BOOL
+                if isinstance(operator, ast.Or) and (optional := self._may_be_none(values[0])) is not None:
+                    return self._alternative(optional, values[1:])
+                return self._truth(operator, values), BOOL
+            case ast.Compare(
+                left=left, ops=[(ast.Is() | ast.IsNot()) as operator], comparators=[ast.Constant(value=None)]
+            ) if (optional := self._may_be_none(left)) is not None:
+                return (optional.is_given if isinstance(operator, ast.IsNot) else f"(not {optional.is_given})"), BOOL
             case ast.Compare(left=left, ops=operators, comparators=others):
                 return self._comparisons(left, operators, others), BOOL
-            case ast.IfExp(test=test, body=body, orelse=other):
-                condition, (code, kind), (other_code, other_kind) = (
-                    self._of(test, BOOL),
-                    self._expression(body),
-                    self._expression(other),
-                )
-                if kind != other_kind:
-                    raise self._refused(node, f"it is {shown(kind)} or {shown(other_kind)}", "let both be of one kind")
-                return f"({code} if {condition} else {other_code})", kind
+            case ast.IfExp():
+                return self._choice(node)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(node, name, arguments)
         raise self._refused(
             node, f"`{ast.unparse(node)}` is not compiled", "help(penstock.compiled) lists what is; or drop @compiled"
         )
+
+    def _may_be_none(self, node: ast.expr) -> MayBeNone | None:
+        """The expression, if it is one that may be None."""
+        match node:
+            case ast.Name(id=name) if name in self.nullable and name in self.bound:
+                return MayBeNone(f"g_{name}", f"v_{name}", self.kinds[name])
+        return None
+
+    def _alternative(self, optional: MayBeNone, others: Sequence[ast.expr]) -> tuple[str, Kind]:
+        """`optional or other`: the first unless it is None or Python takes it for false."""
+        if len(others) > 1:
+            other: ast.expr = ast.copy_location(ast.BoolOp(ast.Or(), list(others)), others[0])
+        else:
+            other = others[0]
+        kind, code = optional.kind, optional.value
+        is_true = code if kind == BOOL else f"{code} != {self._constant(other, ZEROS[kind])[0]}"
+        return f"({code} if {optional.is_given} and {is_true} else {self._of(other, kind)})", kind
+
+    def _truth(self, operator: ast.boolop, values: Sequence[ast.expr]) -> str:
+        """Conditions of which each is computed where those before it leave it open, and may build upon them."""
+        doubtful, codes = set(self.doubtful), []
+        for value in values:
+            codes.append(self._of(value, BOOL))
+            shows = shown_by(value)
+            self.doubtful -= shows.if_true if isinstance(operator, ast.And) else shows.if_false
+        self.doubtful = doubtful
+        return f"({(' and ' if isinstance(operator, ast.And) else ' or ').join(codes)})"
+
+    def _choice(self, node: ast.IfExp) -> tuple[str, Kind]:
+        condition, shows, doubtful = self._of(node.test, BOOL), shown_by(node.test), set(self.doubtful)
+        self.doubtful = doubtful - shows.if_true
+        code, kind = self._expression(node.body)
+        self.doubtful = doubtful - shows.if_false
+        other_code, other_kind = self._expression(node.orelse)
+        self.doubtful = doubtful
+        if kind != other_kind:
+            if not (is_text(kind) and is_text(other_kind)):
+                raise self._refused(node, f"it is {shown(kind)} or {shown(other_kind)}", "let both be of one kind")
+            self._code(kind)
+            self._code(other_kind)
+            kind = TEXT
+        return f"({code} if {condition} else {other_code})", kind
 
     def _constant(self, node: ast.expr, value: object) -> tuple[str, Kind]:
         if isinstance(value, bool):
@@ -310,6 +414,10 @@ class Translator:
         if name in self.kinds:
             if name not in self.bound:
                 raise self._refused(node, f"{name!r} has no value on some way to here", "give it one in each branch")
+            if name in self.doubtful:
+                raise self._refused(
+                    node, f"{name!r} may be None here", f"write `{name} or 0`, or test `if {name} is None` first"
+                )
             return f"v_{name}", self.kinds[name]
         if name in self.outer:
             return self._constant(node, self.outer[name])
@@ -370,14 +478,17 @@ class Translator:
                 if kind != other_kind:
                     one, other = _as_float(one, kind), _as_float(other, other_kind)
                 return f"({one} {sign} {other})"
-            words = isinstance(kind, Word) or isinstance(other_kind, Word)
-            texts = all(isinstance(side, (Word, Text)) for side in (kind, other_kind))
-            if equality and ((kind == other_kind == BOOL) or (words and texts)):
+            if equality and kind == other_kind == BOOL:
+                return f"({one} {sign} {other})"
+            if equality and is_text(kind) and is_text(other_kind):
+                if WORD not in (kind, other_kind):
+                    self._code(kind)
+                    self._code(other_kind)
                 return f"({one} {sign} {other})"
         raise self._refused(
             left,
             f"{shown(kind)} and {shown(other_kind)} are not compared",
-            "numbers are compared with numbers, texts of columns with == and texts that stand in the function",
+            "numbers are compared with numbers, texts with == and != alone",
         )
 
     def _call(self, node: ast.Call, name: str, arguments: Sequence[ast.expr]) -> tuple[str, Kind]:

@@ -303,7 +303,7 @@ class JobCheckpoints:
                     self._say(Inject(self._attempt, barrier, places, directory))
                 case Store(checkpoint):
                     self._storing.add(checkpoint.checkpoint)
-                    self._say(WriteManifest(self._with_restarts(checkpoint), self.epoch))
+                    self._say(WriteManifest(self._for_the_next_manager(checkpoint), self.epoch))
                 case NotifyComplete(number, places):
                     self._commit(number, places)
                 case NotifyAborted(number, reason, message, places):
@@ -315,10 +315,13 @@ class JobCheckpoints:
                 case FailJob(message):
                     self._fail(CheckpointError(message))
 
-    def _with_restarts(self, checkpoint: CompletedCheckpoint) -> CompletedCheckpoint:
+    def _for_the_next_manager(self, checkpoint: CompletedCheckpoint) -> CompletedCheckpoint:
+        """What whoever takes the job over has to know beside the state."""
         if checkpoint.story is None:
             return checkpoint
-        return replace(checkpoint, story=self._restarts.add_to(checkpoint.story))
+        assert self._layout is not None
+        scale = None if self._layout.scale.most is None else self._layout.scale
+        return replace(checkpoint, story=self._restarts.add_to(checkpoint.story), scale=scale)
 
     def _commit(self, number: int, places: Sequence[Place]) -> None:
         """Have those commit that hold something back: to the others it means nothing, and each call costs time."""

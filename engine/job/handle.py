@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.engine.elements import Batch, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest
+from penstock.engine.job.display import columns_html, columns_text, first_rows
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
@@ -49,6 +50,8 @@ class StageProgress:
 DEFAULT_NAME: Final = "penstock job"
 """The name of jobs whose user gave none: any number of them may run at once."""
 _TOKEN_BYTES: Final = 4
+_SHOWN: Final = 20
+"""Rows of a `collect()` that a notebook shows."""
 
 
 def new_job_id(name: str) -> str:
@@ -300,6 +303,12 @@ class CollectedRows:
         while self._batches:
             yield from batch_rows(self._batches.popleft().data, "collect(), rows as dicts (to_arrow() takes any)")
 
+    def look(self, most: int) -> tuple[pa.Schema | None, int, list[list[object]]]:
+        """The columns, as far as they are known, how many rows are here, and the values of the first `most`."""
+        batches = [batch.data for batch in self._batches]
+        schema = batches[0].schema if batches else self._schema
+        return schema, sum(batch.num_rows for batch in batches), first_rows(batches, most)
+
     def take_table(self) -> pa.Table:
         """Take the rows that are here, as one table."""
         if not self._batches:
@@ -313,7 +322,8 @@ class CollectResult:
     """What `collect()` returns: the rows of a stream, on the client.
 
     Reading submits the program if nobody has; the rows can be read once, by one of the three ways. Iterating gives rows
-    while the job runs and holds it back while the caller works; `to_arrow` and `to_pandas` wait for the end.
+    while the job runs and holds it back while the caller works; `to_arrow` and `to_pandas` wait for the end. As
+    the last line of a notebook's cell it shows the rows that have come and wait to be read; looking runs nothing.
 
     Example:
         >>> for row in stream.collect():  # doctest: +SKIP
@@ -324,6 +334,27 @@ class CollectResult:
         self._rows = rows
         self._submit = submit
         self._read = False
+
+    def __repr__(self) -> str:
+        columns, _, note = self._look(0)
+        return f"<rows of collect() ({columns_text(columns)}): {note}>"
+
+    def _repr_html_(self) -> str:
+        return columns_html(*self._look(_SHOWN))
+
+    def _look(self, most: int) -> tuple[dict[str, object], list[list[object]], str]:
+        """Columns, rows that have come, and what is to be known of them."""
+        schema, count, rows = self._rows.look(most)
+        columns = {field.name: field.type for field in schema or ()}
+        if count:
+            return columns, rows, f"rows that have come: {count:,}; to_pandas(), to_arrow() or a loop takes them, once"
+        if self._read:
+            return columns, [], "they have been read; keep the list or table that the first reading gave"
+        return (
+            columns,
+            [],
+            "none has come so far; to_pandas(), to_arrow() or a loop runs the program and takes them, once",
+        )
 
     def _job(self) -> JobHandle:
         """The job, for the one reading."""

@@ -174,12 +174,13 @@ class GraphPlanner:
 
 
 def taken_scale(planner: Planner, latest: CompletedCheckpoint) -> Scale:
-    """The scale that a checkpoint was taken at, where the job had been rescaled."""
-    if _fits(planner, latest, Scale()):
+    """The scale that a checkpoint was taken at, where the job had been rescaled or ran smaller for want of room."""
+    if latest.scale is None and _fits(planner, latest, Scale()):
         return Scale()
     operators = {one.uid: subtask.parallelism for subtask in latest.subtasks for one in subtask.operators}
     counts = sorted({subtask.parallelism for subtask in latest.subtasks})
-    for candidate in (*map(Scale, counts), Scale(None, tuple(sorted(operators.items())))):
+    told: tuple[Scale, ...] = () if latest.scale is None else (latest.scale,)
+    for candidate in (*told, *map(Scale, counts), Scale(None, tuple(sorted(operators.items())))):
         # What one operator has been given, others may not be able to have.
         with contextlib.suppress(PenstockError):
             if _fits(planner, latest, candidate):

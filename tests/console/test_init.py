@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock import StreamEnvironment, checkpoints
 from penstock.console.doctor import findings
 from penstock.console.doctor.findings import Finding, Level, examined, memory_mb
 from penstock.console.main import run_command
+from penstock.engine.clock import ManualClock
 from tests.console.conftest import Penstock
 
 
@@ -21,15 +25,28 @@ def test_the_tests_of_a_new_project_pass(penstock: Penstock, folder: Path, monke
     assert "PROJECT_NAME" not in "".join(path.read_text() for path in files)
     monkeypatch.chdir("late-orders")
     monkeypatch.syspath_prepend(str(folder / "late-orders"))
-    content: dict[str, object] = {"__name__": "test_flow"}
+    content: dict[str, Any] = {"__name__": "test_flow"}
     exec(compile(Path("test_flow.py").read_text(), "test_flow.py", "exec"), content)
     tests = [value for name, value in content.items() if name.startswith("test_")]
     assert len(tests) == 4
     for test in tests:
         assert callable(test)
         test()
+    shows_results_within_half_a_minute(content["flow"])
     settings = {row["key"]: row["value"] for row in penstock("config", "--json").document}
     assert settings["pipeline.name"] == "late-orders"
+
+
+def shows_results_within_half_a_minute(flow: Callable[[StreamEnvironment], None]) -> None:
+    """By the clock of the job: who tries the project looks for its files."""
+    clock = ManualClock()
+    env = StreamEnvironment(runtime="local", parallelism=2, clock=clock, checkpoints=checkpoints("10s", "checkpoints"))
+    flow(env)
+    job = env.submit("orders")
+    while not list(Path("out").glob("*.parquet")):
+        job.pump(0.1)
+        assert clock.monotonic() < 30
+    job.cancel()
 
 
 def test_nothing_that_is_there_is_overwritten(penstock: Penstock, folder: Path) -> None:

@@ -23,6 +23,11 @@ def test_a_table_has_the_rows_that_are_there_in_the_end(penstock: Penstock) -> N
     assert sorted(result["rows"], key=lambda row: row["n"]) == [{"item": "cup", "n": 1}, {"item": "pen", "n": 2}]
 
 
+def test_values_and_names_are_shown_as_they_are(penstock: Penstock) -> None:
+    shown = penstock("sql", "SELECT '[/b] [red]x[/red]' AS `[red]v`", "-p", "1")
+    assert (shown.code, "[/b] [red]x[/red]" in shown.out, "[red]v" in shown.out) == (0, True, True)
+
+
 def test_a_mode_that_there_is_not_is_refused(penstock: Penstock) -> None:
     done = penstock("sql", "SET 'sql-client.execution.result-mode' = 'TABLES'")
     assert done.code == 1

@@ -62,6 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.long("test_bare.py, on one Python")
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
 def test_a_clean_environment_with_the_wheel_runs_jobs(wheel: Path, tmp_path: Path, version: str) -> None:

@@ -18,6 +18,7 @@ from penstock.engine.checkpointing.pending import CheckpointRecord
 from penstock.engine.checkpointing.shared_files import Size
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, RestoreError
+from penstock.engine.graph.scale import Scale
 from penstock.savepoints.manifest import decode_manifest, encode_manifest, seal
 from tests.savepoints.samples import FULL, empty
 
@@ -39,6 +40,11 @@ def test_the_story_of_the_job_comes_back_and_costs_a_few_hundred_bytes() -> None
     assert CheckpointRecord.from_text(record.to_text()) == record
     aborted = dataclasses.replace(record, reason=AbortReason.TIMEOUT, message="missing: task 1\nand more")
     assert CheckpointRecord.from_text(aborted.to_text()) == dataclasses.replace(aborted, message="missing: task 1")
+
+
+def test_what_a_job_is_to_have_that_runs_smaller_comes_back() -> None:
+    smaller = dataclasses.replace(FULL, scale=Scale(None, (("sink", 3), ("totals", 4)), most=1))
+    assert decode_manifest(encode_manifest(smaller), _WHERE) == smaller
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", '[1,"nothing",1,1,1,1,1,1,1]'])

@@ -73,3 +73,10 @@ def test_what_is_wrong_is_said(env: StreamEnvironment) -> None:
         bids.union_all(StreamEnvironment(runtime="local").sql("SELECT 'a', 1"))  # type: ignore[arg-type]
     with pytest.raises(SqlError, match="a query is wanted here"):
         bids.sql("SHOW TABLES")
+
+
+def test_a_table_shows_its_columns_and_how_its_rows_are_read(env: StreamEnvironment) -> None:
+    bids = env.tables.table("bids")
+    assert "<th>item<br><small>" in bids._repr_html_()
+    assert "rows only come; collect() gives them" in repr(bids)
+    assert "rows change: each has an `op`" in repr(bids.group_by("item").select("item", "SUM(price) AS total"))

@@ -18,9 +18,10 @@ def per_minute(orders: ps.DataStream) -> ps.DataStream:
 
 
 def flow(env: ps.StreamEnvironment) -> None:
-    """The whole program; put your source and your sink here."""
+    """The whole program; put your source and your sink here. Its first files are in `out` after some twenty seconds."""
+    # Fifty rows a second, in which ten seconds of event time go by: a minute is over every six seconds.
     made_up = ps.DataGenSource(
-        {"customer": ps.RandomInt(0, 20), "amount": ps.RandomInt(1, 100), "at": ps.EventTime()},
+        {"customer": ps.RandomInt(0, 20), "amount": ps.RandomInt(1, 100), "at": ps.EventTime(rows_per_second=5)},
         rows=None,
         rate=50.0,
     )

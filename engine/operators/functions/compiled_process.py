@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
-from penstock.engine.compiled.emitting import CLEARED, TIMER_CALLS, EmittingTranslation
+from penstock.engine.compiled.emitting import TIMER_CALLS, EmittingTranslation
 from penstock.engine.compiled.emitting_program import EmittingProgram, Moment, Output, Processed
 from penstock.engine.compiled.functions import may_fall_back, unless_refused
 from penstock.engine.compiled.keyed_translation import KeyedMethods
@@ -39,8 +39,8 @@ from penstock.engine.state.backend import KeyedStateBackend
 from penstock.engine.state.timers import TimerQueue
 from penstock.engine.texts import function_name
 
-FEW_ROWS: Final = 128
-"""Batches of fewer rows, and fewer timers, cost less one by one."""
+FEW_ROWS: Final = 384
+"""Batches of fewer rows, and fewer timers, cost less one by one (`python -m perf.compiled`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +227,7 @@ class CompiledProcessOperator(KeyedProcessOperator):
         finally:
             backend.clear_current_key()
         times = None if given.timestamps is None else given.timestamps.to_numpy()
-        values = [column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False) for column in columns]
-        present = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
-        processed = program.run(given.data, times, moment, given.groups, values, present)
+        processed = program.run(given.data, times, moment, given.groups, columns)
         if processed is None:
             return None
         results, timers, *sides = processed.outputs
@@ -269,16 +267,16 @@ class CompiledProcessOperator(KeyedProcessOperator):
 
     def _write(self, program: EmittingProgram, given: KeyedBatch, processed: Processed) -> None:
         backend = self._keyed.backend
+        current: npt.NDArray[np.bool_] | None = None
         try:
-            for name, values, written in zip(
-                program.translation.states, processed.states, processed.written, strict=True
-            ):
-                touched = written != 0
-                if touched.any():
-                    backend.set_current_keys(given.keys.filter(pa.array(touched)))
-                    cleared = written[touched] == CLEARED
-                    new = pa.array(values[touched], mask=cleared, from_pandas=False)
-                    getattr(self._function, name).update_values(new)
+            for name, update in zip(program.translation.states, processed.updates, strict=True):
+                if not update.is_touched.any():
+                    continue
+                if current is None or not np.array_equal(current, update.is_touched):
+                    # To look keys up costs as much as to write: states that change together share it.
+                    current = update.is_touched
+                    backend.set_current_keys(given.keys.filter(pa.array(current)))
+                getattr(self._function, name).update_values(update.values)
         finally:
             backend.clear_current_key()
 

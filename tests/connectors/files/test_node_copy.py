@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from penstock import AsyncFunction, KeyedProcessFunction, ProcessFunction, Proce
 from penstock.connectors.files import node_copy
 from penstock.connectors.files.node_copy import NodeCopy
 from penstock.engine.errors import ConfigurationError, JobFailedError
+from penstock.engine.functions import RuntimeContext, WindowRuntimeContext
 from penstock.engine.windows.assigners import tumbling
 
 
@@ -47,8 +50,9 @@ def test_a_folder_is_copied_with_all_that_is_in_it(tmp_path: Path) -> None:
 def test_a_copy_that_nobody_holds_goes_after_a_while(tmp_path: Path, words: Path) -> None:
     copies = tmp_path / "node"
     base = node_copy._folder_of_copies(str(copies))
-    left = base / "0123"
+    left, half = base / "0123", base / "0123.part"
     left.mkdir()
+    half.mkdir()
     lock = left.with_suffix(".held")
     lock.touch()
     NodeCopy.of(words, "words").copy(str(copies))
@@ -57,7 +61,19 @@ def test_a_copy_that_nobody_holds_goes_after_a_while(tmp_path: Path, words: Path
     node_copy._held.cache_clear()
     held = NodeCopy.of(words, "words").copy(str(copies))
     assert not left.exists()
+    assert not half.exists()
     assert held.exists()
+
+
+def test_what_a_killed_process_had_copied_is_not_taken_for_the_file(tmp_path: Path, words: Path) -> None:
+    copies = tmp_path / "node"
+    whole = NodeCopy.of(words, "words").copy(str(copies)).parent
+    half = whole.with_suffix(".part")
+    whole.rename(half)
+    (half / "words.txt").write_text("to")
+    node_copy._held.cache_clear()
+    assert NodeCopy.of(words, "words").copy(str(copies)).read_text() == "to be"
+    assert entries(copies) == [whole]
 
 
 def test_what_changes_while_it_is_copied_is_no_copy(
@@ -91,30 +107,35 @@ def test_what_cannot_be_registered_is_refused(path: str, name: str, said: str) -
 
 
 class Reading(ProcessFunction):
-    def open(self, context):  # type: ignore[no-untyped-def]
+    def open(self, context: RuntimeContext) -> None:
         self.text = context.cached_file("words").read_text()
 
-    def process_element(self, row, ctx):  # type: ignore[no-untyped-def]
+    def process_element(self, row: dict[str, Any], ctx: Any) -> Iterator[dict[str, Any]]:
         yield {"text": self.text}
 
 
 class KeyedReading(KeyedProcessFunction):
-    open = Reading.open
-    process_element = Reading.process_element  # type: ignore[assignment]
+    def open(self, context: RuntimeContext) -> None:
+        self.text = context.cached_file("words").read_text()
+
+    def process_element(self, row: dict[str, Any], ctx: Any) -> Iterator[dict[str, Any]]:
+        yield {"text": self.text}
 
 
 class WindowReading(ProcessWindowFunction):
-    open = Reading.open  # type: ignore[assignment]
+    def open(self, context: WindowRuntimeContext) -> None:
+        self.text = context.cached_file("words").read_text()
 
-    def process(self, key, context, elements):  # type: ignore[no-untyped-def]
-        yield {"text": self.text}  # type: ignore[attr-defined]
+    def process(self, key: Any, context: Any, elements: Any) -> Iterator[dict[str, Any]]:
+        yield {"text": self.text}
 
 
 class AsyncReading(AsyncFunction):
-    open = Reading.open
+    def open(self, context: RuntimeContext) -> None:
+        self.text = context.cached_file("words").read_text()
 
-    async def process(self, row):  # type: ignore[no-untyped-def]
-        return [{"text": self.text}]  # type: ignore[attr-defined]
+    async def process(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"text": self.text}]
 
 
 @pytest.mark.parametrize("kind", ["process", "keyed", "window", "async"])

@@ -19,7 +19,9 @@ from penstock.engine.errors import (
 from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
+from penstock.engine.job.description import describe_checkpoints
 from penstock.engine.job.failover import ATTEMPTS, RETRY_SECONDS
+from penstock.engine.job.info import CheckpointsInfo
 from penstock.engine.job.status import JobStatus
 from tests.engine.job.shell import DEAD, Shell, TwoTasks
 
@@ -163,6 +165,7 @@ def test_a_folder_that_cannot_be_taken_over_fails_the_job_and_is_left_alone() ->
     shell = Shell()
     shell.hear(ev.Began(), ev.ClaimFailed(CheckpointCorruptError("damaged")), ev.TakenDown())
     assert (shell.brain.status, shell.brain.ended, shell.count(say.WriteEnd)) == (JobStatus.FAILED, True, 0)
+    assert describe_checkpoints(shell.brain, "file:///before", None) == CheckpointsInfo(restored_url="file:///before")
 
 
 # Failures

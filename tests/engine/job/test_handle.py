@@ -290,3 +290,27 @@ def test_waiting_for_a_slow_source_ends_with_the_timeout_and_not_with_its_next_r
         env.submit("slow").wait(timeout=0.05)
     assert asked
     assert max(asked) <= 0.05
+
+
+def test_looking_at_collected_rows_runs_nothing_and_takes_none() -> None:
+    rows = collected(pa.schema({"name": pa.string()}))
+    result = CollectResult(rows, lambda: pytest.fail("submitted"))
+    assert repr(result).startswith("<rows of collect() (name: string): none has come so far")
+    rows.accept(Batch(pa.record_batch({"name": ["<b>", None]})))
+    rows.accept(Batch(pa.record_batch({"name": [f"n{number}" for number in range(50)]})))
+    shown = result._repr_html_()
+    assert "<td>&lt;b&gt;</td></tr><tr><td></td>" in shown, "texts are no markup, and null is nothing"
+    assert shown.count("<tr>") == 1 + 20
+    assert "rows that have come: 52" in shown
+    assert "rows that have come: 52" in repr(result)
+    assert rows.take_table().num_rows == 52
+
+
+def test_rows_that_were_read_say_so_and_a_time_that_python_cannot_hold_is_shown() -> None:
+    rows = collected()
+    rows.accept(Batch(pa.record_batch({"at": pa.array([2**62], pa.timestamp("s"))})))
+    job = ScriptedJob({1: rows}, [])
+    result = CollectResult(rows, lambda: job)
+    assert "rows that have come: 1" in result._repr_html_()
+    result.to_arrow()
+    assert "they have been read" in result._repr_html_()

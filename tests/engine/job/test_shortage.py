@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.engine.checkpointing.store import Claim
 from penstock.engine.errors import ClusterError, JobError, NoRoomError
 from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
@@ -116,6 +117,22 @@ def test_a_job_that_is_drained_stays_small() -> None:
     request = shell.ask(ev.DrainJob())
     shell.hear(ev.FolderChecked(request, "memory://s"), ev.RoomFound())
     assert not shell.count(say.Prepare)
+
+
+def test_who_takes_it_over_waits_for_room_as_well() -> None:
+    before = runs_small()
+    before.wait(1.0)
+    smaller = before.acknowledge().checkpoint
+    shell = Shell(min_parallelism=1).run(Claim(2, smaller.checkpoint + 1, (smaller,)))
+    assert list(shell.last(say.Deploy).places) == SMALL
+    assert shell.last(say.AwaitRoom).layout.scale == Scale()
+    shell.hear(ev.RoomFound())
+    shell.store()
+    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.cancelled()
+    shell.deployed()
+    shell.wait(1.0)
+    assert (len(shell.last(say.Deploy).places), shell.acknowledge().checkpoint.scale) == (4, None)
 
 
 def test_its_log_tells_the_same_when_it_is_replayed() -> None:
