@@ -119,7 +119,7 @@ def _group(draw: st.DrawFn, names: list[str], depth: int, contiguity: str | None
     if draw(st.booleans()):
         options = _repeated(draw, is_plain, False)
         options.pop("until", None)
-        if options["quantifier"]["kind"] in _LOOPS and not ends:
+        if options["quantifier"]["kind"] != "times" and not ends:
             # What may lie between two rounds may lie before what comes behind them, too.
             options = {**options, "consecutive": True}
             options.pop("combinations", None)
