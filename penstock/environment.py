@@ -29,7 +29,6 @@ from penstock.connectors.collection import CollectionSource, RowSchema
 from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, RestartStrategy
-from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import Clock, SystemClock
 from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
 from penstock.engine.connectors import Source
@@ -45,9 +44,8 @@ from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
 from penstock.forgotten import reminding_program
-from penstock.job_folders import FRESH, Resume, Start, job_folder, resumed_start, warn_of_sinks_that_wait
+from penstock.job_folders import FRESH, Resume, Start, job_folder, noted, resumed_start, warn_of_sinks_that_wait
 from penstock.problems import Problems
-from penstock.savepoints.restore import NonRestoredState, url_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,7 +206,7 @@ class StreamEnvironment:
         self._spark = spark
         self._name = settings.name if settings.name is not None else self._name
         if settings.savepoint is not None:
-            self._start_from = _start(settings.savepoint, settings.allow_non_restored_state)
+            self._start_from = Start.of(settings.savepoint, settings.allow_non_restored_state)
 
     @property
     def config(self) -> JobConfig:
@@ -460,12 +458,11 @@ class StreamEnvironment:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
         self._program.asked_for()
-        start = None if savepoint is None else _start(savepoint, allow_non_restored_state)
+        start = None if savepoint is None else Start.of(savepoint, allow_non_restored_state)
         if resume is not None:
             if savepoint is not None:
                 raise ConfigurationError("a job resumes from a savepoint or from its newest run; leave one of them out")
-            dropped = _non_restored(allow_non_restored_state)
-            start = resumed_start(name or self._name, self._config.checkpoints, resume, dropped)
+            start = resumed_start(name or self._name, self._config.checkpoints, resume, allow_non_restored_state)
         return self._submit(self._program, name, parallelism, start, detached, mode, savepoint_to)
 
     def clear(self) -> None:
@@ -541,7 +538,7 @@ class StreamEnvironment:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
             local = LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
-            return _noting(local, folder)
+            return noted(local, folder)
         # Ray takes a second to import, and the local runtime does without it.
         from penstock.actors.client import RayJob, check_serializable
         from penstock.actors.cluster import connect
@@ -553,23 +550,7 @@ class StreamEnvironment:
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         check_not_running(job_program.name)
         folder = job_folder(job_program, start, open_blobs)
-        return _noting(RayJob(job_program, program.consumers, folder, detached), folder)
-
-
-def _noting(job: JobHandle, folder: JobFolder | None) -> JobHandle:
-    """The handle, which says what the job began with, and what it does without."""
-    if folder is not None and folder.start is not None:
-        job.dropped_operators = tuple(folder.start.drop_operators)
-        job.restored_from = url_of(folder.start)
-    return job
-
-
-def _start(savepoint: str, allow_non_restored_state: bool) -> Start:
-    return Start(savepoint, _non_restored(allow_non_restored_state))
-
-
-def _non_restored(allowed: bool) -> NonRestoredState:
-    return NonRestoredState.DROPPED if allowed else NonRestoredState.REFUSED
+        return noted(RayJob(job_program, program.consumers, folder, detached), folder)
 
 
 def _check_runtime(runtime: str) -> None:

@@ -17,7 +17,7 @@ from penstock.engine.connectors import TransactionalSink
 from penstock.engine.errors import ConfigurationError, RestoreError
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
-from penstock.engine.job.handle import DEFAULT_NAME, new_job_id
+from penstock.engine.job.handle import DEFAULT_NAME, JobHandle, new_job_id
 from penstock.savepoints.restore import NonRestoredState, plan_restore, url_of
 from penstock.savepoints.runs import state_to_resume
 from penstock.savepoints.storage import OpenBlobs, check_writable, open_blobs
@@ -38,6 +38,11 @@ class Start:
 
     savepoint: str | None = None
     non_restored: NonRestoredState = NonRestoredState.REFUSED
+
+    @staticmethod
+    def of(savepoint: str | None, allow_non_restored_state: bool) -> Start:
+        """As users say it."""
+        return Start(savepoint, NonRestoredState.DROPPED if allow_non_restored_state else NonRestoredState.REFUSED)
 
 
 FRESH: Final = Start()
@@ -81,14 +86,14 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
     return JobFolder(store, job_id, plan)
 
 
-def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, non_restored: NonRestoredState) -> Start:
+def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allow_non_restored_state: bool) -> Start:
     """What the next run of a job begins with.
 
     Args:
         name: of the job.
         checkpoints: say where its runs keep their checkpoints.
         resume: what becomes of a job that no run has left anything of.
-        non_restored: as of `Start`.
+        allow_non_restored_state: as of `execute`.
 
     Raises:
         RestoreError: the newest run has left nothing to resume from.
@@ -109,7 +114,15 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, non_
         )
     if found is None:
         _LOG.warning("job %r begins without state: no run of it has left a checkpoint in %s", name, storage)
-    return Start(found, non_restored)
+    return Start.of(found, allow_non_restored_state)
+
+
+def noted(job: JobHandle, folder: JobFolder | None) -> JobHandle:
+    """The handle, which says what the job began with, and what it does without."""
+    if folder is not None and folder.start is not None:
+        job.dropped_operators = tuple(folder.start.drop_operators)
+        job.restored_from = url_of(folder.start)
+    return job
 
 
 def warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:

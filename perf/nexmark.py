@@ -23,6 +23,7 @@ from perf.nexmark_queries import QUERIES, Query
 
 _NAME: Final = "nexmark"
 _EVENTS: Final = 500_000
+_SIDE: Final = "side"
 _DELAY: Final = "INTERVAL '4' SECOND"
 _TYPES: Final = {pa.int64(): "BIGINT", pa.string(): "STRING", pa.timestamp("ms"): "TIMESTAMP(3)"}
 
@@ -47,17 +48,27 @@ def _measure(query: Query, folder: Path, options: Options) -> Reading:
     table = env.sql(query.flink)
     assert table is not None, "a query gives a table"
     columns = ", ".join(f"`{name}` {kind.with_nullable(True)}" for name, kind in table.columns.items())
-    env.sql(f"CREATE TABLE nothing ({columns}) WITH ('connector' = 'blackhole')")
-    env.sql(f"INSERT INTO nothing {query.flink}")
-    begin, cpu = time.perf_counter(), time.process_time()
-    env.execute(_NAME)
-    seconds, used = time.perf_counter() - begin, time.process_time() - cpu
+    with tempfile.TemporaryDirectory() as place:
+        env.sql(f"CREATE TABLE results ({columns}) {_sink(query, place)}")
+        env.sql(f"INSERT INTO results {query.flink}")
+        begin, cpu = time.perf_counter(), time.process_time()
+        env.execute(_NAME)
+        seconds, used = time.perf_counter() - begin, time.process_time() - cpu
     return Reading(_EVENTS / seconds, _EVENTS / used)
+
+
+def _sink(query: Query, folder: str) -> str:
+    """What makes a table of the results: one that forgets them, or one of files."""
+    if not query.partitions:
+        return "WITH ('connector' = 'blackhole')"
+    by = ", ".join(query.partitions)
+    return f"PARTITIONED BY ({by}) WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'csv')"
 
 
 def written(folder: Path, events: int, per_ms: int = 10) -> Path:
     """A folder with the events as files, one folder a table; so many of them a millisecond."""
-    for name, table in tables(events, per_ms).items():
+    side = pa.table({"key": range(10_000), "value": [str(key) for key in range(10_000)]})
+    for name, table in {**tables(events, per_ms), _SIDE: side}.items():
         (folder / name).mkdir(parents=True)
         pq.write_table(table, folder / name / "events.parquet")
     return folder
@@ -73,6 +84,11 @@ def environment(folder: Path, parallelism: int, batch_rows: int = 16_384) -> Str
             f"CREATE TABLE {name} ({columns}, WATERMARK FOR `at` AS `at` - {_DELAY}) "
             f"WITH ('connector' = 'filesystem', 'path' = '{folder / name}', 'format' = 'parquet')"
         )
+    env.sql(
+        f"CREATE TABLE {_SIDE} (`key` BIGINT, `value` STRING) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{folder / _SIDE}', 'format' = 'parquet')"
+    )
+    env.sql("CREATE VIEW clocked AS SELECT auction, bidder, price, `at`, PROCTIME() AS p_time FROM bid")
     return env
 
 
@@ -92,6 +108,6 @@ def expected(query: Query, folder: Path) -> Rows:
     import duckdb
 
     with duckdb.connect() as database:
-        for name in ("person", "auction", "bid"):
+        for name in ("person", "auction", "bid", _SIDE):
             database.execute(f"CREATE VIEW {name} AS SELECT * FROM '{folder}/{name}/*.parquet'")
         return Counter(database.execute(query.duckdb or query.flink.replace("`", '"')).fetchall())

@@ -5,8 +5,9 @@ The environment of tables gives it the catalog; each statement is checked whole 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -61,6 +62,9 @@ class Definitions:
         Raises:
             SqlError: the name is taken, or columns, options or query do not fit.
         """
+        if statement.or_replace:
+            with self._replaced(statement.name, source):
+                return self.create_table(replace(statement, or_replace=False), source)
         if self._is_taken(statement.name, statement.if_not_exists, source):
             return None
         if statement.query is not None:
@@ -80,6 +84,11 @@ class Definitions:
             if partition.name not in columns:
                 hint = nearest(partition.name, columns)
                 raise source.invalid(partition.at, f"PARTITIONED BY: there is no column {partition.name!r}{hint}")
+        if statement.distribution is not None:
+            for column in statement.distribution.columns:
+                if column.name not in columns:
+                    hint = nearest(column.name, columns)
+                    raise source.invalid(column.at, f"DISTRIBUTED BY: there is no column {column.name!r}{hint}")
         table = CatalogTable(
             self._catalog.named(statement.name, source)[2],
             statement.definition,
@@ -89,6 +98,7 @@ class Definitions:
             {option.key: option.at for option in statement.options},
             tuple(column.name for column in statement.partitioned_by),
             statement.comment,
+            statement.distribution,
         )
         check_table(table)
         self._connectors.of(table)
@@ -97,7 +107,9 @@ class Definitions:
     def _derived(self, table: CatalogTable, name: Name, at: int, source: SqlText) -> CatalogTable:
         """A table that is made of another one: written as a statement of its own, to which its errors then point."""
         whole = ".".join(quoted(part.name) for part in name.parts)
-        text = table_text(whole, table.definition, table.options, table.partitioned_by, table.comment)
+        text = table_text(
+            whole, table.definition, table.options, table.partitioned_by, table.comment, table.distribution
+        )
         own = SqlText(text)
         try:
             statement = resolved(parse_statement(text), self._functions.named, own)
@@ -120,6 +132,7 @@ class Definitions:
             source,
             partitioned_by=tuple(column.name for column in statement.partitioned_by),
             comment=statement.comment,
+            distribution=statement.distribution,
         )
         made = self._derived(table, statement.name, statement.at, source)
         self._add(made, statement.name, source)
@@ -129,6 +142,20 @@ class Definitions:
             return bind_insert(insert, self._context(source))
         except SqlError:
             self._catalog.remove(made.name)
+            raise
+
+    @contextlib.contextmanager
+    def _replaced(self, name: Name, source: SqlText) -> Iterator[None]:
+        """Takes what has a name out of the catalog, and puts it back where nothing can take its place."""
+        place, own, whole = self._catalog.named(name, source)
+        there = self._catalog.find(whole)
+        if there is not None:
+            self._catalog.remove(whole)
+        try:
+            yield
+        except SqlError:
+            if there is not None:
+                self._catalog.add(there, place, own)
             raise
 
     def _add(self, table: CatalogTable | CatalogView, name: Name, source: SqlText) -> None:
@@ -156,6 +183,10 @@ class Definitions:
         Raises:
             SqlError: the name is taken, or the query cannot be planned.
         """
+        if statement.or_replace:
+            with self._replaced(statement.name, source):
+                self.create_view(replace(statement, or_replace=False), source)
+            return
         if self._is_taken(statement.name, statement.if_not_exists, source):
             return
         bind_query(statement.query, self._context(source))

@@ -398,11 +398,25 @@ def _type_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]
     return Constant(_NOT_NULL_TEXT, str(binder.bind(arguments[0]).type))
 
 
+def _overlaps(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+    """Whether two periods, each from one time to another or for an interval, have a time in common."""
+    at = node.at
+    ends = []
+    for begin, end in (arguments[:2], arguments[2:]):
+        other = n.Binary(at, "+", begin, end) if binder.bind(end).type.kind in t.INTERVALS else end
+        both = (n.Argument(begin.at, begin), n.Argument(end.at, other))
+        ends.append([n.Call(at, name, both) for name in ("LEAST", "GREATEST")])
+    (first, last), (other_first, other_last) = ends
+    one, two = n.Binary(at, ">=", last, other_first), n.Binary(at, ">=", other_last, first)
+    return binder.bind(n.Binary(at, "AND", one, two))
+
+
 CONDITIONALS: Final[dict[str, Callable[[ExpressionBinder, n.Call, Sequence[n.Node]], Expression]]] = {
     "COALESCE": _coalesce,
     "IFNULL": _coalesce,
     "IF": _if,
     "NULLIF": _null_if,
+    "OVERLAPS": _overlaps,
     "TYPEOF": _type_of,
 }
 """What binds the calls of functions that need not compute all their arguments, or none."""

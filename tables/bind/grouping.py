@@ -212,16 +212,16 @@ def bound_aggregate(
     function = AGGREGATES[node.name]
     values = [argument.value for argument in node.arguments]
     if node.star and node.name != "COUNT":
-        raise source.invalid(node.at, f"{node.name} takes an argument, not *")
+        raise source.invalid(node.at, f"{node.shown} takes an argument, not *")
     if node.within:
-        raise source.unsupported(node.at, f"{node.name} with ORDER BY is not supported")
+        raise source.unsupported(node.at, f"{node.shown} with ORDER BY is not supported")
     if node.name == "COUNT" and len(values) > 1:
         # Rows count in which none of them is null.
         every = conjunction_of([n.IsTest(value.at, value, "NULL", True) for value in values])
         assert every is not None, "there are several"
         values = [n.Case(node.at, None, ((every, n.Constructor(node.at, "ROW", tuple(values))),), None)]
     if not node.star and not len(function.parameters) - function.optional <= len(values) <= len(function.parameters):
-        raise source.invalid(node.at, f"{node.name} takes {len(function.parameters)} arguments, not {len(values)}")
+        raise source.invalid(node.at, f"{node.shown} takes {len(function.parameters)} arguments, not {len(values)}")
     bound: list[Expression] = []
     constants: list[object] = []
     for place, value in enumerate(values):
@@ -229,15 +229,15 @@ def bound_aggregate(
         wanted = s.accepts(function.parameters[place], argument.type)
         if wanted is None or (wanted.kind is Kind.NULL and place == 0):
             raise source.invalid(
-                value.at, f"{node.name} takes {function.parameters[place]}, not {argument.type}; cast it"
+                value.at, f"{node.shown} takes {function.parameters[place]}, not {argument.type}; cast it"
             )
         if place:
             if not isinstance(argument, Constant):
-                raise source.unsupported(value.at, f"this argument of {node.name} must be a literal")
+                raise source.unsupported(value.at, f"this argument of {node.shown} must be a literal")
             constants.append(argument.value)
             continue
         if isinstance(argument, Constant) and argument.value is None:
-            raise source.invalid(value.at, f"{node.name} of NULL has no type; cast it")
+            raise source.invalid(value.at, f"{node.shown} of NULL has no type; cast it")
         bound.append(converted(argument, wanted))
     condition = None if node.filter is None else binder.condition(node.filter, "FILTER")
     infer = [argument.type for argument in bound]
@@ -248,7 +248,7 @@ def bound_aggregate(
         () if node.name == "COUNT" and not node.distinct and not any(k.nullable for k in infer) else tuple(bound)
     )
     distinct = node.distinct and node.name not in ("MIN", "MAX")
-    return AggregateCall(node.name, (), kind, distinct, None, tuple(constants)), arguments, condition
+    return AggregateCall(node.name, (), kind, distinct, None, tuple(constants), node.shown), arguments, condition
 
 
 def _placed(values: list[Expression], value: Expression) -> int:

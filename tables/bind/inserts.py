@@ -75,11 +75,11 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
             "not normalized; write to a table that is updated by its primary key",
         )
     if insert.on_conflict is not None:
-        return SinkPlan(table.name, plan, primary_key(table), insert.overwrite)
+        return SinkPlan(table.name, plan, primary_key(table), insert.on_conflict, insert.overwrite)
     if _has_own_key(table, plan, mode):
         return SinkPlan(table.name, plan, overwrite=insert.overwrite)
     if context.options["table.exec.sink.require-on-conflict"] == "false":
-        return SinkPlan(table.name, plan, primary_key(table), insert.overwrite)
+        return SinkPlan(table.name, plan, primary_key(table), overwrite=insert.overwrite)
     key = [column.name for column in table.definition.primary_key]
     raise context.source.invalid(
         insert.at,
@@ -113,8 +113,6 @@ def _check_conflict(insert: Insert, table: CatalogTable, takes_updates: bool, co
             f"ON CONFLICT DO {insert.on_conflict} decides when the watermark has passed a row, and a table here "
             "has none; declare WATERMARK FOR its time",
         )
-    if insert.on_conflict != "DEDUPLICATE":
-        raise source.unsupported(insert.at, f"ON CONFLICT DO {insert.on_conflict} is not supported; DEDUPLICATE is")
 
 
 def _scans(node: PlanNode) -> Iterator[PlanNode]:

@@ -221,9 +221,9 @@ class RowReferences:
             return count
         star = node.arguments[0].value if len(node.arguments) == 1 else None
         if node.name == "COUNT" and isinstance(star, n.Star):
-            if star.qualifier is None or star.qualifier.name not in self.variables:
+            if star.qualifier is None or star.qualifier.text not in self.variables:
                 raise self.source.invalid(star.at, f"no such variable; the pattern has {', '.join(self.variables)}")
-            return replace(count, variables=self.variables[star.qualifier.name])
+            return replace(count, variables=self.variables[star.qualifier.text])
         names: list[str] = []
         inner = ExpressionBinder(self.source, self.scope, self._inner_hook(names))
         bound, arguments, _ = bound_aggregate(node, inner, self.source)

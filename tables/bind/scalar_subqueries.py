@@ -6,8 +6,8 @@ IN become a mark that is null where nothing is met.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder, chain
@@ -17,15 +17,16 @@ from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
+from penstock.tables.parse.rewriting import rewritten
 from penstock.tables.plan.keys import unique_keys
 from penstock.tables.plan.nodes import Aggregate, Filter, Join, JoinKind, PlanNode, Project, Sort, Values
 from penstock.tables.plan.rules.apply import rewritten_plan
-from penstock.tables.types import SqlType
 
 if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
 
 _VALUE: Final = "value$"
+_Tree = TypeVar("_Tree")
 
 
 @dataclass(slots=True)
@@ -44,19 +45,19 @@ class ScalarSubqueries:
     _known: list[tuple[n.Node, n.Node]] = field(default_factory=list)
     _outer: dict[int, tuple[n.Node, ...]] = field(default_factory=dict)
 
-    def replaced(self, tree: Any) -> Any:
+    def replaced(self, tree: _Tree) -> _Tree:
         """An expression, or what holds some, with columns of the joins in place of each query.
 
         Raises:
             SqlError: a query with several columns, or perhaps several rows.
         """
-        if isinstance(tree, tuple):
-            return tuple(self.replaced(part) for part in tree)
-        if isinstance(tree, n.Subquery | n.Exists | n.InQuery):
-            return self._value_of(tree)
-        if isinstance(tree, SqlType | q.Query) or not is_dataclass(tree) or isinstance(tree, type):
-            return tree
-        return self._below(tree)
+
+        def change(part: Any) -> Any:
+            if isinstance(part, n.Subquery | n.Exists | n.InQuery):
+                return self._value_of(part)
+            return part if isinstance(part, q.Query) else None
+
+        return rewritten(tree, change)
 
     def replaced_operand(self, node: n.Node) -> n.Node:
         """EXISTS or IN, perhaps negated, with the values of queries in what is sought."""
@@ -65,14 +66,6 @@ class ScalarSubqueries:
         if isinstance(node, n.InQuery):
             return replace(node, operand=self.replaced(node.operand))
         return node
-
-    def _below(self, tree: Any) -> Any:
-        changed = {
-            part.name: made
-            for part in fields(tree)
-            if (made := self.replaced(given := getattr(tree, part.name))) is not given and made != given
-        }
-        return replace(tree, **changed) if changed else tree
 
     def decided_by(self, value: n.ValueColumn) -> tuple[n.Node, ...]:
         """What of an outer row decides a value; nothing where all rows have the same."""

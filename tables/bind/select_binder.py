@@ -204,10 +204,15 @@ class SelectBinder:
         if isinstance(item.value, n.Star):
             if inner.hook is not None:
                 raise self._source.invalid(item.at, "* may not stand beside GROUP BY; name the columns")
-            qualifier = None if item.value.qualifier is None else item.value.qualifier.name
-            places = scope.places(qualifier)
+            named = item.value.qualifier
+            places = scope.places(named.parts[0].name) if named is not None and len(named.parts) == 1 else []
+            if named is None:
+                places = scope.places(None)
+            elif not places:
+                self._fields(named, binder, expressions, names)
+                return
             if not places:
-                raise self._source.invalid(item.at, f"no table {qualifier!r} in FROM" if qualifier else "* needs FROM")
+                raise self._source.invalid(item.at, "* needs FROM")
             names_of = visible_names(scope)
             expressions.extend(scope.column(place) for place in places)
             names.extend(names_of[place] for place in places)
@@ -217,6 +222,19 @@ class SelectBinder:
             raise self._source.invalid(item.at, "NULL alone has no type; write CAST(NULL AS type)")
         expressions.append(bound)
         names.append(item.alias.name if item.alias is not None else _name_of(item.value, len(names)))
+
+    def _fields(self, row: n.Name, binder: ExpressionBinder, expressions: list[Expression], names: list[str]) -> None:
+        """All fields of a row."""
+        if len(row.parts) == 1 and binder.scope.find(row, self._source) is None:
+            raise self._source.invalid(row.at, f"no table {row.text!r} in FROM, and no column")
+        kind = binder.bind(row).type
+        if kind.kind is not t.Kind.ROW:
+            raise self._source.invalid(
+                row.at, f"{row.text!r} is {kind}, which has no fields; .* is for tables and rows"
+            )
+        for part in kind.fields:
+            expressions.append(binder.bind(n.FieldOf(row.at, row, n.Identifier(row.at, part.name))))
+            names.append(part.name)
 
     def _order(
         self,

@@ -6,7 +6,7 @@ The environment resolves names before a statement is bound, so that a view keeps
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.tables.expressions import Expression, UserCall
@@ -14,6 +14,7 @@ from penstock.tables.functions.common_types import common_type
 from penstock.tables.functions.user import UserFunction, UserFunctionKind
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
+from penstock.tables.parse.rewriting import rewritten
 from penstock.tables.parse.text import SqlText
 from penstock.tables.types import SqlType
 
@@ -36,27 +37,17 @@ def resolved(tree: _Tree, functions: Mapping[str, UserFunction], source: SqlText
     """
     if not functions:
         return tree
-    found: Any = _resolved(tree, functions, source)
-    return found  # type: ignore[no-any-return]
 
+    def change(part: Any) -> Any:
+        if isinstance(part, q.FunctionTable) and part.call.name in functions:
+            call = _call(part.call, functions[part.call.name], functions, source, table=True)
+            unnest = n.Call(call.at, "UNNEST", (n.Argument(call.at, call),))
+            return replace(part, call=unnest, lateral=True)
+        if isinstance(part, n.Call) and part.name in functions:
+            return _call(part, functions[part.name], functions, source, table=False)
+        return None
 
-def _resolved(tree: Any, functions: Mapping[str, UserFunction], source: SqlText) -> Any:
-    if isinstance(tree, tuple):
-        return tuple(_resolved(part, functions, source) for part in tree)
-    if isinstance(tree, SqlType) or not is_dataclass(tree) or isinstance(tree, type):
-        return tree
-    if isinstance(tree, q.FunctionTable) and tree.call.name in functions:
-        call = _call(tree.call, functions[tree.call.name], functions, source, table=True)
-        unnest = n.Call(call.at, "UNNEST", (n.Argument(call.at, call),))
-        return replace(tree, call=unnest, lateral=True)
-    if isinstance(tree, n.Call) and tree.name in functions:
-        return _call(tree, functions[tree.name], functions, source, table=False)
-    changed = {
-        field.name: made
-        for field in fields(tree)
-        if (made := _resolved(given := getattr(tree, field.name), functions, source)) is not given
-    }
-    return replace(tree, **changed) if changed else tree
+    return rewritten(tree, change)
 
 
 def _call(
@@ -75,7 +66,7 @@ def _call(
         raise source.invalid(node.at, f"{node.name} takes {len(function.takes)} arguments, not {len(node.arguments)}")
     if any(argument.name is not None for argument in node.arguments):
         raise source.unsupported(node.at, f"{node.name} takes no named arguments")
-    values = tuple(_resolved(argument.value, functions, source) for argument in node.arguments)
+    values = tuple(resolved(argument.value, functions, source) for argument in node.arguments)
     if function.kind is not UserFunctionKind.AGGREGATE:
         return n.UserCall(node.at, node.name, function, values)
     if not values:
@@ -87,8 +78,9 @@ def _call(
         "ARRAY_AGG",
         (n.Argument(node.at, value),),
         distinct=node.distinct,
-        filter=_resolved(node.filter, functions, source),
-        over=_resolved(node.over, functions, source),
+        filter=resolved(node.filter, functions, source),
+        over=resolved(node.over, functions, source),
+        said=node.name,
     )
     return n.UserCall(node.at, node.name, function, (of_group,))
 

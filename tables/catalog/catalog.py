@@ -14,7 +14,7 @@ from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import nearest
 from penstock.tables.parse.nodes import Identifier, Name
 from penstock.tables.parse.queries import Query
-from penstock.tables.parse.table_statements import MetadataColumn, TableDefinition
+from penstock.tables.parse.table_statements import Distribution, MetadataColumn, TableDefinition
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import Columns
 
@@ -37,6 +37,7 @@ class CatalogTable:
         places: where each option stands in it.
         partitioned_by: the columns of PARTITIONED BY.
         comment: of the table.
+        distribution: how a system that has buckets spreads its rows.
     """
 
     name: str
@@ -47,6 +48,7 @@ class CatalogTable:
     places: Mapping[str, int] = field(default_factory=dict)
     partitioned_by: tuple[str, ...] = ()
     comment: str | None = None
+    distribution: Distribution | None = None
 
     @property
     def connector(self) -> str:

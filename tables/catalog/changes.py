@@ -42,6 +42,11 @@ def changed_like(statement: d.CreateTable, base: CatalogTable, source: SqlText) 
         if partitions:
             raise _twice(statement.partitioned_by[0].at, "PARTITIONED BY", "PARTITIONS", source)
         partitions = base.partitioned_by
+    distribution = statement.distribution
+    if base.distribution is not None and merges["DISTRIBUTION"] is _INCLUDING:
+        if distribution is not None:
+            raise _twice(distribution.at, "DISTRIBUTED", "DISTRIBUTION", source)
+        distribution = base.distribution
     options = {option.key: option.value for option in statement.options}
     if merges["OPTIONS"] is not _EXCLUDING:
         for option in statement.options:
@@ -49,7 +54,7 @@ def changed_like(statement: d.CreateTable, base: CatalogTable, source: SqlText) 
                 raise _twice(option.at, f"the option {option.key!r}", "OPTIONS", source)
         options = {**base.options, **options}
     definition = d.TableDefinition(columns, key, watermark)
-    return CatalogTable("", definition, options, source, statement.at, {}, partitions, statement.comment)
+    return CatalogTable("", definition, options, source, statement.at, {}, partitions, statement.comment, distribution)
 
 
 def _merged_columns(

@@ -10,7 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from penstock.engine.redaction import masked_options
 from penstock.tables.catalog.catalog import Catalog, CatalogTable, CatalogView, quoted
 from penstock.tables.parse.nodes import Identifier
-from penstock.tables.parse.table_statements import ColumnDefinition, ComputedColumn, MetadataColumn, TableDefinition
+from penstock.tables.parse.table_statements import (
+    ColumnDefinition,
+    ComputedColumn,
+    Distribution,
+    MetadataColumn,
+    TableDefinition,
+)
 from penstock.tables.types import Kind, SqlType
 
 
@@ -20,6 +26,7 @@ def table_text(
     options: Mapping[str, str],
     partitioned_by: Sequence[str] = (),
     comment: str | None = None,
+    distribution: Distribution | None = None,
 ) -> str:
     """CREATE TABLE.
 
@@ -29,6 +36,7 @@ def table_text(
         options: of WITH.
         partitioned_by: the columns of PARTITIONED BY.
         comment: of the table.
+        distribution: how rows are spread over buckets.
 
     Example:
         >>> print(table_text("t", TableDefinition(), {"connector": "print"}))
@@ -40,17 +48,30 @@ def table_text(
     parts = [f"CREATE TABLE {name} (\n{_listed(_elements(definition))})"]
     if comment is not None:
         parts.append(f"COMMENT {_text(comment)}")
+    if distribution is not None:
+        parts.append(_spread(distribution))
     if partitioned_by:
         parts.append(f"PARTITIONED BY ({_names(partitioned_by)})")
     written = _listed(f"{_text(key)} = {_text(value)}" for key, value in options.items())
     return " ".join([*parts, *([f"WITH (\n{written})"] if options else [])])
 
 
+def _spread(distribution: Distribution) -> str:
+    """DISTRIBUTED."""
+    words = ["DISTRIBUTED"]
+    if distribution.columns:
+        names = _names([column.name for column in distribution.columns])
+        words.append(f"BY {distribution.kind or ''}({names})")
+    if distribution.buckets is not None:
+        words.append(f"INTO {distribution.buckets} BUCKETS")
+    return " ".join(words)
+
+
 def shown_table(table: CatalogTable, catalog: Catalog) -> str:
     """SHOW CREATE TABLE: with its whole name, and without passwords."""
     options = masked_options(table.options)
     name = whole_name(table.name, catalog)
-    return table_text(name, table.definition, options, table.partitioned_by, table.comment)
+    return table_text(name, table.definition, options, table.partitioned_by, table.comment, table.distribution)
 
 
 def shown_view(view: CatalogView, catalog: Catalog) -> str:

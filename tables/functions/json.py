@@ -11,9 +11,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+import pyarrow as pa
+
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
-from penstock.tables.functions.signatures import ScalarFunction, always, by_row
+from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
 
 _STEP: Final = re.compile(r"\.([A-Za-z_][\w$-]*)|\[(\d+)\]|\['([^']*)'\]|\.\"([^\"]*)\"")
 _MISSING: Final = object()
@@ -63,8 +65,40 @@ def _value(text: str, path: str) -> str | None:
     return found if isinstance(found, str) else json.dumps(found)
 
 
-def _query(text: str, path: str) -> str | None:
+def _value_or(call: CallValues) -> pa.Array:
+    """JSON_VALUE with what is given where nothing is found, and where no single value is: null, a default, an error."""
+    columns = [column.to_pylist() for column in call.columns]
+    found: list[str | None] = []
+    for text, path, empty, if_empty, error, if_error in zip(*columns, strict=True):
+        if text is None or path is None:
+            found.append(None)
+            continue
+        value = _at(text, path)
+        if value is _MISSING and _is_json(text, "VALUE"):
+            found.append(_otherwise(empty, if_empty, f"there is nothing at {path!r}"))
+        elif value is _MISSING or isinstance(value, dict | list):
+            found.append(_otherwise(error, if_error, f"there is no single value at {path!r}"))
+        else:
+            found.append(value if isinstance(value, str) or value is None else json.dumps(value))
+    return pa.array(found, pa.string())
+
+
+def _otherwise(what: str, default: str | None, problem: str) -> str | None:
+    if what == "ERROR":
+        raise ValueError(f"JSON_VALUE: {problem}")
+    return default
+
+
+def _value_of(call: CallValues) -> pa.Array:
+    return _value_or(call) if len(call.columns) > 2 else by_row(_value)(call)
+
+
+def _query(text: str, path: str, wrapper: str = "WITHOUT") -> str | None:
     found = _at(text, path)
+    if found is _MISSING:
+        return None
+    if wrapper == "UNCONDITIONAL" or (wrapper == "CONDITIONAL" and not isinstance(found, dict | list)):
+        found = [found]
     return json.dumps(found, separators=(",", ":")) if isinstance(found, dict | list) else None
 
 
@@ -92,8 +126,24 @@ def _function(name: str, kind: t.SqlType, function: Callable[..., object], param
 
 
 FUNCTIONS: Final = (
-    _function("JSON_VALUE", t.STRING, _value, 2),
-    _function("JSON_QUERY", t.STRING, _query, 2),
+    ScalarFunction(
+        "JSON_VALUE",
+        (s.TEXT, s.TEXT, s.KEYWORD, s.TEXT, s.KEYWORD, s.TEXT),
+        always(t.STRING),
+        _value_of,
+        optional=4,
+        nullable=True,
+        fallible=True,
+    ),
+    ScalarFunction(
+        "JSON_QUERY",
+        (s.TEXT, s.TEXT, s.KEYWORD),
+        always(t.STRING),
+        by_row(_query),
+        optional=1,
+        nullable=True,
+        fallible=True,
+    ),
     _function("JSON_EXISTS", t.BOOLEAN, lambda text, path: _at(text, path) is not _MISSING, 2),
     _function("IS_JSON", t.BOOLEAN, _is_json, 2),
     _function("JSON_QUOTE", t.STRING, _quote, 1),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.tables.functions import arithmetic, collections, comparison, json, strings, temporal
+from penstock.tables.functions import arithmetic, collections, comparison, json, json_texts, strings, temporal
 from penstock.tables.functions.signatures import ScalarFunction
 
 SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
     function.name: function
-    for family in (arithmetic, comparison, strings, temporal, collections, json)
+    for family in (arithmetic, comparison, strings, temporal, collections, json, json_texts)
     for function in family.FUNCTIONS
 }

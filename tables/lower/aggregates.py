@@ -45,7 +45,7 @@ class EngineAggregates:
             return self._count(aggregate)
         if aggregate.distinct:
             raise GraphError(
-                f"{aggregate.name}(DISTINCT ...) is not supported in windows; COUNT(DISTINCT ...) is, and MIN and MAX "
+                f"{aggregate.shown}(DISTINCT ...) is not supported in windows; COUNT(DISTINCT ...) is, and MIN and MAX "
                 "need no DISTINCT"
             )
         column = self._column(aggregate)
@@ -60,7 +60,7 @@ class EngineAggregates:
         if aggregate.name in _SPREADS and given.kind is not Kind.DECIMAL:
             place = self._aggregate(engine.stddev(column, _SPREADS[aggregate.name]), t.DOUBLE)
             return _Result(aggregate.type, (place,))
-        raise GraphError(f"{aggregate.name} is not supported in windows; there are COUNT, SUM, AVG, MIN, MAX, STDDEV")
+        raise GraphError(f"{aggregate.shown} is not supported in windows; there are COUNT, SUM, AVG, MIN, MAX, STDDEV")
 
     def result(self, result: _Result, first: int) -> Expression:
         """A call's result over rows whose columns from `first` on are the engine's results."""

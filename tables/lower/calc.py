@@ -5,26 +5,18 @@ The lowering makes its spec. Timestamps and row kinds stay beside their rows.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
 from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.elements import Batch, Watermark
-from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.engine.rows import shown_row
 from penstock.tables.expressions import Expression
 from penstock.tables.functions.signatures import SessionValues
-from penstock.tables.functions.user import UserFunctionError
 from penstock.tables.lower.evaluation import Evaluation
-
-_OF_A_ROW: Final = (ValueError, ArithmeticError, re.error, pa.ArrowException)
-"""What an expression raises that has no value for a row."""
-_REMEDY: Final = "use TRY_CAST or CASE for such rows"
+from penstock.tables.lower.failing_rows import computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +68,12 @@ class Calc(Operator):
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         session = SessionValues(self._spec.zone, self._context.clock.now_ms(), self._watermark)
-        try:
-            result = self._computed(batch, session)
-        except _OF_A_ROW as error:
-            raise self._placed(error, batch, session) from error
+
+        def of_rows(rows: pa.RecordBatch) -> Batch:
+            # Of the batch itself all, and of one of its rows what it needs for its error.
+            return self._computed(batch if rows is batch.data else Batch(rows), session)
+
+        result = computed(self._context.where, batch.data, of_rows)
         if result.num_rows:
             out.collect(result)
 
@@ -97,18 +91,6 @@ class Calc(Operator):
             return batch
         columns = [rows.value(expression) for expression in expressions]
         return batch.with_data(made(columns, self._spec.schema, batch.num_rows))
-
-    def _placed(self, error: Exception, batch: Batch, session: SessionValues) -> RecordError:
-        """The error with the first row that raises it."""
-        for row in range(batch.num_rows):
-            try:
-                self._computed(batch.slice(row, 1), session)
-            except _OF_A_ROW as found:
-                shown = shown_row(batch.data, row)
-                is_users = isinstance(found, UserFunctionError)
-                remedy = "mend the function, or keep such rows from it by CASE" if is_users else _REMEDY
-                return RecordError(f"{self._context.where}: {found} in row {shown}; {remedy}")
-        return RecordError(f"{self._context.where}: {error}")
 
 
 def made(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -23,6 +23,7 @@ from penstock.tables.bind.expression_binder import call
 from penstock.tables.expressions import Expression, InputColumn, conjuncts, on_columns
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
+from penstock.tables.lower.failing_rows import computed
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, check_clock, engine_mode
 from penstock.tables.plan.join_conditions import conjunction, equal_expressions
@@ -143,6 +144,9 @@ class Pairs:
     zone: str
 
     def __call__(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        return computed("the condition of a join", rows, self._answers)
+
+    def _answers(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         found = Evaluation(rows.columns, rows.num_rows, SessionValues(self.zone))
         return found.value(self.condition).cast(pa.bool_())
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import GraphError
+from penstock.engine.operators.changelog.conflicts import Conflict, ConflictSpec
 from penstock.engine.operators.changelog.top_n import upsert_materializer
 from penstock.tables.bind.table_binder import physical_columns
 from penstock.tables.catalog.catalog import CatalogTable
@@ -48,11 +51,10 @@ def _write(
     schema = schema_of(wanted)
     if constraints:
         stream = stream._add(ConstraintsSpec(constraints, schema), schema)
-    if plan.deduplicated:
-        spec = upsert_materializer(schema, plan.deduplicated, EngineMode.RETRACT, lowering.ttl_ms)
-        stream = add_changelog(spec, spec.schema, stream)
+    if plan.keys:
+        stream = _one_each(stream, schema, plan, lowering.ttl_ms)
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
-    if Change.UPDATE_BEFORE in (RETRACT if plan.deduplicated else given) - takes:
+    if Change.UPDATE_BEFORE in (RETRACT if plan.keys else given) - takes:
         stream = stream._add(UpsertSpec(), schema)
     written = lowering.connectors.sink(table, wanted)
     for stage in written.stages:
@@ -61,3 +63,13 @@ def _write(
     if sink is None:
         raise GraphError(f"table {plan.table!r} ({table.connector}) cannot be overwritten; write INSERT INTO")
     stream.sink_to(sink).name(table.name)
+
+
+def _one_each(stream: DataStream, schema: pa.Schema, plan: SinkPlan, ttl_ms: int | None) -> DataStream:
+    """One row of each key of the sink."""
+    if plan.on_conflict == "DEDUPLICATE":
+        last = upsert_materializer(schema, plan.keys, EngineMode.RETRACT, ttl_ms)
+        return add_changelog(last, last.schema, stream)
+    conflict = Conflict.FAIL if plan.on_conflict == "ERROR" else Conflict.KEEP_FIRST
+    first = ConflictSpec(schema, plan.keys, conflict, ttl_ms)
+    return add_changelog(first, first.schema, stream)

@@ -77,10 +77,11 @@ class StatementUids:
         sink = self.graph.next_id - 1
         uid = self._free(f"{_PREFIX}-sink-{plan.table}")
         self.graph.uid(sink, uid)
-        uids = self._give(first, f"{_PREFIX}-into-{digest(plan.table, fingerprint(plan.input))}")
+        kept = () if plan.on_conflict == "DEDUPLICATE" else (plan.on_conflict,)
+        uids = self._give(first, f"{_PREFIX}-into-{digest(plan.table, fingerprint(plan.input), *kept)}")
         self.placed.append(Placed(f"Sink({plan.table})", (uid,), True))
-        if plan.deduplicated:
-            self.placed.append(Placed(f"Deduplicate({', '.join(plan.deduplicated)})", uids, False))
+        if plan.keys:
+            self.placed.append(Placed(f"OneRowEach({', '.join(plan.keys)}, {plan.on_conflict})", uids, False))
 
     def _give(self, first: int, base: str) -> tuple[str, ...]:
         given: list[str] = []

@@ -15,6 +15,7 @@ from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrde
 from penstock.tables.expressions import Expression
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
+from penstock.tables.lower.failing_rows import computed
 from penstock.tables.types import Kind
 
 
@@ -61,7 +62,11 @@ class UnnestOperator(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         spec = self._spec
         session = SessionValues(spec.zone, self._context.clock.now_ms())
-        collections = Evaluation(batch.data.columns, batch.num_rows, session).value(spec.collection).to_pylist()
+
+        def values_of(rows: pa.RecordBatch) -> pa.Array:
+            return Evaluation(rows.columns, rows.num_rows, session).value(spec.collection)
+
+        collections = computed(self._context.where, batch.data, values_of).to_pylist()
         rows: list[int] = []
         elements: list[tuple[object, ...]] = []
         for row, values in enumerate(collections):

@@ -11,6 +11,7 @@ from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkOutp
 from penstock.tables.expressions import Expression
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
+from penstock.tables.lower.failing_rows import computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class _Generator(WatermarkGenerator):
         self._session = SessionValues(zone)
 
     def on_batch(self, batch: pa.RecordBatch, timestamps: pa.Int64Array, output: WatermarkOutput) -> None:
-        values = Evaluation(batch.columns, batch.num_rows, self._session).value(self._expression)
+        values = computed("WATERMARK", batch, self._values)
         largest = pc.max(values.cast(pa.int64())).as_py()
         if largest is not None:
             output.emit_watermark(largest)
+
+    def _values(self, rows: pa.RecordBatch) -> pa.Array:
+        return Evaluation(rows.columns, rows.num_rows, self._session).value(self._expression)

@@ -5,11 +5,13 @@ Source: Pratt, "Top Down Operator Precedence", 1973; the order of operators is C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.cursor import Cursor
+from penstock.tables.parse.json_calls import JSON_AGGREGATES, JSON_CALLS, gathered_json, json_call
 from penstock.tables.parse.queries import Query
 from penstock.tables.parse.special_calls import SPECIAL_CALLS
 from penstock.tables.parse.tokens import TokenKind
@@ -51,18 +53,18 @@ class ExpressionParser:
 
     def expression(self) -> n.Node:
         """Any expression."""
-        left = self._conjunction()
-        while self.cursor.sees("OR"):
-            at = self.cursor.take().at
-            left = n.Binary(at, "OR", left, self._conjunction())
-        return left
+        return self._chain("OR", self._conjunction)
 
     def _conjunction(self) -> n.Node:
-        left = self._negation()
-        while self.cursor.sees("AND"):
-            at = self.cursor.take().at
-            left = n.Binary(at, "AND", left, self._negation())
-        return left
+        return self._chain("AND", self._negation)
+
+    def _chain(self, operator: str, operand: Callable[[], n.Node]) -> n.Node:
+        """Operands between AND or OR, as a tree that thousands of them do not make deep."""
+        parts, places = [operand()], []
+        while self.cursor.sees(operator):
+            places.append(self.cursor.take().at)
+            parts.append(operand())
+        return _balanced(operator, parts, places)
 
     def _negation(self) -> n.Node:
         if self.cursor.sees("NOT"):
@@ -83,10 +85,19 @@ class ExpressionParser:
                 left = n.Binary(token.at, operator, left, self._binary(0))
             elif token.word == "IS":
                 left = self._is(left)
+            elif token.word == "OVERLAPS" and _is_period(left):
+                left = self._overlaps(left)
             elif token.word == "NOT" or token.word in ("BETWEEN", "IN", "LIKE", "SIMILAR"):
                 left = self._membership(left)
             else:
                 return left
+
+    def _overlaps(self, left: n.Node) -> n.Node:
+        cursor, at = self.cursor, self.cursor.take().at
+        right = self._binary(0)
+        if not isinstance(left, n.Constructor) or not isinstance(right, n.Constructor) or not _is_period(right):
+            raise cursor.expected("(begin, end) or (begin, interval)", "behind OVERLAPS")
+        return n.Call(at, "OVERLAPS", tuple(n.Argument(one.at, one) for one in (*left.items, *right.items)))
 
     def _quantified(self, at: int, operand: n.Node, operator: str) -> n.Node:
         """`= ANY (query)` is IN, and `<> ALL (query)` is NOT IN."""
@@ -170,7 +181,7 @@ class ExpressionParser:
                 at = cursor.take().at
                 operand = n.Element(at, operand, self.expression())
                 cursor.expect("]", where="behind the index")
-            elif cursor.sees(".") and not isinstance(operand, n.Name):
+            elif cursor.sees(".") and (not isinstance(operand, n.Name) or cursor.ahead(-1).text == ")"):
                 cursor.take()
                 operand = n.FieldOf(operand.at, operand, cursor.field_name())
             else:
@@ -261,10 +272,8 @@ class ExpressionParser:
         parts = [cursor.identifier("an expression")]
         while cursor.accept("."):
             if cursor.sees("*"):
-                at = cursor.take().at
-                if len(parts) > 1:
-                    raise cursor.source.unsupported(at, "all fields of a row (row.*) are not supported; name them")
-                return n.Star(parts[0].at, parts[0])
+                cursor.take()
+                return n.Star(parts[0].at, n.Name(parts[0].at, tuple(parts)))
             parts.append(cursor.field_name())
         return n.Name(parts[0].at, tuple(parts))
 
@@ -341,6 +350,10 @@ class ExpressionParser:
         cursor, token = self.cursor, self.cursor.take()
         name = token.text.upper()
         cursor.expect("(")
+        if name in JSON_CALLS:
+            return json_call(self, token.at, name)
+        if name in JSON_AGGREGATES:
+            return gathered_json(self, token.at, name)
         special = SPECIAL_CALLS.get(name)
         if special is not None:
             arguments = special(self, token.at)
@@ -356,9 +369,13 @@ class ExpressionParser:
             raise cursor.expected("an expression", "behind DISTINCT")
         within = self.order_by() if cursor.sees("ORDER") else ()
         cursor.expect(")", where=f"behind the arguments of {name}")
-        return self._behind_call(n.Call(token.at, name, arguments, distinct, star, within=within))
+        if name == "APPROX_COUNT_DISTINCT":
+            # What is exact is approximate as well.
+            return self.behind_call(n.Call(token.at, "COUNT", arguments, True, star, within=within, said=name))
+        return self.behind_call(n.Call(token.at, name, arguments, distinct, star, within=within))
 
-    def _behind_call(self, call: n.Call) -> n.Call:
+    def behind_call(self, call: n.Call) -> n.Call:
+        """A call with what follows its brackets: WITHIN GROUP, FILTER, OVER."""
         cursor = self.cursor
         within, condition, over = call.within, None, None
         if cursor.accept("WITHIN", "GROUP"):
@@ -377,7 +394,7 @@ class ExpressionParser:
                 )
         if cursor.accept("OVER"):
             over = self.over()
-        return n.Call(call.at, call.name, call.arguments, call.distinct, call.star, condition, over, within)
+        return replace(call, filter=condition, over=over, within=within)
 
     def _argument(self) -> n.Argument:
         cursor, at = self.cursor, self.cursor.at
@@ -473,3 +490,15 @@ class ExpressionParser:
             if cursor.accept(direction):
                 return n.FrameBound(at, direction, unbounded, value)
         raise cursor.expected("PRECEDING or FOLLOWING", "behind the bound of the frame")
+
+
+def _is_period(node: n.Node) -> bool:
+    return isinstance(node, n.Constructor) and node.kind == "ROW" and len(node.items) == 2
+
+
+def _balanced(operator: str, parts: Sequence[n.Node], places: Sequence[int]) -> n.Node:
+    if len(parts) == 1:
+        return parts[0]
+    half = (len(parts) + 1) // 2
+    left, right = (_balanced(operator, *side) for side in ((parts[:half], places), (parts[half:], places[half:])))
+    return n.Binary(places[half - 1], operator, left, right)

@@ -5,7 +5,7 @@ Every node knows where it begins in the text (`at`). Nothing is checked here: na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from penstock.tables.types import SqlType
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A part of a statement; `at` is the offset of its first character."""
+    """A part of a statement; `at` is the offset of its first character, and the same part elsewhere is equal."""
 
-    at: int
+    at: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Name(Node):
 
 @dataclass(frozen=True, slots=True)
 class Star(Node):
-    """`*` or `t.*`."""
+    """`*`, `t.*`, or all fields of a row: `t.a.*`."""
 
-    qualifier: Identifier | None = None
+    qualifier: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +287,7 @@ class Call(Node):
         name: in capitals.
         star: `COUNT(*)`.
         within: `WITHIN GROUP (ORDER BY ...)` or an ORDER BY among the arguments.
+        said: what messages call it, where it stands for something else; empty: its name.
     """
 
     name: str
@@ -296,6 +297,12 @@ class Call(Node):
     filter: Node | None = None
     over: Over | None = None
     within: tuple[OrderItem, ...] = ()
+    said: str = ""
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return self.said or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from penstock.engine.errors import nearest
@@ -172,10 +173,10 @@ class StatementParser:
         self.cursor.expect("=", where="behind the column")
         return column, self.queries.expressions.expression()
 
-    def _on_conflict(self) -> str:
+    def _on_conflict(self) -> s.OnConflict:
         cursor = self.cursor
         cursor.expect("ON", "CONFLICT", "DO")
-        for action in ("DEDUPLICATE", "NOTHING", "ERROR"):
+        for action in s.ON_CONFLICT:
             if cursor.accept(action):
                 return action
         raise cursor.expected("DEDUPLICATE, NOTHING or ERROR", "behind ON CONFLICT DO")
@@ -273,8 +274,8 @@ class StatementParser:
 
     def _create(self) -> d.CreateTable | d.CreateView | s.CreateFunction | s.CreatePlace:
         cursor, at = self.cursor, self.cursor.take().at
-        if cursor.sees("OR", "REPLACE"):
-            raise cursor.source.unsupported(cursor.at, "CREATE OR REPLACE is not supported; drop it before")
+        if cursor.accept("OR", "REPLACE"):
+            return self._create_in_place(at)
         temporary = cursor.accept("TEMPORARY")
         if temporary:
             cursor.accept("SYSTEM")
@@ -296,6 +297,15 @@ class StatementParser:
         if temporary:
             raise cursor.expected("TABLE, VIEW or FUNCTION", "behind CREATE TEMPORARY")
         raise cursor.expected("TABLE, VIEW, FUNCTION, DATABASE or CATALOG", "behind CREATE")
+
+    def _create_in_place(self, at: int) -> d.CreateTable | d.CreateView:
+        cursor = self.cursor
+        cursor.accept("TEMPORARY")
+        if cursor.accept("TABLE"):
+            return replace(self.tables.create_table(at), or_replace=True)
+        if cursor.accept("VIEW"):
+            return replace(self.tables.create_view(at), or_replace=True)
+        raise cursor.expected("TABLE or VIEW", "behind CREATE OR REPLACE")
 
     def _create_function(self, at: int) -> s.CreateFunction:
         cursor = self.cursor

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from penstock.tables.parse.nodes import Identifier, Name, Node
 from penstock.tables.parse.queries import Query
 from penstock.tables.parse.table_statements import Alter, CreateTable, CreateView, TableOption
+
+OnConflict: TypeAlias = Literal["DEDUPLICATE", "NOTHING", "ERROR"]
+"""What becomes of rows that share a key of the table: the last counts, the first counts, or the job fails."""
+ON_CONFLICT: Final[tuple[OnConflict, ...]] = ("DEDUPLICATE", "NOTHING", "ERROR")
+"""All of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class Insert(Node):
     table: Name
     columns: tuple[Identifier, ...]
     query: Query
-    on_conflict: str | None
+    on_conflict: OnConflict | None
     partition: tuple[tuple[Identifier, Node], ...] = ()
     overwrite: bool = False
 

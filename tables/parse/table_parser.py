@@ -15,6 +15,7 @@ from penstock.tables.parse.query_parser import QueryParser
 from penstock.tables.parse.tokens import TokenKind
 from penstock.tables.parse.type_parser import parse_type
 
+_BEHIND_NAME: Final = ("COMMENT", "DISTRIBUTED", "PARTITIONED", "WITH", "LIKE", "AS")
 _INCLUDING, _OVERWRITING = s.Merge.INCLUDING, s.Merge.OVERWRITING
 _PARTS: Final = ("CONSTRAINTS", "DISTRIBUTION", "PARTITIONS", "GENERATED", "METADATA", "OPTIONS", "WATERMARKS")
 _OVERWRITTEN: Final = ("GENERATED", "METADATA", "OPTIONS", "WATERMARKS")
@@ -56,12 +57,10 @@ class TableParser:
         cursor = self.cursor
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         name = cursor.name("the name of the table")
-        is_whole = not any(cursor.sees(word) for word in ("COMMENT", "PARTITIONED", "WITH", "LIKE", "AS"))
+        is_whole = not any(cursor.sees(word) for word in _BEHIND_NAME)
         definition = self.definition() if is_whole else s.TableDefinition()
         comment = self._comment()
-        if cursor.sees("DISTRIBUTED"):
-            reason = "DISTRIBUTED is not supported; the options of the sink say how rows are spread"
-            raise cursor.source.unsupported(cursor.at, reason)
+        distribution = self._distribution() if cursor.sees("DISTRIBUTED") else None
         partitioned_by: tuple[Identifier, ...] = ()
         if cursor.accept("PARTITIONED"):
             cursor.expect("BY", where="behind PARTITIONED")
@@ -73,7 +72,24 @@ class TableParser:
             query = self.queries.query()
         if like is None and query is None and not definition.columns:
             raise cursor.expected("the columns in brackets, LIKE or AS", "behind the name of the table")
-        return s.CreateTable(at, name, definition, options, if_not_exists, comment, partitioned_by, like, query)
+        return s.CreateTable(
+            at, name, definition, options, if_not_exists, comment, partitioned_by, like, query, distribution
+        )
+
+    def _distribution(self) -> s.Distribution:
+        cursor, at = self.cursor, self.cursor.take().at
+        kind: str | None = None
+        columns: tuple[Identifier, ...] = ()
+        if cursor.accept("BY"):
+            kind = next((word for word in ("HASH", "RANGE") if cursor.accept(word)), None)
+            columns = cursor.in_brackets(cursor.identifier)
+        buckets = None
+        if cursor.accept("INTO"):
+            buckets = cursor.whole_number("how many buckets")
+            cursor.expect("BUCKETS", where="behind the number")
+        if not columns and buckets is None:
+            raise cursor.expected("BY or INTO", "behind DISTRIBUTED")
+        return s.Distribution(at, kind, columns, buckets)
 
     def _like(self) -> s.Like:
         cursor, at = self.cursor, self.cursor.take().at

@@ -99,12 +99,23 @@ class Like(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Distribution(Node):
+    """`DISTRIBUTED [BY [HASH | RANGE] (columns)] [INTO n BUCKETS]`: how a system that has buckets spreads rows."""
+
+    kind: str | None
+    columns: tuple[Identifier, ...]
+    buckets: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable(Node):
-    """`CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (...) [COMMENT ..] [PARTITIONED BY (..)] [WITH (...)]`.
+    """`CREATE [OR REPLACE] [TEMPORARY] TABLE [IF NOT EXISTS] name (...) [COMMENT ..] [DISTRIBUTED ..]
+    [PARTITIONED BY (..)] [WITH (...)]`.
 
     Args:
         like: the table that parts are taken from, for `LIKE table`.
         query: what fills it, for `AS query`.
+        or_replace: whether it takes the place of a table that is there.
     """
 
     name: Name
@@ -115,17 +126,25 @@ class CreateTable(Node):
     partitioned_by: tuple[Identifier, ...] = ()
     like: Like | None = None
     query: Query | None = None
+    distribution: Distribution | None = None
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CreateView(Node):
-    """`CREATE [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] AS query`; `text` is the query as it was written."""
+    """`CREATE [OR REPLACE] [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] AS query`.
+
+    Args:
+        text: the query as it was written.
+        or_replace: whether it takes the place of a view that is there.
+    """
 
     name: Name
     columns: tuple[Identifier, ...]
     query: Query
     if_not_exists: bool
     text: str
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
 from penstock.tables.expressions import Expression
+from penstock.tables.parse.statements import OnConflict
 from penstock.tables.plan.row_references import RowMatch
 from penstock.tables.types import SqlType
 
@@ -176,6 +177,7 @@ class AggregateCall:
         arguments: places of columns.
         filter: the place of a boolean column; other rows do not count.
         type: of the result.
+        shown: what messages call it.
     """
 
     name: str
@@ -184,6 +186,7 @@ class AggregateCall:
     distinct: bool = False
     filter: int | None = None
     constants: tuple[object, ...] = ()
+    shown: str = field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,11 +530,13 @@ class SinkPlan:
     """What an INSERT writes: rows with the columns of the sink, into the table `table`.
 
     Args:
-        deduplicated: the columns of which only the last row with the same values counts; none: all rows count.
+        keys: the columns of which only one row with the same values counts; none: all rows count.
+        on_conflict: which one: the last (DEDUPLICATE), the first (NOTHING), or the job fails (ERROR).
         overwrite: whether they take the place of the rows that the table has.
     """
 
     table: str
     input: PlanNode
-    deduplicated: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    on_conflict: OnConflict = "DEDUPLICATE"
     overwrite: bool = False

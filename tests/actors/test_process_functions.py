@@ -59,7 +59,7 @@ class Multiply(ps.KeyedBroadcastProcessFunction):
             yield {"k": ctx.current_key, "product": self.total.value() * factor}
 
 
-@pytest.mark.long("Ray gives what the local runtime does: test_jobs.py")
+@pytest.mark.long("tests/transcripts: Ray gives what the local runtime does")
 def test_process_functions_give_the_same_rows_on_ray() -> None:
     def results(runtime: str) -> list[list[str]]:
         env = StreamEnvironment(parallelism=2, runtime=runtime, max_batch_rows=700)  # type: ignore[arg-type]

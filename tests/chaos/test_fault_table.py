@@ -91,7 +91,7 @@ def test_a_stuck_subtask_is_replaced_and_does_no_harm_when_it_goes_on(tmp_path: 
     assert record.detect_ms >= 900
 
 
-@pytest.mark.long("test_a_job_manager_that_was_replaced_while_it_was_away_gives_up_and_leaves_the_job_alone")
+@pytest.mark.long("tests/actors/test_recovery.py: a manager that was replaced stops; zombies: the simulation")
 def test_a_stuck_job_manager_that_goes_on_has_lost_nothing(tmp_path: Path) -> None:
     run = shaken(tmp_path, ScheduledFault(AfterCheckpoints(1), PauseManager(2.0)), parallelism=1)
     assert run.faults[0].outcome == HARMLESS

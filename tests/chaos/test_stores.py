@@ -13,7 +13,7 @@ from penstock.testing.services import S3, Postgres
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-@pytest.mark.long("tests/connectors/files/test_object_storage.py; the next test kills processes and a server")
+@pytest.mark.long("tests/connectors/files/test_object_storage.py; test_kafka.py kills processes")
 @pytest.mark.parametrize("seed", [9])
 def test_files_on_s3_hold_each_row_once(seed: int, s3: S3, tmp_path: Path) -> None:
     check(S3Job(s3), seed, tmp_path)

@@ -31,7 +31,7 @@ def test_windows_of_a_history_in_one_process(history: str, parallelism: int) -> 
     check(history, StreamEnvironment(parallelism, "local"))
 
 
-@pytest.mark.long("the local runtime above; tests/actors/test_jobs.py: windows on Ray are those of the local runtime")
+@pytest.mark.long("the local runtime above; tests/transcripts runs windows on Ray")
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("parallelism", [1, 3])

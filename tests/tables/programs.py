@@ -321,7 +321,8 @@ class Expected:
         names = [column.name for column in columns]
         physical = [name for name in names if name not in keys]
         order = [names.index(name) for name in (*physical, *(key for key in keys if key in names))]
-        return WrittenTable(_Recorded(RECORDED[table.name], tuple(order)))
+        sink = _Recorded(RECORDED[table.name], tuple(order))
+        return WrittenTable(sink, overwriting=sink)
 
 
 # Runs
@@ -343,7 +344,16 @@ def _declared(step: Mapping[str, Any], connector: str) -> str:
     options = step.get("options") or {}
     given = {k: v for k, v in options.get("$map", options).items() if k != "connector"}
     shown_options = ", ".join(f"'{key}' = '{value}'" for key, value in {"connector": connector, **given}.items())
-    return f"CREATE TABLE `{step['name']}` ({', '.join(step['schemaComponents'])}) WITH ({shown_options})"
+    columns, keys = ", ".join(step["schemaComponents"]), ", ".join(step.get("partitionKeys") or ())
+    partitions = f" PARTITIONED BY ({keys})" if keys else ""
+    return f"CREATE TABLE `{step['name']}` ({columns}){partitions} WITH ({shown_options})"
+
+
+def goes_by_clock(program: Mapping[str, Any]) -> bool:
+    """Whether a program has windows of the clock: all rows of a half come in one of them."""
+    return (
+        "WINDOW" in program["class"].upper() and "OVER" not in program["class"].upper() and "proc-time" in program["id"]
+    )
 
 
 def _setting(step: Mapping[str, Any]) -> tuple[str, str]:

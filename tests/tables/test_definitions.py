@@ -117,6 +117,25 @@ def test_like_takes_what_it_says(env: StreamEnvironment) -> None:
         _run(env, "CREATE TABLE f (x TIMESTAMP(3), WATERMARK FOR x AS x) LIKE orders")
 
 
+def test_or_replace_takes_the_place_of_what_is_there_where_it_can(env: StreamEnvironment) -> None:
+    _run(env, "CREATE OR REPLACE VIEW v AS SELECT 1 AS a; CREATE OR REPLACE VIEW v AS SELECT 2 AS b")
+    with pytest.raises(SqlValidationError, match="there is no table 'v'"):
+        _run(env, "CREATE OR REPLACE VIEW v AS SELECT b FROM v")
+    assert _run(env, "SELECT * FROM v") == [{"b": 2}]
+    made = "CREATE OR REPLACE TABLE t WITH ('connector' = 'blackhole') AS SELECT"
+    _run(env, f"{made} 1 AS a; {made} 'x' AS b")
+    assert _columns(env, "t") == ["b"]
+
+
+def test_a_distribution_is_kept_and_shown(env: StreamEnvironment) -> None:
+    spread = "DISTRIBUTED BY HASH(`id`) INTO 4 BUCKETS"
+    _run(env, f"CREATE TABLE t (id INT) {spread} WITH ('connector' = 'blackhole'); CREATE TABLE u LIKE t")
+    assert spread in _created(env, "t")
+    assert spread in _created(env, "u")
+    with pytest.raises(SqlValidationError, match="there is no column 'idd'"):
+        _run(env, "CREATE TABLE v (id INT) DISTRIBUTED BY (idd) WITH ('connector' = 'blackhole')")
+
+
 def test_alter_changes_columns_and_options_and_nothing_where_it_fails(env: StreamEnvironment) -> None:
     _run(env, _ORDERS)
     before = _created(env, "orders")
@@ -234,3 +253,27 @@ def test_rows_grouped_by_a_narrower_type_are_told_apart_by_the_key_of_the_table(
     assert "Sink(totals)" in _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'k')}")[0]["plan"]
     with pytest.raises(SqlValidationError, match="not told apart by the primary key"):
         _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'CAST(CAST(k AS SMALLINT) AS BIGINT)')}")
+
+
+def _uids(env: StreamEnvironment) -> list[str]:
+    graph = env.program("uids").physical({})
+    return [operator.uid for task in graph.tasks for operator in task.operators]
+
+
+def test_a_statement_that_fails_leaves_nothing_in_the_program_or_the_catalog(env: StreamEnvironment) -> None:
+    tables = """CREATE TABLE endless (n BIGINT) WITH ('connector' = 'datagen');
+    CREATE TABLE counts (n BIGINT, c BIGINT, PRIMARY KEY (n) NOT ENFORCED) WITH ('connector' = 'print');"""
+    query = "SELECT n, COUNT(*) AS c FROM endless GROUP BY n"
+    other = StreamEnvironment(runtime="local", parallelism=1)
+    for made in (env, other):
+        for statement, source in made.tables.script(tables):
+            made.tables.run(statement, source)
+    with pytest.raises(SqlError, match="cannot be overwritten"):
+        env.sql(f"INSERT OVERWRITE counts {query}")
+    for made in (env, other):
+        made.sql(f"INSERT INTO counts {query}")
+    assert _uids(env) == _uids(other), "a corrected statement finds its state"
+    with pytest.raises(SqlError, match="ORDER BY of a stream without end"):
+        env.sql("CREATE TABLE sorted WITH ('connector' = 'blackhole') AS SELECT n FROM endless ORDER BY n")
+    with pytest.raises(SqlError, match="there is no table 'sorted'"):
+        env.sql("SELECT * FROM sorted")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
-from penstock.engine.errors import JobFailedError, PenstockError
+from penstock.engine.errors import JobFailedError, PenstockError, SqlError
 
 
 def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
@@ -196,6 +196,85 @@ def test_the_session_has_a_time_zone() -> None:
     assert list(table.collect()) == [{"local": "1970-01-01 01:00:00.000", "text_of": "1970-01-01 01:00:00"}]
 
 
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("JSON_OBJECT('b' VALUE 1, KEY 'a' VALUE 'x')", '{"a":"x","b":1}'),
+        ("JSON_OBJECT('a' VALUE CAST(NULL AS INT))", '{"a":null}'),
+        ("JSON_OBJECT('a' VALUE CAST(NULL AS INT) ABSENT ON NULL)", "{}"),
+        ("JSON_OBJECT('k' VALUE JSON_ARRAY(x, JSON_OBJECT()), 'l' VALUE JSON('[1, 2]'))", '{"k":[1,{}],"l":[1,2]}'),
+        ("JSON_OBJECT('k' VALUE JSON_STRING(x))", '{"k":"1"}'),
+        ("JSON_ARRAY(1.50, 'é', NULL, TIMESTAMP '2020-01-01 10:00:00')", '[1.50,"é","2020-01-01T10:00:00"]'),
+        ("JSON_ARRAY(ARRAY[1, NULL], x'01', MAP['z', ROW(1)] NULL ON NULL)", '[[1,null],"AQ==",{"z":{"EXPR$0":1}}]'),
+        ("JSON_ARRAY()", "[]"),
+        ("""JSON_VALUE('{"a": 7}', '$.a' RETURNING INT) + 1""", 8),
+        ("""JSON_VALUE('{"a": 7}', '$.b' RETURNING INT NULL ON EMPTY DEFAULT 3 ON ERROR)""", None),
+        ("""JSON_VALUE('{"a": 7}', '$.b' DEFAULT 3 ON EMPTY)""", "3"),
+        ("""JSON_VALUE('{"a": [7]}', '$.a' DEFAULT 'many' ON ERROR)""", "many"),
+        ("""JSON_VALUE('{', '$.a' DEFAULT 3 ON EMPTY DEFAULT 'none' ON ERROR)""", "none"),
+        ("""JSON_QUERY('{"a": 7}', '$.a' WITH WRAPPER)""", "[7]"),
+        ("""JSON_QUERY('{"a": [7]}', '$.a' WITH CONDITIONAL ARRAY WRAPPER)""", "[7]"),
+        ("""JSON_QUERY('{"a": 7}', '$.a' WITHOUT WRAPPER)""", None),
+    ],
+)
+def test_json(expression: str, wanted: object) -> None:
+    assert value(expression) == wanted
+
+
+def test_the_values_of_a_group_are_json() -> None:
+    table = StreamEnvironment(runtime="local", parallelism=1).sql(
+        """SELECT k, JSON_ARRAYAGG(v) AS items, JSON_OBJECTAGG(KEY v VALUE w) FILTER (WHERE v > 1) AS members
+        FROM (VALUES ('a', 1, 'x'), ('a', 2, CAST(NULL AS STRING)), ('b', 3, 'z')) AS t (k, v, w) GROUP BY k"""
+    )
+    assert table is not None
+    rows = {row["k"]: (row["items"], row["members"]) for row in table.to_changelog().collect()}
+    assert rows == {"a": ("[1,2]", '{"2":null}'), "b": ("[3]", '{"3":"z"}')}
+
+
+@pytest.mark.parametrize(
+    "expression", ["""JSON_VALUE('{}', '$.a' ERROR ON EMPTY)""", "JSON_OBJECT(CAST(NULL AS STRING) VALUE x)"]
+)
+def test_json_that_cannot_be_made_fails_the_job_with_the_row(expression: str) -> None:
+    with pytest.raises(JobFailedError, match=r"JSON_.* in row \{"):
+        value(expression)
+
+
+def test_all_fields_of_a_row_are_columns() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql("CREATE VIEW v AS SELECT CAST(ROW(1, ROW('x', TRUE)) AS ROW<a INT, b ROW<c STRING, d BOOLEAN>>) AS r")
+    table = env.sql("SELECT r.*, v.r.b.* FROM v")
+    assert table is not None
+    assert list(table.collect()) == [{"a": 1, "b": {"c": "x", "d": True}, "c": "x", "d": True}]
+    for wrong, says in (("r.a.*", "which has no fields"), ("q.*", "no table 'q' in FROM")):
+        with pytest.raises(SqlError, match=says):
+            env.sql(f"SELECT {wrong} FROM v")
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [
+        ("TIME '03:30:00', INTERVAL '2' HOUR", True),
+        ("TIME '05:30:00', TIME '03:55:00'", True),
+        ("TIME '04:00:00', INTERVAL '2' HOUR", False),
+        ("TIME '01:00:00', CAST(NULL AS TIME)", None),
+    ],
+)
+def test_periods_overlap(other: str, wanted: bool | None) -> None:
+    assert value(f"(TIME '02:55:00', INTERVAL '1' HOUR) OVERLAPS ({other})") is wanted
+
+
+def test_approximate_counts_are_exact() -> None:
+    table = StreamEnvironment(runtime="local", parallelism=1).sql(
+        "SELECT APPROX_COUNT_DISTINCT(v) FILTER (WHERE v > 1) AS n FROM (VALUES (1), (2), (2), (3)) AS t (v)"
+    )
+    assert table is not None
+    assert list(table.to_changelog().collect())[-1]["n"] == 2
+
+
+def test_fields_of_a_row_in_brackets() -> None:
+    assert value("(ROW(x, 'a')).EXPR$1") == "a"
+
+
 @pytest.mark.parametrize("expression", ["1 / (x - 1)", "CAST('abc' || CAST(x AS STRING) AS INT)"])
 def test_a_value_that_cannot_be_computed_fails_the_job_with_the_row(expression: str) -> None:
     with pytest.raises((JobFailedError, PenstockError), match="in row"):
@@ -213,3 +292,13 @@ def test_values_that_are_not_needed_are_not_computed() -> None:
 def test_a_regular_expression_that_is_none_names_the_row() -> None:
     with pytest.raises(JobFailedError, match=r"unterminated subpattern.* in row \{.*use TRY_CAST or CASE"):
         value("STR_TO_MAP('a=1', '(')")
+
+
+@pytest.mark.parametrize(("operator", "wanted"), [("OR", [7]), ("AND", [])])
+def test_thousands_of_conditions_may_be_joined(operator: str, wanted: list[int]) -> None:
+    conditions = f" {operator} ".join(f"x = {number}" for number in range(2_000))
+    table = StreamEnvironment(runtime="local", parallelism=1).sql(
+        f"SELECT x FROM (VALUES (7), (-1)) AS t (x) WHERE {conditions}"
+    )
+    assert table is not None
+    assert [row["x"] for row in table.collect()] == wanted

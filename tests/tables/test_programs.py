@@ -13,6 +13,7 @@ from penstock.engine.errors import PenstockError, SqlError
 from tests.tables.programs import (
     Outcome,
     expected_rows,
+    goes_by_clock,
     key_of,
     materialized,
     prepared,
@@ -26,9 +27,6 @@ REFUSED = {
     "changelog-normalize-upsert-filter-watermark": "CURRENT_WATERMARK gives another value",
 }
 """Programs that are refused, and what the refusal says: there results would depend on when watermarks came."""
-
-CLOCK = ("group-window-aggregate-session-proc-time", "window-table-function-tumble-tvf-agg-proc-time")
-"""Programs with windows of the clock: all rows of a half come in one of them."""
 
 OTHER = {
     "constraint-enforcer-drop-not-null-nested-maps": "a key of a map cannot be null in Arrow, so such rows cannot come",
@@ -46,6 +44,7 @@ OWN_WORDS = {
 """What the refusals say that Flink words in another way."""
 
 _PROGRAMS = {program["id"]: program for program in programs()}
+CLOCK = tuple(name for name, program in _PROGRAMS.items() if goes_by_clock(program))
 _RUN = sorted(_PROGRAMS.keys() - REFUSED.keys() - set(CLOCK) - OTHER.keys())
 _FAILING = [name for name in _RUN if any(step["step"] == "FailingSqlTestStep" for step in _PROGRAMS[name]["run"])]
 

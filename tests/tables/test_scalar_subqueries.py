@@ -98,3 +98,12 @@ def test_a_query_of_several_rows_or_columns_is_refused(query: str, says: str) ->
         env.sql(f"SELECT item FROM {_BIDS} WHERE price > ({query.format(_BIDS)})")
     assert says in str(raised.value)
     assert raised.value.column > 80
+
+
+def test_a_query_that_stands_there_again_is_joined_once() -> None:
+    top = f"(SELECT MAX(price)  FROM {_BIDS})"
+    table = StreamEnvironment(runtime="local").sql(
+        f"EXPLAIN SELECT {top} - price, {top} FROM {_BIDS} WHERE price < {top}"
+    )
+    assert table is not None
+    assert sum("Join(" in row["plan"] for row in table.collect()) == 1

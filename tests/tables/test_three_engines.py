@@ -1,6 +1,7 @@
 """The same query in streaming mode, in batch mode, and in batch mode for its first rows and live for the others.
 
 Batch mode runs here as on Spark, but without it (`tests/parity`): its stages in this process.
+`tests/actors/spark/test_sql.py` runs the queries on Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock import StreamEnvironment
 from tests.parity.runs import run_by_parcels
 
 _WORDS = ("pen", "cup", "ink", "pen", "cap", "cup", "pen")
-_ROWS = [
+ROWS = [
     {"id": n, "item": _WORDS[n % 7], "price": (n * 7) % 11, "at": f"2024-01-01 00:{n % 50:02}:{n % 60:02}"}
     for n in range(40)
 ]
@@ -40,22 +41,31 @@ QUERIES = (
     "SELECT id, SUM(price) OVER (PARTITION BY item ORDER BY ts) AS so_far FROM orders",
     "SELECT item FROM orders INTERSECT SELECT item FROM items",
 )
+HANDED_OVER = tuple(query for query in QUERIES if "items" not in query)
+"""Those whose tables have further rows when they are live."""
 
 
-def _environment(path: Path, parallelism: int) -> StreamEnvironment:
+def environment(path: Path, parallelism: int) -> StreamEnvironment:
+    """One in this process, with the tables."""
     env = StreamEnvironment(runtime="local", parallelism=parallelism, max_batch_rows=7)
-    for statement, source in env.tables.script(_TABLES.format(path=path)):
-        env.tables.run(statement, source)
+    declare(env, path)
     return env
 
 
-def _written(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
+def declare(env: StreamEnvironment, path: Path) -> None:
+    """Make the tables of the queries, over the files of a folder."""
+    for statement, source in env.tables.script(_TABLES.format(path=path)):
+        env.tables.run(statement, source)
+
+
+def written(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """A new folder with the rows."""
     folder.mkdir()
     (folder / "rows.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return folder
 
 
-def _table(changes: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+def rows_of(changes: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     """The rows that are there after all changes."""
     table: Counter[tuple[Any, ...]] = Counter()
     for row in changes:
@@ -64,7 +74,8 @@ def _table(changes: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     return +table
 
 
-def _changes(env: StreamEnvironment, query: str) -> Any:
+def changes(env: StreamEnvironment, query: str) -> Any:
+    """The changes of a query, which the environment's next job gives."""
     table = env.sql(query)
     assert table is not None
     return table.to_changelog().collect()
@@ -72,23 +83,23 @@ def _changes(env: StreamEnvironment, query: str) -> Any:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_batch_mode_gives_what_streaming_mode_gives(query: str, tmp_path: Path) -> None:
-    folder = _written(tmp_path / "all", _ROWS)
-    streaming = _table(_changes(_environment(folder, 2), query))
+    folder = written(tmp_path / "all", ROWS)
+    streaming = rows_of(changes(environment(folder, 2), query))
     assert streaming
-    env = _environment(folder, 3)
-    result = _changes(env, query)
+    env = environment(folder, 3)
+    result = changes(env, query)
     run_by_parcels(env)
-    assert _table(result.take().to_pylist()) == streaming
+    assert rows_of(result.take().to_pylist()) == streaming
 
 
-@pytest.mark.parametrize("query", [query for query in QUERIES if "items" not in query])
+@pytest.mark.parametrize("query", HANDED_OVER)
 def test_a_live_job_takes_over_where_the_batch_job_ends(query: str, tmp_path: Path) -> None:
-    whole = _table(_changes(_environment(_written(tmp_path / "all", _ROWS), 1), query))
-    history = _environment(_written(tmp_path / "history", _ROWS[:25]), 3)
-    before = _changes(history, query)
+    whole = rows_of(changes(environment(written(tmp_path / "all", ROWS), 1), query))
+    history = environment(written(tmp_path / "history", ROWS[:25]), 3)
+    before = changes(history, query)
     savepoint = (tmp_path / "savepoint").as_uri()
     run_by_parcels(history, savepoint)
-    live = _environment(_written(tmp_path / "live", _ROWS[25:]), 2)
-    after = _changes(live, query)
+    live = environment(written(tmp_path / "live", ROWS[25:]), 2)
+    after = changes(live, query)
     live.execute("live", savepoint=savepoint)
-    assert _table([*before.take().to_pylist(), *after]) == whole
+    assert rows_of([*before.take().to_pylist(), *after]) == whole

@@ -79,6 +79,8 @@ def test_an_aggregate_function_gets_the_values_of_a_group(env: StreamEnvironment
     statement = "SELECT item, median(price) + 1, COUNT(*) FROM bids GROUP BY item HAVING median(price) < 9"
     assert sorted(_rows(env, statement)) == [("+I", "cup", 6.0, 1), ("+I", "pen", 4.5, 2)]
     assert _rows(env, "SELECT median(price) FILTER (WHERE item = 'pen') FROM bids")[-1][-1] == 3.5
+    with pytest.raises(SqlError, match="PAIRS takes any value, not NULL"):
+        env.sql("SELECT pairs(NULL) FROM bids")
     assert _rows(env, "SELECT pairs(item, price) FROM bids")[-1][-1] == "[('cup', 5), ('pen', 3), ('pen', 4)]"
 
 
@@ -109,6 +111,15 @@ def test_what_a_function_raises_is_told_with_the_row(env: StreamEnvironment) -> 
         match=r"the function INVERSE fails in test_user_functions.py, line \d+ \(ZeroDivisionError: .*\) in row .*cup",
     ):
         list(table.collect())
+
+
+def test_what_a_function_raises_in_the_condition_of_a_join_is_told_with_the_rows(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_function("near", udf(lambda x, y: 1 / (x - y) < 0, returns="BOOLEAN"))
+    with pytest.raises(
+        JobFailedError,
+        match=r"condition of a join: the function NEAR fails .*ZeroDivisionError.* in row \{.*mend the function",
+    ):
+        _rows(env, "SELECT a.item FROM bids AS a JOIN bids AS b ON a.item = b.item AND near(a.price, b.price)")
 
 
 def test_a_function_that_is_not_deterministic_is_refused_where_rows_change(env: StreamEnvironment) -> None:

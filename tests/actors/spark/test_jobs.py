@@ -194,7 +194,7 @@ def await_gate(gate: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    "process", ["worker", pytest.param("executor", marks=pytest.mark.long("test_sorting kills an executor"))]
+    "process", ["worker", pytest.param("executor", marks=pytest.mark.long("a worker; the loss of an executor, none"))]
 )
 def test_every_row_comes_once_though_a_process_is_killed(spark: Environment, tmp_path: Path, process: str) -> None:
     env = spark()

@@ -92,7 +92,7 @@ class Numbered(ProcessFunction):
         return [{"n": row["n"], "place": self.n}]
 
 
-@pytest.mark.long("test_jobs.py kills a worker of Spark")
+@pytest.mark.long("test_jobs.py kills a worker; the test above has the order")
 def test_all_rows_are_there_in_order_though_the_executor_is_killed_behind_the_sort(
     spark: Environment, tmp_path: Path
 ) -> None:

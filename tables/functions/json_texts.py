@@ -1,0 +1,148 @@
+"""Functions that make JSON of values: JSON_OBJECT, JSON_ARRAY, JSON_STRING, and those of a group's values.
+
+The parser has put a keyword before each value: whether it is JSON already. Objects have their keys in order, as in
+Flink.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.tables import types as t
+from penstock.tables.functions import signatures as s
+from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
+from penstock.tables.types import Kind, SqlType
+
+_ABSENT: Final = "ABSENT"
+_JSON: Final = "JSON"
+
+
+def json_text(value: object) -> str:
+    """A plain value, with dicts for objects, as JSON."""
+    if isinstance(value, dict):
+        members = sorted((str(key), item) for key, item in value.items())
+        return f"{{{','.join(f'{json.dumps(key, ensure_ascii=False)}:{json_text(item)}' for key, item in members)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(json_text, value))}]"
+    if isinstance(value, _Written):
+        return value.text
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return json.dumps(base64.b64encode(value).decode("ascii"))
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return json.dumps(value.isoformat())
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Written:
+    """JSON that is a text already."""
+
+    def __init__(self, text: str) -> None:
+        self.text = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain(value: Any, kind: SqlType) -> Any:
+    """A value of Arrow as its JSON has it: maps and rows are objects."""
+    if value is None:
+        return None
+    if kind.kind is Kind.MAP:
+        return {str(key): _plain(item, kind.parts[1]) for key, item in value}
+    if kind.kind is Kind.ARRAY:
+        return [_plain(item, kind.parts[0]) for item in value]
+    if kind.kind is Kind.ROW:
+        return {field.name: _plain(value[field.name], field.type) for field in kind.fields}
+    return value
+
+
+def _values(call: CallValues, place: int) -> list[Any]:
+    """The values behind the keyword at a place."""
+    column, kind = call.columns[place + 1].to_pylist(), call.types[place + 1]
+    if call.rows and call.columns[place][0].as_py() == _JSON:
+        return [None if value is None else _Written(value) for value in column]
+    return [_plain(value, kind) for value in column]
+
+
+def _drops_nulls(call: CallValues) -> bool:
+    return bool(call.rows) and call.columns[0][0].as_py() == _ABSENT
+
+
+def _texts(values: Sequence[object]) -> pa.Array:
+    return pa.array([None if value is None else json_text(value) for value in values], pa.string())
+
+
+def _object_of(call: CallValues) -> pa.Array:
+    drops = _drops_nulls(call)
+    rows: list[dict[str, Any]] = [{} for _ in range(call.rows)]
+    for place in range(1, len(call.columns), 3):
+        keys = call.columns[place].to_pylist()
+        for row, key, value in zip(rows, keys, _values(call, place + 1), strict=True):
+            if key is None:
+                raise ValueError("JSON_OBJECT: a key is null")
+            if value is not None or not drops:
+                row[key] = value
+    return _texts(rows)
+
+
+def _array_of(call: CallValues) -> pa.Array:
+    drops = _drops_nulls(call)
+    rows: list[list[Any]] = [[] for _ in range(call.rows)]
+    for place in range(1, len(call.columns), 2):
+        for row, value in zip(rows, _values(call, place), strict=True):
+            if value is not None or not drops:
+                row.append(value)
+    return _texts(rows)
+
+
+def _string_of(call: CallValues) -> pa.Array:
+    return _texts([_plain(value, call.types[0]) for value in call.columns[0].to_pylist()])
+
+
+def _array_of_all(call: CallValues) -> pa.Array:
+    drops, lists = _drops_nulls(call), _lists(call)
+    return _texts([None if v is None else [x for x in v if x is not None or not drops] for v in lists])
+
+
+def _object_of_all(call: CallValues) -> pa.Array:
+    drops, found = _drops_nulls(call), []
+    for pairs in _lists(call):
+        members: dict[str, Any] | None = None if pairs is None else {}
+        for key, value in ((tuple(pair.values())) for pair in pairs or ()):
+            if key is None:
+                raise ValueError("JSON_OBJECTAGG: a key is null")
+            assert members is not None, "there are pairs"
+            if value is not None or not drops:
+                members[key] = value
+        found.append(members)
+    return _texts(found)
+
+
+def _lists(call: CallValues) -> list[Any]:
+    """The values of each group; null without any."""
+    return [_plain(value, call.types[1]) for value in call.columns[1].to_pylist()]
+
+
+def _made(name: str, parameters: tuple[str, ...], evaluate: Callable[[CallValues], pa.Array]) -> ScalarFunction:
+    kept = always(t.STRING)
+    return ScalarFunction(name, parameters, kept, evaluate, optional=1, variadic=True, keeps_null=True, fallible=True)
+
+
+def _json(call: CallValues) -> pa.Array:
+    return pa.array([None if text is None else _Written(text).text for text in call.columns[0].to_pylist()])
+
+
+FUNCTIONS: Final = (
+    _made("JSON_OBJECT", (s.KEYWORD, s.ANY), _object_of),
+    _made("JSON_ARRAY", (s.KEYWORD, s.ANY), _array_of),
+    ScalarFunction("JSON_STRING", (s.ANY,), always(t.STRING), _string_of),
+    ScalarFunction("JSON", (s.TEXT,), always(t.STRING), _json, fallible=True),
+    ScalarFunction("JSON_ARRAYAGG", (s.KEYWORD, s.ARRAY), always(t.STRING), _array_of_all),
+    ScalarFunction("JSON_OBJECTAGG", (s.KEYWORD, s.ARRAY), always(t.STRING), _object_of_all, fallible=True),
+)

@@ -1,0 +1,14 @@
+"""Random queries whose processes, managers and storage fail: what they have said in the end is what DuckDB says."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.testing.simulation import simulate
+from tests.tables.simulated_queries import SCENARIO
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_query_survives_failures(seed: int) -> None:
+    outcome = simulate(SCENARIO, seed)
+    assert not outcome.violations, str(outcome)
