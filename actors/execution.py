@@ -18,6 +18,7 @@ from ray.exceptions import RayActorError, RayError
 from penstock.actors.alignment import align
 from penstock.actors.deployment import Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
+from penstock.actors.nodes import lost_nodes
 from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
@@ -77,7 +78,7 @@ class Execution:
         self._tell = tell
         self._spare: dict[Place, Any] = {}
         self._graph_ref: Any = None
-        self._slots = Slots(job_id, config.slot_timeout_ms / 1000)
+        self._slots = Slots(job_id, config.slot_timeout_ms / 1000, dict(config.slot_labels))
         self._standbys = Standbys(config.failover.standbys, self._create_standby)
         self._next_slot = itertools.count()
         self._actor_class: Any = ray.remote(SubtaskActor)
@@ -93,8 +94,12 @@ class Execution:
 
     # Processes
 
-    async def provide(self, graph: PhysicalGraph) -> None:
+    async def provide(self, graph: PhysicalGraph, started: Collection[Place]) -> None:
         """Have a process for each subtask of `graph`: those that live are kept, others are replaced.
+
+        Args:
+            graph: what is to run.
+            started: what is about to be deployed: those of it that move get the processes that were prepared for it.
 
         Raises:
             NoRoomError: there is no room.
@@ -113,7 +118,12 @@ class Execution:
             uncounted = {(one.task, one.subtask): one for one in graph.uncounted()}
             self._metrics = {**uncounted, **self._metrics}
             self._graph_ref = ray.put(Imported(graph))
+        if moving := [place for place in self._spare if place in started]:
+            for place in moving:
+                self.discard(place)
+            self._slots.move()
         await self._slots.resize(bundles)
+        await self._leave_lost_nodes([one for one in wanted if one not in self.actors and one not in self._spare])
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
         for place in places(graph):
@@ -127,10 +137,25 @@ class Execution:
         self._drop_spare()
         await self._await_new(new)
 
-    async def prepare(self, graph: PhysicalGraph) -> None:
+    async def _leave_lost_nodes(self, missing: Sequence[Place]) -> None:
+        """Take other slots for those on nodes that do not answer, as Ray may hold on to them for many seconds yet."""
+        was_on = {place: self.processes[place].node for place in missing if place in self.processes}
+        if lost := await lost_nodes(set(was_on.values())):
+            self._standbys.leave(lost)
+            slots = {place[1] for place, node in was_on.items() if node in lost}
+            for place in [place for place in self.actors if place[1] in slots]:
+                self.discard(place)
+            await self._slots.find_others(slots, lost)
+            self._slots.move()
+
+    async def prepare(self, graph: PhysicalGraph, moved: Collection[Place] = ()) -> None:
         """Make the processes that `graph` needs beside those of the graph that runs, while that goes on.
 
         Where a slot that is in use would have to be another one, nothing is made before the job has stopped.
+
+        Args:
+            graph: what is to run.
+            moved: the subtasks that are to have other processes on nodes that stay; all those of their slots are.
 
         Raises:
             ClusterError: there is no room.
@@ -138,8 +163,13 @@ class Execution:
         bundles = slot_bundles(graph)
         if self._slots.kept(bundles) < self._slots.count:
             return
-        await self._slots.resize(bundles)
-        new = [place for place in places(graph) if place not in self.actors]
+        new: Sequence[Place]
+        if moved:
+            await self._slots.find_others({subtask for _, subtask in moved})
+            new = sorted(moved)
+        else:
+            await self._slots.resize(bundles)
+            new = [place for place in places(graph) if place not in self.actors]
         self._spare = {place: self._replacement(graph, place) for place in new}
         ref = ray.put(Imported(graph))
         warming = asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
@@ -152,6 +182,14 @@ class Execution:
         except BaseException:
             self._drop_spare()
             raise
+
+    def leave(self, nodes: Collection[str]) -> Sequence[Place]:
+        """Nodes are about to leave: the subtasks in slots that are there. Standbys there end at once."""
+        self._standbys.leave(nodes)
+        slots = {
+            place[1] for place, process in self.processes.items() if process.node in nodes and place in self.actors
+        }
+        return sorted(place for place in self.actors if place[1] in slots)
 
     def await_room(self, graph: PhysicalGraph) -> None:
         """Tell once there is room for all slots of `graph`, unless the job is deployed again before."""
@@ -176,6 +214,7 @@ class Execution:
     def _drop_spare(self) -> None:
         while self._spare:
             ray.kill(self._spare.popitem()[1])
+        self._slots.drop_others()
 
     def _replacement(self, graph: PhysicalGraph, place: Place) -> Any:
         task_id, subtask = place
@@ -354,7 +393,7 @@ class Execution:
         """Tell what happens to a subtask until its attempt is over."""
         actor, process, name = self.actors[place], self.processes[place], self.name(place)
         beating = asyncio.ensure_future(self._heartbeat(place, attempt))
-        ended = asyncio.ensure_future(until_ended(process))
+        ended = asyncio.ensure_future(until_ended(process, actor.lifeline.remote))
         seen = 0
         try:
             while reports := await unless_ended(ended, actor.watch.remote(attempt, seen)):

@@ -8,6 +8,7 @@ client; it begins by itself when it is created. All methods run on the actor's e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import logging
@@ -30,6 +31,7 @@ from penstock.actors.info import job_info
 from penstock.actors.live_state import StateRoute, state_route
 from penstock.actors.log_writer import LogWriter
 from penstock.actors.metrics_log import log_metrics
+from penstock.actors.nodes import leaving_nodes
 from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.recorded_commands import RecordedCommand, forget, recorded
 from penstock.actors.stacks import Stack
@@ -59,6 +61,8 @@ _LINGER_SECONDS: Final = 30.0
 """How long one that nobody has asked how it ended stays, to be asked; the end itself is written down."""
 _WATCH_SECONDS: Final = 10.0
 """How often event time is looked at."""
+_NODES_SECONDS: Final = 1.0
+"""How often it is asked which nodes are about to leave; a cloud gives a notice of half a minute or more."""
 _LOOK_SECONDS: Final = 5.0
 """How often it looks for commands whose call has not come to it."""
 COLLECTOR: Final = (50_000, 20, 50)
@@ -109,6 +113,7 @@ class JobManager:
         self._beginning = asyncio.ensure_future(self._begin())
         self._looking = asyncio.ensure_future(self._look_for_commands())
         self._watching = asyncio.ensure_future(self._watch_event_time())
+        self._minding = asyncio.ensure_future(self._mind_nodes())
         self._autoscaling = Autoscaling(program.config.autoscaler, self._read, self.rescale)
         if program.config.autoscaler.enabled:
             self._scaling = asyncio.ensure_future(self._autoscaling.run())
@@ -190,7 +195,7 @@ class JobManager:
         try:
             if self._checkpoints is not None:
                 restore = await self._checkpoints.restore(graph, deploy.checkpoint, deploy.epoch)
-            await self._execution.provide(graph)
+            await self._execution.provide(graph, deploy.places)
             if deploy.prepares_sinks:
                 await asyncio.to_thread(graph.prepare_sinks)
             are_open = await self._execution.deploy(deploy.places, deploy.attempt, restore)
@@ -211,7 +216,7 @@ class JobManager:
             # A checkpoint that does not fit must be noticed while the job still runs.
             if prepare.checkpoint is not None:
                 await self._checkpoints.plan(graph, prepare.checkpoint)
-            await self._execution.prepare(graph)
+            await self._execution.prepare(graph, prepare.moved)
         except Exception as error:
             self._hear(ev.PrepareFailed(prepare.request, self._as_error(error)))
         else:
@@ -320,6 +325,16 @@ class JobManager:
             self._waits = watch.look(graph, await self.metrics(), now_ms)
             for wait in watch.news(self._waits):
                 _LOG.warning("job %r: %s", self._program.name, wait.text(now_ms))
+
+    async def _mind_nodes(self) -> None:
+        """Tell which subtasks are on nodes that are about to leave."""
+        while not self._report.done():
+            await asyncio.sleep(_NODES_SECONDS)
+            # The head of the cluster may be away for a while: then nobody drains anything.
+            with contextlib.suppress(Exception):
+                leaving = await asyncio.to_thread(leaving_nodes)
+                if self._brain.runs and (places := self._execution.leave(leaving)):
+                    self._hear(ev.Leaving(tuple(places)))
 
     async def wait_for_end(self) -> JobReport:
         """Return when the job has ended and been taken down."""

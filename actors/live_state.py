@@ -117,18 +117,37 @@ class RaySubtasks:
         for subtask, keys in asked.items():
             actor, attempt = self._route.actors[subtask]
             calls.append(actor.read_state.remote(attempt, self._route.uid, state, keys, wanted))
-        try:
-            answers: list[LiveRows | None] = ray.get(calls, timeout=_ANSWER_SECONDS)
-        except RayTaskError as error:
-            if isinstance(error.cause, PenstockError):
-                raise error.cause from None
-            raise StateError(f"operator {self._route.uid!r} cannot give its state: {error}") from error
-        except (RayActorError, GetTimeoutError) as error:
-            raise StateNotReadyError(
-                f"operator {self._route.uid!r} does not answer: a process has died, or is busy with one batch; try "
-                f"again ({error})"
-            ) from error
+        answers: list[LiveRows | None] = answers_of(
+            calls, self._route.uid, "give its state", StateError, _ANSWER_SECONDS
+        )
         return answers
+
+
+def answers_of(calls: Sequence[Any], uid: str, what: str, failed: type[PenstockError], seconds: float) -> list[Any]:
+    """What the subtasks of an operator answer, all of them.
+
+    Args:
+        calls: to each.
+        uid: the operator's, for messages.
+        what: it was asked to do, for messages.
+        failed: raised where one cannot, by an error that is none of the engine's.
+        seconds: to wait at the most.
+
+    Raises:
+        StateNotReadyError: one does not answer.
+        PenstockError: what one has raised.
+    """
+    try:
+        answers: list[Any] = ray.get(list(calls), timeout=seconds)
+    except RayTaskError as error:
+        if isinstance(error.cause, PenstockError):
+            raise error.cause from None
+        raise failed(f"operator {uid!r} cannot {what}: {error}") from error
+    except (RayActorError, GetTimeoutError) as error:
+        raise StateNotReadyError(
+            f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again ({error})"
+        ) from error
+    return answers
 
 
 def live_state(manager: Any, job: str, uid: str, name: str, patience: float = PATIENCE_SECONDS) -> LiveState:

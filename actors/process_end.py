@@ -1,18 +1,23 @@
 """The end of a process, told by the kernel: at once, and not after the tenth of a second that Ray takes over it.
 
 Between the death of a worker and an actor that waits for its answer Ray has the raylet, the GCS and a subscription,
-each of which has to get a turn on a busy machine. Of processes on other nodes only Ray tells.
+each of which has to get a turn on a busy machine; where the raylet goes, too, it takes Ray many seconds. Processes on
+other nodes are watched by a connection to them (`lifeline`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
+
+from penstock.actors.lifeline import Address, until_closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,24 @@ class ProcessEndedError(Exception):
         self.call = call
 
 
-async def until_ended(process: Process) -> None:
-    """Return when a process of this node has ended; never where it is on another one, or the system cannot tell."""
-    if process.node != Process.own().node:
+async def until_ended(process: Process, lifeline: Callable[[], Awaitable[Address | None]]) -> None:
+    """Return when a process has ended; never where the system cannot tell.
+
+    Args:
+        process: which.
+        lifeline: asks it for the address of its lifeline, where it is on another node.
+    """
+    if process.node == Process.own().node:
+        await until_pid_ended(process.pid)
+        return
+    address: Address | None = None
+    # Where it dies over the question, Ray tells.
+    with contextlib.suppress(RayError):
+        address = await lifeline()
+    if address is None:
         await _never()
-    await until_pid_ended(process.pid)
+    else:
+        await until_closed(address)
 
 
 async def until_pid_ended(pid: int) -> None:

@@ -28,6 +28,7 @@ from penstock.actors.cluster_notes import ClusterNotes, Notes
 from penstock.actors.ended_jobs import end_of, ended_jobs
 from penstock.actors.job_manager import JobManager
 from penstock.actors.live_state import PATIENCE_SECONDS, live_state
+from penstock.actors.nodes import head_node
 from penstock.actors.recorded_commands import Ending, forget, new_command, record
 from penstock.actors.stacks import Stack
 from penstock.actors.tail import tail
@@ -89,6 +90,7 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
         "max_concurrency": _CALLS,
         "max_restarts": -1 if restarts else 0,
         **({"lifetime": "detached"} if detached else {}),
+        **_on_the_head(),
     }
     manager_class: Any = ray.remote(JobManager)
     deadline = time.monotonic() + _LEAVE_SECONDS
@@ -101,6 +103,14 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
         if detached:
             _await_outliving(name, manager)
         return manager
+
+
+def _on_the_head() -> dict[str, Any]:
+    """Where a manager is: on a worker, it would keep that from leaving, and die with it."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    head = head_node()
+    return {} if head is None else {"scheduling_strategy": NodeAffinitySchedulingStrategy(head, soft=True)}
 
 
 def _await_outliving(name: str, manager: Any) -> None:

@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import ray
@@ -24,6 +25,8 @@ from penstock.engine.errors import NoRoomError
 _AT_ONCE_SECONDS: Final = 1.0
 """How long it takes at most to reserve slots for which there is room."""
 _LOOK_SECONDS: Final = 2.0
+_NODE_ID: Final = "ray.io/node-id"
+"""The label of its id that Ray gives to each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,19 @@ class Slots:
     Args:
         job_id: whose.
         timeout_s: how long to wait for room.
+        labels: by name, what those of their nodes must be, in the words of Ray's label selectors.
 
     Attributes:
         waiting_for: what the job waits for, with numbers, while there is no room; else None.
     """
 
-    def __init__(self, job_id: str, timeout_s: float) -> None:
+    def __init__(self, job_id: str, timeout_s: float, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         self.waiting_for: str | None = None
         self._prefix = _prefix(job_id)
         self._timeout_s = timeout_s
+        self._labels = labels
         self._slots: list[_Slot] = []
+        self._others: dict[int, _Slot] = {}
         self._made = 0
 
     async def resize(self, bundles: Sequence[Mapping[str, float]]) -> None:
@@ -61,9 +67,7 @@ class Slots:
             remove_placement_group(slot.group)
         del self._slots[kept:]
         for bundle in bundles[kept:]:
-            self._made += 1
-            group = placement_group([dict(bundle)], strategy="PACK", name=f"{self._prefix}{self._made}")
-            self._slots.append(_Slot(bundle, group))
+            self._slots.append(self._new(bundle, ()))
         try:
             await self.placed(range(kept, len(bundles)))
         except BaseException:
@@ -72,6 +76,48 @@ class Slots:
                 remove_placement_group(slot.group)
             del self._slots[kept:]
             raise
+
+    def _new(self, bundle: Mapping[str, float], avoided: Collection[str]) -> _Slot:
+        lost = {_NODE_ID: f"!in({','.join(sorted(avoided))})"} if avoided else {}
+        return _Slot(bundle, self._group([bundle], {**self._labels, **lost}))
+
+    def _group(self, bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str]) -> PlacementGroup:
+        self._made += 1
+        name = f"{self._prefix}{self._made}"
+        selector = [dict(labels) for _ in bundles] if labels else None
+        wanted = [dict(one) for one in bundles]
+        group: PlacementGroup = placement_group(wanted, "PACK", name, bundle_label_selector=selector)
+        return group
+
+    async def find_others(self, slots: Collection[int], avoided: Collection[str] = ()) -> None:
+        """Reserve others for these slots, on nodes that stay; those that there are remain until `move`.
+
+        Args:
+            slots: their numbers.
+            avoided: ids of nodes that are lost, which Ray may not know yet.
+
+        Raises:
+            NoRoomError: there is no room.
+        """
+        self.drop_others()
+        self._others = {slot: self._new(self._slots[slot].bundle, avoided) for slot in sorted(slots)}
+        try:
+            await self._await([other.group for other in self._others.values()])
+        except BaseException:
+            self.drop_others()
+            raise
+
+    def move(self) -> None:
+        """Take the others that were found; what still runs in the slots that they replace is killed."""
+        for slot, other in self._others.items():
+            remove_placement_group(self._slots[slot].group)
+            self._slots[slot] = other
+        self._others = {}
+
+    def drop_others(self) -> None:
+        """Give back the others that were found."""
+        while self._others:
+            remove_placement_group(self._others.popitem()[1].group)
 
     def kept(self, bundles: Sequence[Mapping[str, float]]) -> int:
         """How many slots, the first ones, `resize` would keep."""
@@ -84,20 +130,22 @@ class Slots:
         Raises:
             NoRoomError: there is no room.
         """
-        groups = [self._slots[slot].group for slot in slots]
+        await self._await([self._slots[slot].group for slot in slots])
+
+    async def _await(self, groups: Sequence[PlacementGroup]) -> None:
         deadline = time.monotonic() + self._timeout_s
         if await asyncio.to_thread(_all_ready, groups, min(deadline, time.monotonic() + _AT_ONCE_SECONDS)):
             return
         # Whether the cluster is about to grow, by itself or by hand, nobody can tell.
         bundles = [slot.bundle for slot in self._slots]
-        shortage = await asyncio.to_thread(_shortage, bundles)
+        shortage = await asyncio.to_thread(_shortage, bundles, self._labels)
         self.waiting_for = f"room for {len(bundles)} slots, for up to {self._timeout_s:g} s: {shortage}"
         try:
             there_is_room = await asyncio.to_thread(_all_ready, groups, deadline)
         finally:
             self.waiting_for = None
         if not there_is_room:
-            shortage = await asyncio.to_thread(_shortage, bundles)
+            shortage = await asyncio.to_thread(_shortage, bundles, self._labels)
             missing = await asyncio.to_thread(_count_missing, groups)
             raise NoRoomError(
                 f"no room for {len(bundles)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
@@ -111,9 +159,7 @@ class Slots:
         One placement group asks for it: it has all or nothing, so that while it waits it is in nobody's way, and a
         cluster that grows by itself hears of it.
         """
-        self._made += 1
-        missing = [dict(bundle) for bundle in bundles[self.count :]]
-        group = placement_group(missing, strategy="PACK", name=f"{self._prefix}{self._made}")
+        group = self._group(bundles[self.count :], self._labels)
         try:
             while not await asyncio.to_thread(group.wait, _LOOK_SECONDS):
                 pass
@@ -121,8 +167,8 @@ class Slots:
             remove_placement_group(group)
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
-        """Where an actor of slot number `slot` is placed."""
-        return PlacementGroupSchedulingStrategy(self._slots[slot].group, 0)
+        """Where an actor of slot number `slot` is placed: in the other one, where it is about to move there."""
+        return PlacementGroupSchedulingStrategy(self._others.get(slot, self._slots[slot]).group, 0)
 
     @property
     def count(self) -> int:
@@ -130,6 +176,7 @@ class Slots:
 
     def release(self) -> None:
         """Give all slots back; Ray kills what still runs in them."""
+        self.drop_others()
         for slot in self._slots:
             remove_placement_group(slot.group)
         self._slots.clear()
@@ -157,12 +204,14 @@ def _count_missing(groups: Sequence[PlacementGroup]) -> int:
     return sum(not group.wait(0.01) for group in groups)
 
 
-def _shortage(bundles: Sequence[Mapping[str, float]]) -> str:
+def _shortage(bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str]) -> str:
     """What slots need and what the cluster has, in numbers; of its resources only those that are needed are named."""
     names = dict.fromkeys(name for bundle in bundles for name in bundle)
     needed = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     wanted = ", ".join(f"{amount:g} {name}" for name, amount in needed.items())
+    if labels:
+        wanted += f" on nodes with {', '.join(f'{name}={value}' for name, value in labels.items())}"
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     held = ", ".join(f"{there.get(name, 0):g} {name}, of which {free.get(name, 0):g} are free" for name in needed)
     return f"they need {wanted}, and the whole cluster has {held}; other jobs, and slots that are placed, hold the rest"

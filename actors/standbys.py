@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import ray
@@ -55,6 +55,11 @@ class Standbys:
         self._warm.pop(actor, None)
         return actor
 
+    def leave(self, nodes: Collection[str]) -> None:
+        """End those on these nodes, which are about to leave; others are made instead."""
+        for actor in [actor for actor, process in self._warm.items() if process.node in nodes]:
+            ray.kill(actor)
+
     @property
     def pids(self) -> Sequence[int]:
         """The ids of the processes that are ready, on their nodes."""
@@ -75,7 +80,7 @@ class Standbys:
             raise
         self._warming -= 1
         self._warm[actor] = process
-        ended = asyncio.ensure_future(until_ended(process))
+        ended = asyncio.ensure_future(until_ended(process, actor.lifeline.remote))
         try:
             with contextlib.suppress(RayError, ProcessEndedError):
                 await unless_ended(ended, actor.wait.remote())

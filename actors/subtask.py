@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import ray
 
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, unpacked
+from penstock.actors.lifeline import Address, Lifeline
 from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
@@ -45,6 +47,7 @@ class SubtaskActor:
     def __init__(self) -> None:
         self._running: RunningTask | None = None
         self._used = False
+        self._lifeline: Lifeline | None = None
         self._log = TaskLog()
         self._log.install()
         keep_memory()
@@ -65,6 +68,12 @@ class SubtaskActor:
     async def wait(self) -> None:
         """Never returns; errors when the process dies."""
         await asyncio.Event().wait()
+
+    async def lifeline(self) -> Address | None:
+        """Where job managers on other nodes see that this process lives; None: nowhere."""
+        if self._lifeline is None:
+            self._lifeline = Lifeline(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        return await self._lifeline.address()
 
     async def ping(self) -> None:
         """Answers, as long as the process is not stuck."""

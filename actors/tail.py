@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
-from penstock.actors.live_state import one_called, subtask_actors
+from penstock.actors.live_state import answers_of, one_called, subtask_actors
 from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.errors import ConfigurationError, JobError, PenstockError, StateError, StateNotReadyError
+from penstock.engine.errors import ConfigurationError, JobError, StateError
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, TappedRows, newest_of_all
 
@@ -76,17 +73,7 @@ def tail(route: StreamRoute, side: str, rows: int, seconds: float) -> TappedRows
     actors = _spread(route.actors)
     each = -(-rows // len(actors))
     calls = [actor.tail.remote(attempt, route.uid, side, rows, each, seconds) for actor, attempt in actors]
-    try:
-        given: list[TappedRows] = ray.get(calls, timeout=seconds + _ANSWER_SECONDS)
-    except RayTaskError as error:
-        if isinstance(error.cause, PenstockError):
-            raise error.cause from None
-        raise JobError(f"operator {route.uid!r} cannot show its rows: {error}") from error
-    except (RayActorError, GetTimeoutError) as error:
-        raise StateNotReadyError(
-            f"operator {route.uid!r} does not answer: a process has died, or is busy with one batch; try again "
-            f"({error})"
-        ) from error
+    given: list[TappedRows] = answers_of(calls, route.uid, "show its rows", JobError, seconds + _ANSWER_SECONDS)
     return newest_of_all(given, rows)
 
 

@@ -44,6 +44,15 @@ def chaos_run_command(
             "of a running job.",
         ),
     ] = "sequence",
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="Of faults; may be repeated: subtask, two, manager, pause, pause-manager, standby, savepoint, "
+            "rescale, rescale-one, storm, drain. Without it, kills and pauses.",
+        ),
+    ] = None,
     parallelism: Annotated[int, typer.Option("-p", "--parallelism", metavar="N", min=1, help="Of the job.")] = 2,
     address: Address = None,
     as_json: Json = False,
@@ -57,7 +66,8 @@ def chaos_run_command(
     first = random.randrange(_SEEDS) if seed is None else seed
     runs = []
     with _target(job, duration, parallelism, address) as target:
-        plans = [target.draw(number, duration, faults) for number in range(first, first + schedules)]
+        draw = target.draw if kinds is None else partial(target.draw, weights=dict.fromkeys(kinds, 1.0))
+        plans = [draw(number, duration, faults) for number in range(first, first + schedules)]
         for done, plan in enumerate(plans):
             with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
                 runs.append(target.shake(plan))
@@ -78,7 +88,7 @@ class _Target:
         shake: carries one out.
     """
 
-    draw: Callable[[int, Duration, int], ChaosSchedule]
+    draw: Callable[..., ChaosSchedule]
     shake: Callable[[ChaosSchedule], ChaosRun]
 
 

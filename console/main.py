@@ -17,6 +17,7 @@ import penstock
 from penstock.console.chaos_commands import chaos_run_command
 from penstock.console.config import config_command
 from penstock.console.doctor.command import doctor_command
+from penstock.console.drain import drain_command
 from penstock.console.init.command import init_command
 from penstock.console.jobs import (
     autoscaler_command,
@@ -105,6 +106,7 @@ def _app() -> typer.Typer:
     app.command("cancel")(cancel_command)
     app.command("rescale")(rescale_command)
     app.command("autoscaler")(autoscaler_command)
+    app.command("drain")(drain_command)
     app.command("config")(config_command)
     app.command("doctor")(doctor_command)
     app.command("init")(init_command)

@@ -73,6 +73,12 @@ def console_command(
             help="A server that gets the runs of jobs, and the data that they read and write.",
         ),
     ] = None,
+    flight: Annotated[
+        int | None,
+        typer.Option(
+            "--flight", metavar="PORT", min=0, max=65535, help="Also give state over Arrow Flight there; 0: a free one."
+        ),
+    ] = None,
     address: Address = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
@@ -92,10 +98,12 @@ def console_command(
         output.result({"stopped": did}, "the web console has ended" if did else "no web console runs")
         return
     export = export_options(otlp, openlineage, os.environ)
-    options = ServerOptions(host, port, tuple(names or ()), str(default_folder()), export)
+    options = ServerOptions(host, port, tuple(names or ()), str(default_folder()), export, flight)
     with output.progress("starting the web console"):
         found = start_server(options)
     shown = f"web console: {found.url}"
+    if found.flight is not None:
+        shown += f"\nstate over Arrow Flight: {found.flight}"
     if not _is_loopback(found.url):
         shown += f"\ntokens for viewers and operators: {found.token_file} on {found.node}"
     output.result(asdict(found), shown)

@@ -32,6 +32,7 @@ class JobConfig:
         max_batch_bytes: the most bytes that a channel sends at once (one row may be larger).
         channel_credits: how many batches may be under way on one channel.
         slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
+        slot_labels: by name, what the labels of a node must be that slots come to; `ray.io/market-type`, `on-demand`.
         slot_timeout_ms: how long the job waits for its slots before that is a failure.
         auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never.
         latency_interval_ms: how often sources send latency markers; 0 for never.
@@ -58,6 +59,7 @@ class JobConfig:
     max_batch_bytes: int = 8 * 1024 * 1024
     channel_credits: int = 4
     slot_cpus: float = 1.0
+    slot_labels: tuple[tuple[str, str], ...] = ()
     slot_timeout_ms: int = 60_000
     auto_watermark_interval_ms: int = 200
     latency_interval_ms: int = 0

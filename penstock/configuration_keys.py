@@ -111,6 +111,17 @@ def _levels(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(levels)
 
 
+def _labels(value: object) -> tuple[tuple[str, str], ...]:
+    """`ray.io/market-type=on-demand;zone=!b`: labels of nodes, each with what it must be, or must not."""
+    labels = []
+    for part in _listed(value):
+        name, _, wanted = (text.strip() for text in part.partition("="))
+        if not name or not wanted:
+            raise ValueError(f"must be labels such as ray.io/market-type=on-demand;zone=!b; not {part!r}")
+        labels.append((name, wanted))
+    return tuple(labels)
+
+
 def _periods(value: object) -> tuple[Period, ...]:
     try:
         return tuple(map(parse_period, _listed(value)))
@@ -132,6 +143,7 @@ Url = Annotated[str, BeforeValidator(_url), Kind("path or URL")]
 Levels = Annotated[
     tuple[tuple[str, str], ...], BeforeValidator(_levels), Kind("`LEVEL` and `LOGGER=LEVEL` with ; between")
 ]
+Labels = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_labels), Kind("`LABEL=VALUE` with ; between")]
 Mode = Annotated[Literal["exactly-once", "at-least-once"], BeforeValidator(spelled)]
 Retention = Annotated[
     Literal["delete-on-cancellation", "retain-on-cancellation", "no-externalized-checkpoints"],
@@ -395,6 +407,9 @@ class Settings(BaseModel):
         "The lowest levels that functions log: `INFO;fraud=DEBUG` names one for all, and one logger.",
     )
     slot_cpus: Number = _key("penstock.slot-cpus", DEFAULTS.slot_cpus, "CPUs that each slot reserves.", 0.001, 1024)
+    slot_labels: Labels = _key(
+        "penstock.slot-labels", (), "Labels of the nodes that slots come to: `ray.io/market-type=on-demand`, `zone=!b`."
+    )
     max_batch_rows: Count = _key(
         "penstock.max-batch-rows", DEFAULTS.max_batch_rows, "The most rows of a batch.", 1, 2**30
     )

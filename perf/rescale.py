@@ -1,6 +1,6 @@
 """How long does a job with 100 MB of keyed state stand still while it is rescaled, 2 -> 3 -> 1? Is its output exact?
 
-As a whole, by a restart; and in other runs the operator with the state alone, live, while the others run on.
+As a whole; and in other runs the operator with the state alone, live, while the others run on.
 
 A running aggregate over a bounded input at 1,000,000 rows/s, as long as the rescales need. The last rows have each key
 once and are marked, so that what comes out behind them is the whole of each key, and is compared with NumPy's. Run by
@@ -21,6 +21,8 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, col
 from penstock import max as max_of
+from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
+from penstock.engine.elements import Batch
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
@@ -43,7 +45,6 @@ from perf.keyed_state import (
     until_checkpoints,
     until_full,
 )
-from perf.recovery import StampingSink, first_rows
 
 _NAME: Final = "rescale"
 _SIZE_MB: Final = 100
@@ -106,30 +107,76 @@ class Pause:
     """One rescale, in milliseconds.
 
     Args:
-        said: how long the job stood still, as it says.
-        seen: from the call, which takes a checkpoint first, to the first rows that a sink saw of the new attempt.
+        said: how long the job stood still, as it says: from the moment at which the checkpoint was begun.
+        silent: without rows of the operator: from the last ones of the old subtasks to the first ones of the new.
+        seen: from the call, which starts processes first, to the first rows of the new subtasks.
     """
 
     said: float
+    silent: float
     seen: float
 
 
 def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) -> Result:
-    """The result for repeated rescales; latency is the pause that the job tells."""
-    said = [pause.said for pause in pauses]
+    """The result for repeated rescales; latency is the time without rows of the operator."""
+    silent = [pause.silent for pause in pauses]
     figures = {
-        "pause_ms": summary(said),
+        "pause_ms": summary(silent),
+        "said_ms": summary([pause.said for pause in pauses]),
         "call_to_first_output_ms": summary([pause.seen for pause in pauses]),
         "state_mb": summary(state_mb),
         "output": "exact",
     }
-    readings = [_reading([one]) for one in said]
-    return DetailedResult(_NAME, variant, _reading(said), spread(said), readings, figures)
+    readings = [_reading([one]) for one in silent]
+    return DetailedResult(_NAME, variant, _reading(silent), spread(silent), readings, figures)
 
 
-def _reading(said: Sequence[float]) -> Reading:
-    p50, p99 = np.quantile(said, [0.5, 0.99]).tolist()
+def _reading(silent: Sequence[float]) -> Reading:
+    p50, p99 = np.quantile(silent, [0.5, 0.99]).tolist()
     return Reading(None, None, None, {"p50": p50, "p99": p99})
+
+
+@dataclass(frozen=True, slots=True)
+class TimingSink(Sink):
+    """Takes rows and forgets them; each writer leaves the times at which it had rows in a file of its own.
+
+    Args:
+        folder: of the files; on this machine, as is every process of the job.
+    """
+
+    folder: str
+
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        return _TimingWriter(Path(self.folder) / f"{context.subtask}-{time.monotonic_ns()}")
+
+    def describe(self) -> str:
+        return "stamp"
+
+
+class _TimingWriter(SinkWriter):
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, batch: Batch) -> None:
+        if batch.num_rows:
+            self._file.write(time.monotonic_ns().to_bytes(8, "little"))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def silence(folder: Path, since: float) -> tuple[float, float] | None:
+    """The times (monotonic seconds) between which there were no rows, as writers were replaced; None: not yet.
+
+    Args:
+        folder: of a `TimingSink`.
+        since: the newer writers were opened behind it.
+    """
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for path in folder.iterdir():
+        is_new = int(path.name.partition("-")[2]) / 1e9 > since
+        times[is_new] += (np.fromfile(path, np.int64) / 1e9).tolist()
+    return (max(times[False]), min(times[True])) if times[True] else None
 
 
 def program(env: StreamEnvironment, given: Input, rate: float | None, stamps: str) -> CollectResult:
@@ -141,7 +188,7 @@ def program(env: StreamEnvironment, given: Input, rate: float | None, stamps: st
         .aggregate(**AGGREGATES, mark=max_of("mark"))
         .name(STATE)
     )
-    keyed.sink_to(StampingSink(stamps)).name("stamp")
+    keyed.sink_to(TimingSink(stamps)).name("stamp")
     return keyed.filter(col("mark") == 1).collect()
 
 
@@ -202,11 +249,10 @@ def _rescaled(options: Options, way: str) -> tuple[list[Pause], float]:
                 let_run(job, _BETWEEN_SECONDS)
                 called = time.monotonic()
                 said = job.rescale(_WAYS[way](parallelism))
-                until(
-                    job, lambda info, called=called: first_rows(stamps, called) is not None, "rows of the new attempt"
-                )
-                first = first_rows(stamps, called)
-                assert first is not None
-                pauses.append(Pause(said * 1000, (first - called) * 1000))
+                until(job, lambda info, called=called: silence(stamps, called) is not None, "rows of new subtasks")
+                silent = silence(stamps, called)
+                assert silent is not None
+                last, first = silent
+                pauses.append(Pause(said * 1000, (first - last) * 1000, (first - called) * 1000))
             check(job.result(), given)
     return pauses, state_mb

@@ -79,7 +79,7 @@ def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None
     """
     data = captured.rows()
     if keys is not None:
-        data = _of_keys(data, keys)
+        data = rows_of_keys(data, keys)
     data = merge_rows([data], captured.identity, captured.expiry)
     layout = layout_of(name, captured.redistribution, data)
     shown = layout.show(data)
@@ -96,7 +96,16 @@ def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None
     return LiveRows(layout, captured.redistribution, shown.take(pa.array(np.arange(len(shown)))))
 
 
-def _of_keys(data: pa.Table, keys: pa.RecordBatch) -> pa.Table:
+def rows_of_keys(data: pa.Table, keys: pa.RecordBatch) -> pa.Table:
+    """The rows that have one of the keys.
+
+    Args:
+        data: any rows with the key columns.
+        keys: those columns alone.
+
+    Raises:
+        StateError: the rows have no such columns.
+    """
     names = [name for name in keys.schema.names if name in data.column_names]
     if len(names) < keys.num_columns:
         raise StateError(f"the state has no key columns {', '.join(keys.schema.names)}")

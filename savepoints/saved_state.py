@@ -21,6 +21,7 @@ from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
+from penstock.savepoints.live_rows import rows_of_keys
 from penstock.savepoints.segments import decode_segment, read_file
 from penstock.savepoints.spark_frames import frame_of_parts
 from penstock.savepoints.storage import BlobStore
@@ -236,9 +237,7 @@ class SavedState:
         if keys and all(name in wanted for name in keys):
             keyed = list(itertools.product(*(wanted[name] for name in keys)))
             arrays = [pa.array([key[i].as_py() for key in keyed], wanted[name].type) for i, name in enumerate(keys)]
-            groups = sorted(set(key_groups(arrays, self._max_parallelism).tolist())) if keyed else []
-            tables = list(self.shares(range(group, group + 1) for group in groups))
-            found = pa.concat_tables(tables, promote_options="default") if tables else self.schema.empty_table()
+            found = self.of_keys(pa.RecordBatch.from_arrays(arrays, names=list(keys)))
         else:
             found = self.to_arrow()
         for name, values in wanted.items():
@@ -255,6 +254,23 @@ class SavedState:
         except (pa.ArrowException, ValueError, TypeError) as error:
             kind = self.schema.field(name).type
             raise StateError(f"{self.place}: {given!r:.200} does not fit column {name!r} of {kind}: {error}") from error
+
+    def of_keys(self, keys: pa.RecordBatch) -> pa.Table:
+        """The rows of some keys, as `to_arrow`; only files with the key groups of these keys are read.
+
+        Args:
+            keys: the key columns, in their order and types.
+
+        Raises:
+            StateError: the state has no keys, or others.
+        """
+        self._check_keyed()
+        if tuple(keys.schema.names) != self.layout.keys:
+            raise StateError(f"{self.place} has the keys ({', '.join(self.layout.keys)}); give a value of each")
+        groups = sorted(set(key_groups(keys.columns, self._max_parallelism).tolist())) if keys.num_rows else []
+        tables = list(self.shares(range(group, group + 1) for group in groups))
+        found = pa.concat_tables(tables, promote_options="default") if tables else self.schema.empty_table()
+        return rows_of_keys(found, keys)
 
     def get(self, *key: Any) -> Any:
         """What the state of one key holds: the value, the list, the map as a dict, the accumulators of an aggregate as

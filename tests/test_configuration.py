@@ -59,6 +59,7 @@ def test_keys_set_what_they_say() -> None:
             "state.backend.rocksdb.localdir": "state",
             "penstock.slot-cpus": "0.5",
             "penstock.log.levels": "INFO;fraud=debug",
+            "penstock.slot-labels": "ray.io/market-type=on-demand; zone = !b",
             "penstock.max-batch-rows": "1000",
             "penstock.standbys": 2,
             "heartbeat.timeout": "20s",
@@ -74,6 +75,7 @@ def test_keys_set_what_they_say() -> None:
     assert (config.auto_watermark_interval_ms, config.buffer_timeout_ms, config.slot_timeout_ms) == (1000, 0, 300_000)
     assert config.state_directory == "state"
     assert config.log_levels == (("", "INFO"), ("fraud", "DEBUG"))
+    assert config.slot_labels == (("ray.io/market-type", "on-demand"), ("zone", "!b"))
     assert (config.failover.standbys, config.failover.heartbeat_timeout_ms) == (2, 20_000)
 
 

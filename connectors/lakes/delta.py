@@ -23,6 +23,7 @@ from penstock.connectors.files.bucket_reader import find_object
 from penstock.connectors.files.folders import sync_directory
 from penstock.connectors.files.object_store import dataset_of, is_url, locate, normalise_url, reason, remove_object
 from penstock.connectors.lakes.data_files import DataFileWriter, check_columns, files_of, newest_by_writer
+from penstock.connectors.lakes.snapshots import LakeSnapshot
 from penstock.connectors.records.batches import load_library
 from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RecordError
@@ -151,22 +152,49 @@ class DeltaSink(TransactionalSink):
         return f"Delta sink {os.fspath(self.table)!r}"
 
     def _load(self) -> DeltaTable:
-        load_library("deltalake", "delta", "the Delta sink")
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        return _opened(os.fspath(self.table), self._name)
 
-        path = os.fspath(self.table)
-        try:
-            if is_url(path):
-                locate(path)  # which does not wait for minutes where nobody answers
-            return DeltaTable(path)
-        except TableNotFoundError:
-            raise ConfigurationError(f"{self._name}: there is no such table; create it before the job") from None
-        except (DeltaError, OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"{self._name} cannot be opened: {reason(error)}; check the path, and the credentials, region and end "
-                "point in the environment"
-            ) from None
+
+def delta_snapshot(path: str) -> LakeSnapshot:
+    """What a Delta table holds now.
+
+    Args:
+        path: of the table, or its URL.
+
+    Raises:
+        ConfigurationError: there is none, or its files alone do not say what it holds.
+    """
+    where = f"Delta table {path!r}"
+    table = _opened(normalise_url(path, where) if is_url(path) else os.path.abspath(os.path.expanduser(path)), where)
+    metadata = table.metadata()
+    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise ConfigurationError(f"{where} has column mapping, which only Delta's own engine can read")
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        raise ConfigurationError(
+            f"{where} may have deletion vectors, so that its files have rows which are gone; turn off "
+            "delta.enableDeletionVectors, run REORG TABLE ... APPLY (PURGE), and drop the feature"
+        )
+    by = tuple(metadata.partition_columns)
+    held = pa.schema([field for field in _columns(table) if field.name not in by])
+    return LakeSnapshot(where, tuple(sorted(table.file_uris())), held, by)
+
+
+def _opened(path: str, where: str) -> DeltaTable:
+    load_library("deltalake", "delta", "Delta tables")
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        if is_url(path):
+            locate(path)  # which does not wait for minutes where nobody answers
+        return DeltaTable(path)
+    except TableNotFoundError:
+        raise ConfigurationError(f"{where}: there is no such table; create it before the job") from None
+    except (DeltaError, OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{where} cannot be opened: {reason(error)}; check the path, and the credentials, region and end "
+            "point in the environment"
+        ) from None
 
 
 def _app(writer: str) -> str:

@@ -22,12 +22,14 @@ import tenacity
 from penstock.connectors.files.object_store import reason
 from penstock.connectors.http.client import ask, shown_url
 from penstock.connectors.lakes.data_files import DataFileWriter, check_columns, files_of, newest_by_writer
+from penstock.connectors.lakes.snapshots import LakeSnapshot
 from penstock.connectors.records.batches import load_library
 from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.errors import CheckpointCorruptError, ConfigurationError
 
 if TYPE_CHECKING:  # these names exist for type checkers only
     from pyiceberg.partitioning import PartitionField
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
 _MARKER: Final = "penstock.checkpoint."
@@ -115,31 +117,72 @@ class IcebergSink(TransactionalSink):
     def _name(self) -> str:
         return f"Iceberg sink {self.table!r}"
 
-    @contextlib.contextmanager
-    def _loaded(self) -> Iterator[Table]:
-        load_library("pyiceberg", "iceberg", "the Iceberg sink")
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchTableError
-        from pyiceberg.utils.config import Config
+    def _loaded(self) -> contextlib.AbstractContextManager[Table]:
+        return _opened(self._name, self.table, self.catalog, self.properties)
 
-        used: dict[str, object] = dict(self.properties)
-        try:
-            used = {**(Config().get_catalog_config(self.catalog) or {}), **self.properties}
-            _await_answer(str(used.get("uri") or ""))
-            catalog = load_catalog(self.catalog, **dict(self.properties))
-        except Exception as error:  # each kind of catalog raises its own
-            raise ConfigurationError(
-                f"{self._name}: catalog {self.catalog!r} cannot be opened: {_hide(used, reason(error))}; check "
-                "pyiceberg's configuration and the sink's properties"
-            ) from None
-        try:
-            yield catalog.load_table(self.table)
-        except NoSuchTableError:
-            raise ConfigurationError(
-                f"{self._name}: catalog {self.catalog!r} has no such table; create it before the job"
-            ) from None
-        finally:
-            catalog.close()
+
+def iceberg_snapshot(table: str, catalog: str, properties: Mapping[str, str]) -> LakeSnapshot:
+    """What an Iceberg table holds now.
+
+    Args:
+        table, catalog, properties: as for `IcebergSink`.
+
+    Raises:
+        ConfigurationError: there is none, or its files alone do not say what it holds.
+    """
+    where = f"Iceberg table {table!r}"
+    with _opened(where, table, catalog, properties) as opened:
+        _check_names(opened, where)
+        tasks = list(opened.scan().plan_files())
+        for task in tasks:
+            if task.delete_files or task.file.file_format.name != "PARQUET":
+                problem = (
+                    "rows that are deleted by files of their own" if task.delete_files else "files that are no Parquet"
+                )
+                raise ConfigurationError(f"{where} has {problem}; rewrite its data files (rewrite_data_files in Spark)")
+        files = sorted(task.file.file_path.removeprefix("file://") for task in tasks)
+        return LakeSnapshot(where, tuple(files), opened.schema().as_arrow())
+
+
+def _check_names(table: Table, where: str) -> None:
+    """Files are read by names, and Iceberg knows columns by numbers: a name must always have meant one column."""
+    now = _numbers(table.schema())
+    for schema in table.schemas().values():
+        for name, number in _numbers(schema).items():
+            if now.get(name, number) != number:
+                raise ConfigurationError(
+                    f"{where}: {name!r} was another column before, and files may have that one; give the new one a "
+                    "name of its own, or write the table anew"
+                )
+
+
+def _numbers(schema: Schema) -> dict[str, int]:
+    return {name: schema.find_field(name).field_id for name in schema.column_names}
+
+
+@contextlib.contextmanager
+def _opened(where: str, table: str, catalog: str, properties: Mapping[str, str]) -> Iterator[Table]:
+    load_library("pyiceberg", "iceberg", "Iceberg tables")
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.utils.config import Config
+
+    used: dict[str, object] = dict(properties)
+    try:
+        used = {**(Config().get_catalog_config(catalog) or {}), **properties}
+        _await_answer(str(used.get("uri") or ""))
+        opened = load_catalog(catalog, **dict(properties))
+    except Exception as error:  # each kind of catalog raises its own
+        raise ConfigurationError(
+            f"{where}: catalog {catalog!r} cannot be opened: {_hide(used, reason(error))}; check pyiceberg's "
+            "configuration and the properties"
+        ) from None
+    try:
+        yield opened.load_table(table)
+    except NoSuchTableError:
+        raise ConfigurationError(f"{where}: catalog {catalog!r} has no such table; create it before the job") from None
+    finally:
+        opened.close()
 
 
 def _hide(properties: Mapping[str, object], text: str) -> str:

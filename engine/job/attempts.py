@@ -77,6 +77,11 @@ class Attempts:
         return self.deployment is not None or bool(self._cancelling)
 
     @property
+    def is_calm(self) -> bool:
+        """Whether nothing is being started or ended, nor about to be."""
+        return not self.is_changing and self.pending is None
+
+    @property
     def restored(self) -> int:
         """The checkpoint that the newest attempt was restored from, 0 for none."""
         return max((restored for attempt, restored in self.deployed.values() if attempt == self.number), default=0)

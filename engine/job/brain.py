@@ -53,6 +53,7 @@ class JobBrain:
         this manager or by its death, the job resumes from before the drain. Where the savepoint itself cannot be taken,
         it does so at once.
         Behind a complete savepoint that stops the job it never runs again; a failure there ends it, and says so.
+        Subtasks on nodes that are about to leave move to others at a checkpoint, behind which the old ones do nothing.
         For a job that has run before, missing room on the cluster is a failure like another; where it is allowed to, it
         restarts with as many subtasks as there is room for, and gets the others back by a rescale once there is room.
     """
@@ -227,6 +228,8 @@ class JobBrain:
                 self._rescaling.on_prepared(request)
             case ev.PrepareFailed(request, error):
                 self._rescaling.on_prepare_failed(request, error)
+            case ev.Leaving(places):
+                self._commands.on_leaving(places)
             case ev.RoomFound():
                 self._recovery.shortage.on_room()
                 self._commands.on_room()

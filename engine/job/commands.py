@@ -7,9 +7,10 @@ is refused with the reason, and the job runs on as it was.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest
@@ -90,6 +91,17 @@ class Commands:
             checkpoints = self._checkpoints()
             if layout is not None and layout.scale.most is not None and not self._rescaling.is_under_way:
                 self._rescaling.widen(layout)
+                self._take_for_rescale(checkpoints)
+
+    def on_leaving(self, places: Sequence[Place]) -> None:
+        """The nodes of subtasks are about to leave: these move, if nothing else is being done to the job."""
+        layout = self._life.layout
+        moved = [place for place in places if layout is not None and place in layout.places]
+        # It is said again; a job without checkpoints, or at its end, stays where it is.
+        with contextlib.suppress(CheckpointError):
+            checkpoints = self._checkpoints()
+            if layout is not None and moved and not self._rescaling.is_under_way and self._life.attempts.is_calm:
+                self._rescaling.move(moved, layout)
                 self._take_for_rescale(checkpoints)
 
     def _cancel(self, request: int, retain: bool) -> None:

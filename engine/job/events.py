@@ -6,6 +6,7 @@ once. An event of an attempt names it, so that what is late means nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -272,6 +273,13 @@ class PrepareFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """The processes of these subtasks are on nodes that are about to leave; said again while it is so."""
+
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, slots=True)
 class RoomFound:
     """There is room for what `AwaitRoom` named."""
 
@@ -304,6 +312,7 @@ Event: TypeAlias = (
     | FolderRefused
     | Prepared
     | PrepareFailed
+    | Leaving
     | RoomFound
     | Ticked
 )

@@ -90,7 +90,7 @@ class RestartInfo:
     """Subtasks were started anew.
 
     Args:
-        kind: `failure`, `takeover` (another job manager) or `rescale`.
+        kind: `failure`, `takeover` (another job manager), `rescale` or `move` (off nodes that leave).
         cause: the error as text, or what was asked for.
         at_ms: when it was noticed.
         detected_monotonic: the same in monotonic seconds of the manager's machine; None: under another manager.

@@ -138,12 +138,17 @@ class AwaitRoom:
 class Prepare:
     """Check that `checkpoint` fits `layout`, and make what it needs meanwhile: `Prepared` or `PrepareFailed`.
 
-    Without a checkpoint there is none yet.
+    Args:
+        request: to be reported with it.
+        layout: that is to be deployed.
+        checkpoint: None: there is none yet.
+        moved: the subtasks that get other processes, on nodes that stay; from their next `Deploy` on.
     """
 
     request: int
     layout: Layout
     checkpoint: CompletedCheckpoint | None
+    moved: Sequence[Place] = ()
 
 
 @dataclass(frozen=True, slots=True)

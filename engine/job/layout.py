@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.instructions import Place
@@ -20,6 +20,9 @@ from penstock.engine.graph.physical import JobProgram, PhysicalGraph, TaskPlan
 from penstock.engine.graph.rescaling import scale_for
 from penstock.engine.graph.scale import ParallelismRequest, Scale
 from penstock.engine.job.failover import regions
+
+A_LOOP: Final = "the job has a loop"
+"""Why nothing of it stops while the rest runs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class TaskLayout:
         source: uid of the source at its head; None: it has none.
         split_parallelism: the parallelism that the splits of the source were made for.
         restarts: why a rescale of it restarts the job, in words; empty: it can be rescaled while the others run on.
+            A move of its subtasks to other processes is no rescale.
     """
 
     id: int
@@ -54,12 +58,14 @@ class Layout:
         tasks: by id, upstream first.
         regions: the parts that can restart by themselves; one, if they are not to.
         commits_last: whether sinks hold rows back until a checkpoint, so that the job ends with one.
+        has_loop: whether rows come back to where they were, so that no task stops while others run on.
     """
 
     scale: Scale
     tasks: tuple[TaskLayout, ...]
     regions: tuple[frozenset[Place], ...]
     commits_last: bool
+    has_loop: bool = False
 
     @property
     def places(self) -> list[Place]:
@@ -99,7 +105,7 @@ class LayoutChange:
     """How a layout differs from the one that runs.
 
     Args:
-        replaced: ids of the tasks that get another number of subtasks while all others run on; none: the job restarts.
+        replaced: ids of the tasks that get another number of subtasks while any others run on; none: the job restarts.
         reason: why it does.
     """
 
@@ -113,8 +119,8 @@ def layout_change(running: Layout, wanted: Layout) -> LayoutChange:
         return LayoutChange(reason="operators come together in tasks, or apart")
     pairs = zip(running.tasks, wanted.tasks, strict=True)
     changed = [new for old, new in pairs if old.parallelism != new.parallelism]
-    if len(changed) == len(wanted.tasks):
-        return LayoutChange(reason="all tasks get other subtasks")
+    if changed and wanted.has_loop:
+        return LayoutChange(reason=A_LOOP)
     if reason := next((task.restarts for task in changed if task.restarts), ""):
         return LayoutChange(reason=reason)
     return LayoutChange(frozenset(task.id for task in changed))
@@ -155,12 +161,12 @@ class GraphPlanner:
     def plan(self, scale: Scale, split_parallelism: Mapping[str, int]) -> Layout:
         graph = self.program.rescaled(scale).physical(split_parallelism)
         places = frozenset((task.id, subtask) for task in graph.tasks for subtask in range(task.parallelism))
-        has_loop = any(exchange.input_index == FEEDBACK_INPUT for task in graph.tasks for exchange in task.outputs)
         layout = Layout(
             scale,
-            tuple(_task_layout(task, _why_restarts(task, has_loop)) for task in graph.tasks),
+            tuple(_task_layout(task) for task in graph.tasks),
             tuple(regions(graph)) if graph.config.failover.regions else (places,),
             any(isinstance(sink, TransactionalSink) for sink in graph.sinks),
+            any(exchange.input_index == FEEDBACK_INPUT for task in graph.tasks for exchange in task.outputs),
         )
         self._graphs.setdefault(_key(layout), graph)
         return layout
@@ -197,15 +203,8 @@ def _key(layout: Layout) -> tuple[Scale, tuple[tuple[str, int], ...]]:
     return layout.scale, tuple(sorted(layout.split_parallelism.items()))
 
 
-def _why_restarts(task: TaskPlan, has_loop: bool) -> str:
-    if task.source is not None:
-        return f"task {task.name!r} holds a source, whose splits move"
-    if task.resources is not None:
-        return f"task {task.name!r} has resources of its own, by which slots are made"
-    return "the job has a loop" if has_loop else ""
-
-
-def _task_layout(task: TaskPlan, restarts: str) -> TaskLayout:
+def _task_layout(task: TaskPlan) -> TaskLayout:
+    own = f"task {task.name!r} has resources of its own, by which slots are made"
     return TaskLayout(
         id=task.id,
         name=task.name,
@@ -214,5 +213,5 @@ def _task_layout(task: TaskPlan, restarts: str) -> TaskLayout:
         is_end=all(exchange.downstream is None for exchange in task.outputs),
         source=None if task.source is None else task.source.uid,
         split_parallelism=0 if task.source is None else task.source.split_parallelism,
-        restarts=restarts,
+        restarts="" if task.resources is None else own,
     )

@@ -6,6 +6,7 @@ job is in its old layout, from then on in the new one; there is no mixture.
 
 from __future__ import annotations
 
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
 from penstock.engine.job.attempts import PendingRestart
@@ -49,19 +50,25 @@ class LiveRescale:
             self._rescaling.restart_instead("the job failed on the way")
         elif life.drain is not None:
             self._rescaling.restart_instead("the job was drained meanwhile")
-        elif any(one.finished and self._rescaling.replaces(one.task) for one in latest.subtasks):
+        elif self._leaves_an_end(latest):
             self._rescaling.restart_instead("some of its subtasks had come to their end")
         else:
             self._replace(checkpoints)
+
+    def _leaves_an_end(self, latest: CompletedCheckpoint) -> bool:
+        """Whether a subtask that is replaced had come to its end, which those that run on have been told."""
+        replaced = [one for one in latest.subtasks if self._rescaling.replaces(one.task)]
+        return len(replaced) < len(latest.subtasks) and any(one.finished for one in replaced)
 
     def _replace(self, checkpoints: JobCheckpoints) -> None:
         """End the old subtasks of the tasks that have stopped; new ones are deployed once they are gone."""
         life, attempts, running = self._life, self._life.attempts, self._life.layout
         assert running is not None, "it runs"
-        layout, replaced, wanted, since = self._rescaling.switch(running)
+        change = self._rescaling.switch(running)
+        layout = change.layout
         checkpoints.end_attempt(life.now)
-        old, new = ([place for place in one.places if place[0] in replaced] for one in (running, layout))
-        life.restarts.on_rescale(wanted, new, since)
+        old, new = ([place for place in one.places if place[0] in change.replaced] for one in (running, layout))
+        life.restarts.on_change(change.kind, change.words, new, change.since)
         life.said += attempts.stop(old)
         attempts.forget(set(old) - set(new))
         life.layout = layout

@@ -231,11 +231,11 @@ class Recovery:
         assert life.layout is not None
         if life.attempts.pending is None and not self._interrupt(JobError("the job is rescaled")):
             return
-        layout, wanted = self._rescaling.stop(life.now, life.layout)
+        change = self._rescaling.stop(life.now, life.layout)
         if life.restarts.current is None:
-            life.restarts.on_rescale(wanted, layout.places, life.now)
+            life.restarts.on_change(change.kind, change.words, change.layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)
-        self._restart_into(layout)
+        self._restart_into(change.layout)
 
     def _restart_into(self, layout: Layout) -> None:
         """The restart that is to come is that of the whole job, into another layout."""

@@ -1,39 +1,42 @@
-"""A rescale of a job into another layout: live, where only single tasks change, or by a restart.
+"""A rescale of a job into another layout, or a move of subtasks to other processes: live, or by a restart.
 
     live:     preparations while the job runs -> a checkpoint behind which tasks stop -> new subtasks in their places
     restart:  a checkpoint -> preparations while the job runs -> all subtasks are stopped, and restored
 
-What prevents a live rescale, before it begins or on the way, makes it one by a restart. The brain asks how far it is,
-and does the rest; here is whom it is for, and what it is answered.
+What prevents a live one, before it begins or on the way, makes it one by a restart. The brain asks how far it is, and
+does the rest; here is whom it is for, and what it is answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import ClusterError, JobError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest, Scale, describe_request
 from penstock.engine.job.events import Moment
 from penstock.engine.job.instructions import Prepare
-from penstock.engine.job.layout import Layout, Planner, layout_change
+from penstock.engine.job.layout import A_LOOP, Layout, LayoutChange, Planner, layout_change
 from penstock.engine.job.requests import Requests
+from penstock.engine.job.restarts import RestartKind
 
 _OF_THE_BRAIN: Final = 0
-"""The request of a rescale that nobody waits for."""
+"""The request of one that nobody waits for."""
 
 
 @dataclass(slots=True)
 class _Rescale:
-    """Somebody wants another parallelism.
+    """Somebody wants another parallelism, or subtasks somewhere else.
 
     Args:
-        request, wanted: who, and what was asked for.
-        scale: what that is.
+        request, kind, wanted: who, and what was asked for, in words.
+        scale: what the job is to have then.
         replaced: ids of the tasks that get other subtasks while the others run on; none: the job is restarted.
         reason: why it is.
+        moved: the subtasks that are to be in other processes.
         layout: once processes are being prepared for it.
         is_prepared: whether they are.
         is_switching: whether the checkpoint is under way behind which the tasks are replaced.
@@ -42,10 +45,12 @@ class _Rescale:
     """
 
     request: int
-    wanted: ParallelismRequest
+    kind: RestartKind
+    wanted: str
     scale: Scale
     replaced: frozenset[int]
     reason: str
+    moved: frozenset[Place] = field(default_factory=frozenset)
     layout: Layout | None = None
     is_prepared: bool = False
     is_switching: bool = False
@@ -53,8 +58,26 @@ class _Rescale:
     before: Layout | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a job changes to.
+
+    Args:
+        kind, words: what was asked for.
+        layout: that is to be deployed.
+        replaced: ids of the tasks that are, where it is live.
+        since: when what is replaced was stopped, or was first asked to.
+    """
+
+    kind: RestartKind
+    words: str
+    layout: Layout
+    replaced: frozenset[int]
+    since: Moment
+
+
 class Rescaling:
-    """The rescale that is under way, one at a time.
+    """The rescale or move that is under way, one at a time.
 
     Args:
         requests: take the answers.
@@ -102,8 +125,7 @@ class Rescaling:
             GraphError, ConfigurationError: the program cannot run so.
         """
         if self._rescale is not None:
-            under_way = describe_request(self._rescale.wanted)
-            raise JobError(f"job {name!r} is being rescaled {under_way}; try again later")
+            raise JobError(f"job {name!r} is being changed ({self._rescale.wanted}); try again later")
         scale = self._planner.scale_for(wanted, running.scale)
         layout = self._plan(scale)
         if layout.places == running.places:
@@ -114,8 +136,17 @@ class Rescaling:
 
     @staticmethod
     def _new(request: int, wanted: ParallelismRequest, running: Layout, layout: Layout) -> _Rescale:
-        change = layout_change(running, layout)
-        return _Rescale(request, wanted, layout.scale, change.replaced, change.reason)
+        change, words = layout_change(running, layout), f"rescale {describe_request(wanted)}"
+        return _Rescale(request, RestartKind.RESCALE, words, layout.scale, change.replaced, change.reason)
+
+    def move(self, places: Collection[Place], running: Layout) -> None:
+        """These subtasks are to go to other processes, at the same parallelism; see `goes_live`."""
+        tasks = frozenset(task for task, _ in places)
+        change = LayoutChange(reason=A_LOOP) if running.has_loop else LayoutChange(tasks)
+        words = f"move {len(places)} subtasks off nodes that leave"
+        self._rescale = _Rescale(
+            _OF_THE_BRAIN, RestartKind.MOVE, words, running.scale, change.replaced, change.reason, frozenset(places)
+        )
 
     def widen(self, running: Layout) -> None:
         """There is room again for what a job should have that runs smaller; a checkpoint is to be taken for it."""
@@ -139,7 +170,7 @@ class Rescaling:
         except PenstockError as error:
             self.refuse(error)
             return ()
-        return (Prepare(rescale.request, rescale.layout, latest),)
+        return (Prepare(rescale.request, rescale.layout, latest, tuple(sorted(rescale.moved))),)
 
     def refuse(self, error: PenstockError) -> None:
         """It will not be."""
@@ -170,22 +201,24 @@ class Rescaling:
             self._rescale.replaced, self._rescale.reason = frozenset(), reason
             self._rescale.is_switching, self._rescale.stopped = False, None
 
-    def switch(self, running: Layout) -> tuple[Layout, frozenset[int], str, Moment]:
-        """The checkpoint counts: the new layout, the tasks that differ, what was asked for, and since when."""
+    def switch(self, running: Layout) -> Change:
+        """The checkpoint counts: what the job changes to."""
         rescale = self._rescale
         assert rescale is not None, "who waits for a checkpoint is there when it comes"
         assert rescale.layout is not None, "what is prepared was planned"
         assert rescale.stopped is not None, "it has begun"
         rescale.is_switching, rescale.before = False, running
-        return rescale.layout, rescale.replaced, f"{describe_request(rescale.wanted)}, live", rescale.stopped
+        how = "live" if len(rescale.replaced) < len(running.tasks) else "all at a checkpoint"
+        return Change(rescale.kind, f"{rescale.wanted}, {how}", rescale.layout, rescale.replaced, rescale.stopped)
 
-    def stop(self, now: Moment, running: Layout) -> tuple[Layout, str]:
-        """The job is stopped at `now`: the layout that is to be deployed, and what was asked for, in words."""
+    def stop(self, now: Moment, running: Layout) -> Change:
+        """The job is stopped at `now`: what it changes to."""
         rescale = self._rescale
         assert rescale is not None, "only what is ready is stopped for"
         assert rescale.layout is not None, "what is prepared was planned"
         rescale.stopped, rescale.before = now, running
-        return rescale.layout, f"{describe_request(rescale.wanted)}, by a restart: {rescale.reason}"
+        words = f"{rescale.wanted}, by a restart: {rescale.reason}"
+        return Change(rescale.kind, words, rescale.layout, rescale.replaced, now)
 
     def on_running(self, now: float) -> None:
         """The job runs again."""

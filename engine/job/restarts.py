@@ -37,6 +37,8 @@ class RestartKind(enum.Enum):
     """Another job manager took the job over: the one before died, or could not be reached."""
     RESCALE = "rescale"
     """Somebody has asked for another parallelism."""
+    MOVE = "move"
+    """Nodes are about to leave, and their subtasks went elsewhere."""
 
 
 @dataclass(slots=True, eq=False)
@@ -158,9 +160,9 @@ class RestartLog:
             began,
         )
 
-    def on_rescale(self, wanted: str, places: Sequence[Place], stopped: Moment) -> None:
-        """A rescale, `wanted` in words, stops the job at that time."""
-        self._begin(RestartKind.RESCALE, f"rescale {wanted}", places, stopped)
+    def on_change(self, kind: RestartKind, wanted: str, places: Sequence[Place], stopped: Moment) -> None:
+        """A rescale or move, `wanted` in words, stops the job, or these subtasks of it, at that time."""
+        self._begin(kind, wanted, places, stopped)
 
     def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> None:
         restart = Restart(kind, cause, tuple(places), detected.ms, detected.monotonic)

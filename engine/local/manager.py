@@ -119,6 +119,10 @@ class LocalManager:
                 background.captures.clear()
             self._post(MailKind.TELL, ev.TaskFailed(place, attempt, error))
 
+    def leave(self, places: Sequence[Place]) -> None:
+        """The processes of these subtasks are about to be lost."""
+        self._hear(ev.Leaving(tuple(places)))
+
     # Steps
 
     def step(self, patience: float) -> None:

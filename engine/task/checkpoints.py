@@ -215,6 +215,8 @@ class TaskCheckpoints:
                 link.before_suspend()
         elif self._info.task in barrier.replaced:
             self._suspended_by = barrier.checkpoint
+            if self._source is not None:
+                self._source.suspend(barrier.checkpoint)
         started = self._clock.monotonic()
         overtaken = self._router.forward(barrier)
         if barrier.replaced:

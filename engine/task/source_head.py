@@ -157,6 +157,10 @@ class SourceHead:
         if self._suspended_by == checkpoint:
             self._suspended_by = None
 
+    def suspend(self, checkpoint: int) -> None:
+        """Give nothing more behind the barrier of a checkpoint, which was given just now, unless that is aborted."""
+        self._suspended_by = checkpoint
+
     def is_over(self, checkpoint: int) -> bool:
         """Whether a later barrier has been given, so that this one would come too late."""
         return checkpoint < self._newest

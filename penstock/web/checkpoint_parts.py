@@ -17,6 +17,8 @@ from penstock.engine.job.info import CheckpointInfo
 from penstock.web.flink import summary_of
 
 _UNKNOWN: Final = PartTimes(-1, -1, -1)
+_KEPT_IN_FLIGHT: Final = ("buffered", "processed", "persisted")
+"""Bytes of rows that went along with the barrier, which Penstock counts as state of the subtask."""
 
 
 def by_task(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> dict[str, Any]:
@@ -29,7 +31,6 @@ def subtasks_document(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> d
     """One task with its subtasks; `parts` are those of the task."""
     done = [part for part in parts if part.acknowledged_ms is not None]
     times = [part.times for part in parts if part.times is not None]
-    nothing = summary_of([])
     return {
         **_figures(one, parts),
         "summary": {
@@ -41,12 +42,10 @@ def subtasks_document(one: CheckpointInfo, parts: Sequence[CheckpointPart]) -> d
                 "async": summary_of([round(one.async_ms) for one in times]),
             },
             "alignment": {
-                "buffered": nothing,
-                "processed": nothing,
-                "persisted": nothing,
+                **dict.fromkeys(_KEPT_IN_FLIGHT, summary_of([])),
                 "duration": summary_of([round(one.alignment_ms) for one in times]),
             },
-            "start_delay": nothing,
+            "start_delay": summary_of([_start_delay(one, part, part.times) for part in done if part.times is not None]),
         },
         "subtasks": [_subtask(one, part) for part in parts],
     }
@@ -75,6 +74,7 @@ def _subtask(one: CheckpointInfo, part: CheckpointPart) -> dict[str, Any]:
     if part.acknowledged_ms is None:
         return {"index": part.subtask, "status": "pending_or_failed"}
     times = part.times or _UNKNOWN
+    start_delay = -1 if part.times is None else _start_delay(one, part, part.times)
     return {
         "index": part.subtask,
         "status": "completed",
@@ -83,8 +83,8 @@ def _subtask(one: CheckpointInfo, part: CheckpointPart) -> dict[str, Any]:
         "checkpointed_size": part.size.new,
         "state_size": part.size.total,
         "checkpoint": {"sync": round(times.sync_ms), "async": round(times.async_ms)},
-        "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": round(times.alignment_ms)},
-        "start_delay": -1,
+        "alignment": {**dict.fromkeys(_KEPT_IN_FLIGHT, 0), "duration": round(times.alignment_ms)},
+        "start_delay": start_delay,
         "unaligned_checkpoint": False,
         "aborted": False,
     }
@@ -92,3 +92,9 @@ def _subtask(one: CheckpointInfo, part: CheckpointPart) -> dict[str, Any]:
 
 def _duration(one: CheckpointInfo, part: CheckpointPart) -> int:
     return (part.acknowledged_ms or one.triggered_ms) - one.triggered_ms
+
+
+def _start_delay(one: CheckpointInfo, part: CheckpointPart, times: PartTimes) -> int:
+    """How long the first barrier was on its way to the subtask: what its own times leave of the whole, with the way
+    of its answer to the manager."""
+    return max(0, _duration(one, part) - round(times.alignment_ms + times.sync_ms + times.async_ms))

@@ -19,6 +19,8 @@ from penstock.web.observed import Observed
 EVERY_SECONDS: Final = 2.0
 MOST_LISTENERS: Final = 64
 _NODES_EVERY: Final = 5
+_APART: Final = 4
+"""Between two readings is at least so many times the time of one."""
 
 
 class Collector:
@@ -27,7 +29,7 @@ class Collector:
     Args:
         cluster: what is read.
         observed: what is shown it.
-        every: seconds between readings.
+        every: seconds between readings, more where they take long.
         exporter: told of each reading; None: nobody else is.
     """
 
@@ -45,6 +47,7 @@ class Collector:
         self._exporter = exporter
         self._listeners: set[asyncio.Event] = set()
         self._readings = 0
+        self._took = 0.0
         self.observed = observed
         self.nodes: Sequence[Node] = ()
         self.problem: str | None = None
@@ -52,11 +55,13 @@ class Collector:
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
-            await asyncio.sleep(self._every)
+            # A job of 100,000 subtasks takes seconds to read, of which who asks would wait for most.
+            await asyncio.sleep(max(self._every, _APART * self._took))
             await self.read()
 
     async def read(self) -> None:
         """Read once."""
+        began = time.monotonic()
         try:
             loop = asyncio.get_running_loop()
             readings = await loop.run_in_executor(self._thread, self._cluster.read)
@@ -71,6 +76,7 @@ class Collector:
             # Whatever ails the cluster, those who watch are told, and the next reading may succeed.
             self.problem = f"{type(error).__name__}: {error}"
         self._readings += 1
+        self._took = time.monotonic() - began
         for listener in self._listeners:
             listener.set()
         if self._exporter is not None and self.problem is None:

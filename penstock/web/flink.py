@@ -15,8 +15,9 @@ from typing import Any, Final
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.job.info import CheckpointInfo, CheckpointsInfo, JobInfo, SubtaskInfo
 from penstock.engine.job.status import JobStatus
+from penstock.web.figures import NO_SUBTASKS, Subtasks
 from penstock.web.flink_metrics import text
-from penstock.web.observed import JobView, SubtaskView, TaskView, status_of
+from penstock.web.observed import JobView, TaskView, status_of
 
 VERSION: Final = "2.3"
 """Of Flink whose paths these are, for clients that ask."""
@@ -183,26 +184,25 @@ def _task_state(states: Mapping[str, int]) -> str:
     return next((state for state in order if states[state]), "CREATED")
 
 
-def _io(subtasks: Sequence[SubtaskView]) -> dict[str, Any]:
-    totals = [one.totals for one in subtasks]
+def _io(subtasks: Subtasks) -> dict[str, Any]:
     return {
         "read-bytes": 0,
         "read-bytes-complete": False,
-        "write-bytes": sum(one.bytes_out for one in totals),
+        "write-bytes": subtasks.total("bytes_out"),
         "write-bytes-complete": True,
-        "read-records": sum(one.rows_in for one in totals),
+        "read-records": subtasks.total("rows_in"),
         "read-records-complete": True,
-        "write-records": sum(one.rows_out for one in totals),
+        "write-records": subtasks.total("rows_out"),
         "write-records-complete": True,
-        "accumulated-backpressured-time": int(sum(one.blocked for one in totals) * 1000),
-        "accumulated-idle-time": int(sum(one.idle for one in totals) * 1000),
-        "accumulated-busy-time": float(sum(one.busy for one in totals) * 1000),
+        "accumulated-backpressured-time": int(subtasks.total("blocked") * 1000),
+        "accumulated-idle-time": int(subtasks.total("idle") * 1000),
+        "accumulated-busy-time": float(subtasks.total("busy") * 1000),
     }
 
 
 def task_details(view: JobView, task: TaskView) -> dict[str, Any]:
     """`/jobs/:jobid/vertices/:vertexid`."""
-    figures = {one.subtask: one for one in task.subtasks}
+    figures = {one.subtask: task.subtasks[row : row + 1] for row, one in enumerate(task.subtasks.metrics)}
     return {
         "id": str(task.info.id),
         "name": task.info.name,
@@ -216,7 +216,7 @@ def task_details(view: JobView, task: TaskView) -> dict[str, Any]:
                 "attempt": one.attempt,
                 "endpoint": "" if one.pid is None else f"pid {one.pid}",
                 **_times(view),
-                "metrics": _io([figures[one.subtask]] if one.subtask in figures else []),
+                "metrics": _io(figures.get(one.subtask, NO_SUBTASKS)),
                 "taskmanager-id": "" if one.pid is None else str(one.pid),
                 "status-duration": {},
                 "other-concurrent-attempts": None,
@@ -244,7 +244,7 @@ def _level(share: float) -> str:
 
 def backpressure(view: JobView, task: TaskView) -> dict[str, Any]:
     """`/jobs/:jobid/vertices/:vertexid/backpressure`; levels by Flink's limits."""
-    highest = _level(task.highest("blocked"))
+    highest = _level(task.subtasks.highest("blocked"))
     attempts = {one.subtask: one.attempt for one in task.info.subtasks}
     return {
         "status": "ok" if task.subtasks else "deprecated",
@@ -379,7 +379,7 @@ def checkpoints_config(info: JobInfo) -> dict[str, Any]:
 def exceptions(view: JobView, most: int) -> dict[str, Any]:
     """`/jobs/:jobid/exceptions`: the failures that the job got over, the newest first, and the one that ended it."""
     info = view.info
-    failures = [one for one in reversed(info.restart_history) if one.kind != "rescale"]
+    failures = [one for one in reversed(info.restart_history) if one.kind in ("failure", "takeover")]
     entries = [(one.cause, one.at_ms) for one in failures]
     if info.error is not None:
         entries.insert(0, (info.error, info.since_ms))

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.metric_types import PENDING_RECORDS, MetricKind, MetricReading, read_together
-from penstock.web.observed import JobView, SubtaskView, TaskView
+from penstock.web.figures import SubtaskView
+from penstock.web.observed import JobView, TaskView
 
 Values = Mapping[str, float]
 _AGGREGATES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {

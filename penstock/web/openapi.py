@@ -6,33 +6,52 @@ Source: OpenAPI Specification 3.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from starlette.routing import BaseRoute, Mount, Route
 
-_QUERIES: Final = {
+_METRICS: Final = {
     "get": "Names of metrics, with commas between; without it their names are given.",
     "agg": "Which of min, max, avg and sum, with commas between.",
 }
-_STATE_QUERIES: Final = {
-    "key": "A part of the key, one for each key column, in their order; without it rows are given.",
-    "isolation": "live, or checkpoint.",
-    "limit": "How many rows.",
+_QUERIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "/metrics": {"subtasks": "1: those of tasks for each subtask."},
+    "/jobs/metrics": {**_METRICS, "jobs": "Ids, with commas between; without it, all."},
+    "/jobs/{job}/vertices/{vertex}/subtasks/metrics": {**_METRICS, "subtasks": "Numbers, with commas between."},
+    "/jobs/{job}/vertices/{vertex}/flamegraph": {"subtaskindex": "Which subtask; without it, the first."},
+    "/jobs/{job}/exceptions": {"maxExceptions": "How many at the most."},
+    "/jobs/{job}/tasks/{vertex}/{subtask}/flame": {"seconds": "For how long to look."},
+    "/jobs/{job}/logs": {"most": "How many lines at the most."},
+    "/jobs/{job}/state/{uid}/{name}": {
+        "key": "A part of the key, one for each key column, in their order; without it rows are given.",
+        "isolation": "live, or checkpoint.",
+        "limit": "How many rows.",
+    },
+    "/jobs/{job}/tail/{uid}": {
+        "rows": "How many rows at the most.",
+        "seconds": "For how long to look where fewer come.",
+        "side": "Tag of a side output; without it, the results.",
+    },
 }
-_TAIL_QUERIES: Final = {
-    "rows": "How many rows at the most.",
-    "seconds": "For how long to look where fewer come.",
-    "side": "Tag of a side output; without it, the results.",
-}
+"""By path, without `/v1`; all other metrics take `get`."""
 _ERRORS: Final = {
     "400": "What was asked is no sense.",
     "404": "There is no such thing.",
     "409": "It cannot be done now.",
 }
-_BODIES: Final = {
-    "/jobs/{job}/savepoints": {"target-directory": "string", "cancel-job": "boolean"},
-    "/jobs/{job}/stop": {"targetDirectory": "string", "drain": "boolean"},
+_TEXT: Final = {"type": "string"}
+_FLAG: Final = {"type": "boolean"}
+_BOUND: Final = {"type": "integer", "minimum": 1}
+_VERTEX: Final = {
+    "type": "object",
+    "properties": {"parallelism": {"type": "object", "properties": {"lowerBound": _BOUND, "upperBound": _BOUND}}},
+}
+_BODIES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
+    ("POST", "/jobs/{job}/savepoints"): {"properties": {"target-directory": _TEXT, "cancel-job": _FLAG}},
+    ("POST", "/jobs/{job}/stop"): {"properties": {"targetDirectory": _TEXT, "drain": _FLAG}},
+    ("POST", "/session"): {"properties": {"token": _TEXT}},
+    ("PUT", "/jobs/{job}/resource-requirements"): {"additionalProperties": _VERTEX},
 }
 
 
@@ -67,12 +86,14 @@ def _routes(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str
 def _operation(plain: str, method: str, path: str) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", path)
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    ends = {"metrics": _QUERIES, "state/{uid}/{name}": _STATE_QUERIES, "tail/{uid}": _TAIL_QUERIES}
-    queries = next((found for end, found in ends.items() if plain.endswith(end)), {})
+    queries = _QUERIES.get(plain, {"get": _METRICS["get"]} if plain.endswith("/metrics") else {})
     parameters += [
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": meaning}
         for name, meaning in queries.items()
     ]
+    if method == "PATCH" and plain == "/jobs/{job}":
+        mode = {"type": "string", "enum": ["cancel"]}
+        parameters.append({"name": "mode", "in": "query", "required": False, "schema": mode})
     if plain.endswith("/rescaling"):
         number: dict[str, Any] = {"type": "integer", "minimum": 1}
         parameters.append({"name": "parallelism", "in": "query", "required": True, "schema": number})
@@ -85,8 +106,6 @@ def _operation(plain: str, method: str, path: str) -> dict[str, Any]:
             **{status: {"description": meaning} for status, meaning in _ERRORS.items()},
         },
     }
-    if (members := _BODIES.get(plain)) is not None and method == "POST":
-        properties = {name: {"type": kind} for name, kind in members.items()}
-        schema = {"type": "object", "properties": properties}
-        operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    if (body := _BODIES.get((method, plain))) is not None:
+        operation["requestBody"] = {"content": {"application/json": {"schema": {"type": "object", **body}}}}
     return operation

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metric_types import MetricKind, MetricReading, read_together
-from penstock.web.observed import JobView, SubtaskView, status_of
+from penstock.web.figures import Subtasks
+from penstock.web.observed import JobView, status_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -81,8 +82,11 @@ def families_of(views: Sequence[JobView], by_subtask: bool = False) -> Sequence[
         if not view.info.status.ended:
             _job(families, view)
             for task in view.tasks:
-                groups: list[tuple[dict[str, str], Sequence[SubtaskView]]] = (
-                    [({"subtask": str(one.subtask)}, [one]) for one in task.subtasks]
+                groups: list[tuple[dict[str, str], Subtasks]] = (
+                    [
+                        ({"subtask": str(one.subtask)}, task.subtasks[row : row + 1])
+                        for row, one in enumerate(task.subtasks.metrics)
+                    ]
                     if by_subtask
                     else [({}, task.subtasks)]
                 )
@@ -125,35 +129,35 @@ def _job(families: _Families, view: JobView) -> None:
         families.add(name, "gauge", meaning, checkpoints.last_bytes_written, job=job, part="written")
 
 
-def _task(families: _Families, subtasks: Sequence[SubtaskView], labels: dict[str, str]) -> None:
+def _task(families: _Families, subtasks: Subtasks, labels: dict[str, str]) -> None:
     if not subtasks:
         return
     for state in ("busy", "blocked", "idle"):
-        spent = sum(float(getattr(one.totals, state)) for one in subtasks)
+        spent = float(subtasks.total(state))
         families.add(
             "penstock_task_seconds_total", "counter", "Time of its subtasks by state.", spent, state=state, **labels
         )
-    sent = sum(one.totals.bytes_out for one in subtasks)
+    sent = subtasks.total("bytes_out")
     families.add("penstock_task_sent_bytes_total", "counter", "Sent to other subtasks.", sent, **labels)
-    messages = sum(one.totals.messages_out for one in subtasks)
+    messages = subtasks.total("messages_out")
     families.add("penstock_task_messages_total", "counter", "Sent to other subtasks.", messages, **labels)
-    waiting = sum(one.metrics.gate.messages for one in subtasks)
+    waiting = sum(one.gate.messages for one in subtasks.metrics)
     families.add("penstock_task_input_queue_messages", "gauge", "Come and not taken.", waiting, **labels)
-    buffered = sum(one.metrics.output.bytes for one in subtasks)
+    buffered = sum(one.output.bytes for one in subtasks.metrics)
     families.add("penstock_task_output_buffer_bytes", "gauge", "Wait to be sent.", buffered, **labels)
-    if splits := sum(one.metrics.gate.splits for one in subtasks):
+    if splits := subtasks.total("splits"):
         families.add("penstock_task_splits_left", "gauge", "Of a source: not at their end.", splits, **labels)
-    alignment = max(one.metrics.alignment_ms for one in subtasks) / 1000
+    alignment = subtasks.most("alignment_ms") / 1000
     meaning = "Of the last checkpoint: the longest wait for barriers."
     families.add("penstock_task_checkpoint_alignment_seconds", "gauge", meaning, alignment, **labels)
-    sync = max(one.metrics.sync_ms for one in subtasks) / 1000
+    sync = subtasks.most("sync_ms") / 1000
     meaning = "Of the last checkpoint: the longest that data waited for the capture."
     families.add("penstock_task_checkpoint_sync_seconds", "gauge", meaning, sync, **labels)
 
 
-def _operators(families: _Families, subtasks: Sequence[SubtaskView], labels: dict[str, str]) -> None:
+def _operators(families: _Families, subtasks: Subtasks, labels: dict[str, str]) -> None:
     # A subtask that is being started knows of no operators yet.
-    known = [operators for one in subtasks if (operators := one.metrics.operators)]
+    known = [operators for one in subtasks.metrics if (operators := one.operators)]
     for number, (name, _) in enumerate(known[0] if known else ()):
         counters = [operators[number][1] for operators in known]
         named = {**labels, "operator": f"{number}: {name}"}

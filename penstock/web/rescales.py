@@ -24,6 +24,16 @@ _WHY_IGNORED: Final[Mapping[JobStatus, str]] = {
     JobStatus.FAILED: "JOB_FAILING",
 }
 
+_WITHOUT_LIMITS: Final = (
+    "submissionResourceStabilizationTimeoutInMillis",
+    "slotIdleTimeoutInMillis",
+    "executingCooldownTimeoutInMillis",
+    "executingResourceStabilizationTimeoutInMillis",
+    "maximumDelayForTriggeringRescaleInMillis",
+)
+"""A rescale is done when it is asked for: it waits for nothing but room."""
+_SLOTS: Final = {"slotSharingGroupId": "default", "slotSharingGroupName": "default"}
+
 
 def rescales_overview(info: JobInfo) -> dict[str, Any]:
     """`/jobs/:jobid/rescales/overview`."""
@@ -65,11 +75,7 @@ def rescales_config(info: JobInfo) -> dict[str, Any]:
         "rescaleHistoryMax": KEPT,
         "schedulerExecutionMode": None,
         "submissionResourceWaitTimeoutInMillis": int(timeout) if timeout.isdigit() else None,
-        "submissionResourceStabilizationTimeoutInMillis": 0,
-        "slotIdleTimeoutInMillis": 0,
-        "executingCooldownTimeoutInMillis": 0,
-        "executingResourceStabilizationTimeoutInMillis": 0,
-        "maximumDelayForTriggeringRescaleInMillis": 0,
+        **dict.fromkeys(_WITHOUT_LIMITS, 0),
         "rescaleOnFailedCheckpointCount": None,
     }
 
@@ -126,8 +132,7 @@ def _vertex(task: TaskInfo) -> dict[str, Any]:
     return {
         "jobVertexId": str(task.id),
         "jobVertexName": task.name,
-        "slotSharingGroupId": "default",
-        "slotSharingGroupName": "default",
+        **_SLOTS,
         "desiredParallelism": task.parallelism,
         "sufficientParallelism": 1,
         "preRescaleParallelism": None,

@@ -13,13 +13,18 @@ import socket
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.actors.ended_jobs import info_from, info_text
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.engine.job.info import JobInfo
 from penstock.web.export.options import ExportOptions
 from penstock.web.observed import ENDED_KEPT
+
+if TYPE_CHECKING:
+    from penstock.web.cluster import Cluster
+    from penstock.web.flight import StateFlights
+    from penstock.web.security import App
 
 _LOG = logging.getLogger(__name__)
 ACTOR_NAME: Final = "penstock-console"
@@ -39,6 +44,7 @@ class ServerOptions:
         names: further names by which requests may call it.
         folder: for the tokens and the log of ended jobs.
         export: where metrics, spans and lineage are sent.
+        flight: port at which state is given over Arrow Flight; 0 takes a free one, None: it is not.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +52,7 @@ class ServerOptions:
     names: tuple[str, ...] = ()
     folder: str = ""
     export: ExportOptions = field(default_factory=ExportOptions)
+    flight: int | None = None
 
     @property
     def is_local(self) -> bool:
@@ -68,6 +75,7 @@ class Address:
         pid: of its process.
         node: address of its machine.
         exports: where it sends metrics and spans, and lineage; None: nowhere.
+        flight: where it gives state over Arrow Flight; None: nowhere.
     """
 
     url: str
@@ -75,6 +83,7 @@ class Address:
     pid: int
     node: str
     exports: tuple[str | None, str | None] = (None, None)
+    flight: str | None = None
 
 
 def default_folder() -> Path:
@@ -130,27 +139,30 @@ class ConsoleActor:
     """
 
     def __init__(self, options: ServerOptions) -> None:
+        from penstock.web.cluster import RayCluster
+
         self._options = options
-        self._listening = _listen(options)
-        threading.Thread(target=self._serve, name="web", daemon=True).start()
+        self._listening = _listen(options.host, options.port)
+        served = Served(options, RayCluster())
+        self._flights = None if options.flight is None else served.flights(options.flight)
+        threading.Thread(target=self._serve, args=(served,), name="web", daemon=True).start()
 
     def address(self) -> Address:
         """Where it is."""
         import ray
 
         host, port = self._listening.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
+        shown = _shown(host)
         node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         sent = self._options.export.otlp, self._options.export.openlineage
-        return Address(f"http://{shown}:{port}/", str(self._options.token_file), os.getpid(), node, sent)
+        flight = None if self._flights is None else f"grpc://{shown}:{self._flights.port}"
+        return Address(f"http://{shown}:{port}/", str(self._options.token_file), os.getpid(), node, sent, flight)
 
-    def _serve(self) -> None:
+    def _serve(self, served: Served) -> None:
         import uvicorn
 
-        from penstock.web.cluster import RayCluster
-
         config = uvicorn.Config(
-            application(self._options, RayCluster()),
+            served.application(),
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -162,27 +174,53 @@ class ConsoleActor:
         os._exit(1)
 
 
-def application(options: ServerOptions, cluster: Any) -> Any:
-    """What is served: the application with the tokens and the ended jobs of the options' folder."""
-    from penstock.web.app import make_app
-    from penstock.web.export.exporter import Exporter
-    from penstock.web.observed import Observed
-    from penstock.web.security import LOOPBACK, Access, Role, tokens_in
+class Served:
+    """What is served of a cluster, with the tokens and the ended jobs of the options' folder.
 
-    folder = Path(options.folder)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ended = EndedJobs(folder / ENDED_JOBS)
-    names = (*LOOPBACK, options.host, *options.names)
-    access = Access(tokens_in(options.token_file), Role.OPERATOR if options.is_local else Role.NOBODY, names)
-    exporter = Exporter(options.export) if options.export.is_wanted else None
-    return make_app(cluster, access, Observed(ended.read(), ended.write), exporter=exporter)
+    Args:
+        options: where it listens, and for whom.
+        cluster: whose jobs.
+    """
+
+    def __init__(self, options: ServerOptions, cluster: Cluster) -> None:
+        from penstock.web.observed import Observed
+        from penstock.web.security import LOOPBACK, Access, Role, tokens_in
+
+        folder = Path(options.folder)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ended = EndedJobs(folder / ENDED_JOBS)
+        names = (*LOOPBACK, options.host, *options.names)
+        self._access = Access(tokens_in(options.token_file), Role.OPERATOR if options.is_local else Role.NOBODY, names)
+        self._options = options
+        self._cluster = cluster
+        self._observed = Observed(ended.read(), ended.write)
+
+    def application(self) -> App:
+        """What answers over HTTP."""
+        from penstock.web.app import make_app
+        from penstock.web.export.exporter import Exporter
+
+        exporter = Exporter(self._options.export) if self._options.export.is_wanted else None
+        return make_app(self._cluster, self._access, self._observed, exporter=exporter)
+
+    def flights(self, port: int) -> StateFlights:
+        """What answers over Arrow Flight, from now on."""
+        from penstock.web.flight import StateFlights
+        from penstock.web.state_reads import StateReads
+
+        location = f"grpc://{_shown(self._options.host)}:{port}"
+        return StateFlights(location, self._access, self._observed, StateReads(self._cluster))
 
 
-def _listen(options: ServerOptions) -> socket.socket:
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((options.host, options.port))
+    listening.bind((host, port))
     listening.listen(128)
     return listening
 
@@ -210,7 +248,7 @@ def start_server(options: ServerOptions) -> Address:
     """The server of the cluster, started if there is none.
 
     Raises:
-        ConfigurationError: it cannot listen there, or there is one that does not send where the options say.
+        ConfigurationError: it cannot listen there, or there is one that does not do what the options say.
         ClusterError: it did not start.
     """
     import ray
@@ -219,10 +257,11 @@ def start_server(options: ServerOptions) -> Address:
     from penstock.actors.registry import NAMESPACE
 
     if (found := find_server()) is not None:
-        check_exports(found, options.export)
+        check_server(found, options)
         return found
     actor_class: Any = ray.remote(ConsoleActor)
-    chosen = replace(options, port=_free_port(options))
+    flight = None if options.flight is None else _free_port(options.host, options.flight, "--flight")
+    chosen = replace(options, port=_free_port(options.host, options.port, "--port"), flight=flight)
     actor = actor_class.options(
         name=ACTOR_NAME,
         namespace=NAMESPACE,
@@ -242,46 +281,57 @@ def start_server(options: ServerOptions) -> Address:
     return address
 
 
-def check_exports(found: Address, wanted: ExportOptions) -> None:
-    """Refuse to go on with a server that does not send what is wanted where it is wanted.
+def check_server(found: Address, wanted: ServerOptions) -> None:
+    """Refuse to take a server that does not send what is wanted where it is wanted, or gives no state over Flight.
 
     Args:
         found: the server that runs.
-        wanted: an address that is None asks for nothing.
+        wanted: an address that is None asks for nothing, and so does a port of 0.
 
     Raises:
         ConfigurationError: it does not.
     """
-    options = ("--otlp", wanted.otlp, found.exports[0]), ("--openlineage", wanted.openlineage, found.exports[1])
+    end = "end it with `penstock console --stop`, which jobs do not notice, and start it anew"
+    export = wanted.export
+    options = ("--otlp", export.otlp, found.exports[0]), ("--openlineage", export.openlineage, found.exports[1])
     for option, url, sent in options:
         if url is not None and url != sent:
             raise ConfigurationError(
                 f"the web console at {found.url} runs already, and sends {f'to {sent}' if sent else 'nothing'} where "
-                f"{option} says {url}; end it with `penstock console --stop`, which jobs do not notice, and start it "
-                "anew"
+                f"{option} says {url}; {end}"
             )
+    port = wanted.flight
+    if port is not None and (found.flight is None or (port and not found.flight.endswith(f":{port}"))):
+        raise ConfigurationError(
+            f"the web console at {found.url} runs already, and gives state "
+            f"{f'at {found.flight}' if found.flight else 'by REST alone'} where --flight says {port}; {end}"
+        )
 
 
-def listening_socket(options: ServerOptions) -> socket.socket:
-    """Listens where the options say.
+def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Listens there.
+
+    Args:
+        host, port: where; port 0: a free one.
+        option: that chooses another port, for the message.
 
     Raises:
         ConfigurationError: it cannot.
     """
     try:
-        return _listen(options)
+        return _listen(host, port)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot listen at {options.host}:{options.port}: {error.strerror}; choose another with --port"
+            f"cannot listen at {host}:{port}: {error.strerror}; choose another with {option}"
         ) from None
 
 
-def _free_port(options: ServerOptions) -> int:
-    """The port to listen at, checked here: what an actor's start raises is hard to read."""
-    listening = listening_socket(options)
-    port = int(listening.getsockname()[1])
+def _free_port(host: str, port: int, option: str) -> int:
+    """The port to listen at, which is free now: what an actor's start raises is hard to read."""
+    listening = listening_socket(host, port, option)
+    free = int(listening.getsockname()[1])
     listening.close()
-    return port
+    return free
 
 
 def stop_server() -> bool:

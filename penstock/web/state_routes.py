@@ -6,7 +6,8 @@ JSON for single keys and a few rows, Arrow's stream format for many. Values are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -15,26 +16,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.engine.errors import CheckpointError, RecordError
 from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, SEEN
 from penstock.savepoints.reader import Savepoint
-from penstock.savepoints.saved_state import SavedState
 from penstock.savepoints.shown import json_value, python_rows
 from penstock.web.cluster import Cluster
 from penstock.web.collector import Collector
-from penstock.web.observed import JobView
 from penstock.web.requests import job_in, require_operator, whole
+from penstock.web.state_reads import ISOLATIONS, MOST_LIVE_ROWS, StateRead, StateReads
 
 _T = TypeVar("_T")
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _ROWS: Final = 100
 _MOST_ROWS: Final = 10_000
-_MOST_ARROW_ROWS: Final = 1_000_000
+_MOST_ARROW_ROWS: Final = MOST_LIVE_ROWS
 _MOST_AT_ONCE: Final = 16
 _MOST_LOOKING: Final = 8
 _TAIL_ROWS: Final = 20
 _TAIL_SECONDS: Final = 5
-_ISOLATIONS: Final = ("live", "checkpoint")
 
 
 class _AtOnce:
@@ -64,31 +62,27 @@ class _AtOnce:
 def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     """All of them."""
     in_thread, looking = _AtOnce(_MOST_AT_ONCE, "state"), _AtOnce(_MOST_LOOKING, "rows of streams")
+    reads = StateReads(cluster)
 
     async def states(request: Request) -> Response:
         view = job_in(request, collector)
-        return JSONResponse(await in_thread(lambda: _listed(_cut(cluster, view))))
+        return JSONResponse(await in_thread(lambda: _listed(reads.cut(view))))
 
     async def state(request: Request) -> Response:
         require_operator(request)
         view, query = job_in(request, collector), request.query_params
-        uid, name = request.path_params["uid"], request.path_params["name"]
         isolation = query.get("isolation", "live")
-        if isolation not in _ISOLATIONS:
-            raise HTTPException(400, f"isolation is one of {', '.join(_ISOLATIONS)}")
+        if isolation not in ISOLATIONS:
+            raise HTTPException(400, f"isolation is one of {', '.join(ISOLATIONS)}")
         arrow = ARROW in request.headers.get("accept", "")
         limit = whole(query.get("limit", _ROWS), "limit", 1, _MOST_ARROW_ROWS if arrow else _MOST_ROWS)
-        key = query.getlist("key")
-        if isolation == "live":
-            live = cluster.live_state(view.info.id, uid, name)
-            if key:
-                return _value(await in_thread(lambda: live.get(*_typed(key, live.key_columns()))))
-            # One more tells that there are more.
-            return _rows(await in_thread(lambda: live.scan(limit=limit + 1)), limit, arrow)
-        saved = await in_thread(lambda: _saved(_cut(cluster, view), uid, name))
-        if key:
-            return _value(await in_thread(lambda: saved.get(*_typed(key, _keys_of(saved)))))
-        return _rows(await in_thread(lambda: saved.to_arrow().slice(0, limit + 1)), limit, arrow)
+        wanted = StateRead(request.path_params["uid"], request.path_params["name"], isolation)
+        if key := query.getlist("key"):
+            value = await in_thread(lambda: reads.value(view, replace(wanted, keys=(tuple(key),))))
+            return JSONResponse({"found": value is not None, "value": json_value(value)})
+        # One more tells that there are more.
+        more = replace(wanted, limit=limit + (not arrow))
+        return _rows(await in_thread(lambda: _table(*reads.rows(view, more))), limit, arrow)
 
     async def tail(request: Request) -> Response:
         require_operator(request)
@@ -106,21 +100,6 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         Route("/v1/jobs/{job}/state/{uid}/{name}", state),
         Route("/v1/jobs/{job}/tail/{uid}", tail),
     ]
-
-
-def _cut(cluster: Cluster, view: JobView) -> Savepoint:
-    checkpoints = view.info.checkpoints
-    if checkpoints is None or checkpoints.latest_url is None:
-        raise CheckpointError(f"job {view.info.name!r} has completed no checkpoint so far")
-    return cluster.saved(checkpoints.latest_url)
-
-
-def _saved(cut: Savepoint, uid: str, name: str) -> SavedState:
-    return cut.operator(uid).state(name)
-
-
-def _keys_of(state: SavedState) -> pa.Schema:
-    return pa.schema([state.schema.field(name) for name in state.key_columns])
 
 
 def _listed(cut: Savepoint) -> dict[str, Any]:
@@ -141,22 +120,8 @@ def _listed(cut: Savepoint) -> dict[str, Any]:
     return {"checkpoint": cut.path, "completed-at": cut.completed_at.isoformat(), "operators": operators}
 
 
-def _typed(texts: Sequence[str], keys: pa.Schema | None) -> list[Any]:
-    """The parts of a key, which queries have as texts, in the types of its columns; as they are where none are known.
-
-    Raises:
-        RecordError: one does not fit.
-    """
-    if keys is None or len(keys) != len(texts):
-        return list(texts)
-    try:
-        return [pa.array([text]).cast(field.type)[0].as_py() for text, field in zip(texts, keys, strict=True)]
-    except pa.ArrowException as error:
-        raise RecordError(f"key={', '.join(texts)[:200]} does not fit ({keys.to_string()}): {error}") from error
-
-
-def _value(value: Any) -> Response:
-    return JSONResponse({"found": value is not None, "value": json_value(value)})
+def _table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches, schema)
 
 
 def _rows(table: pa.Table, limit: int, arrow: bool) -> Response:

@@ -61,30 +61,30 @@ def _bottleneck(tasks: Sequence[TaskView]) -> tuple[TaskView, Sequence[TaskView]
     candidates: list[tuple[TaskView, list[TaskView]]] = []
     for task in tasks:
         before = [by_id[one.task] for one in task.info.inputs if one.task in by_id]
-        held_up = [one for one in before if one.highest("blocked") >= _BLOCKED]
-        is_full = bool(held_up) or task.highest("busy") >= _BUSY
-        if is_full and task.highest("blocked") < _BLOCKED:
+        held_up = [one for one in before if one.subtasks.highest("blocked") >= _BLOCKED]
+        is_full = bool(held_up) or task.subtasks.highest("busy") >= _BUSY
+        if is_full and task.subtasks.highest("blocked") < _BLOCKED:
             candidates.append((task, held_up))
-    return max(candidates, key=lambda one: (len(one[1]), one[0].highest("busy")), default=None)
+    return max(candidates, key=lambda one: (len(one[1]), one[0].subtasks.highest("busy")), default=None)
 
 
 def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Reason:
     name = task.info.name
-    busiest = max(task.subtasks, key=lambda one: one.rates.busy)
+    busiest = task.subtasks.busiest()
     figures = (
         ("busy", round(task.mean("busy"), 3)),
         ("busiest", round(busiest.rates.busy, 3)),
-        ("skew", round(task.skew, 3)),
-        ("rows_in_per_second", round(task.rate("rows_in"), 1)),
-        ("rows_out_per_second", round(task.rate("rows_out"), 1)),
+        ("skew", round(task.subtasks.skew, 3)),
+        ("rows_in_per_second", round(task.subtasks.rate("rows_in"), 1)),
+        ("rows_out_per_second", round(task.subtasks.rate("rows_out"), 1)),
     )
     waits = f"; {_names(held_up)} waits for it" if held_up else ""
-    if len(task.subtasks) > 1 and task.skew >= _SKEWED:
-        most = max(task.subtasks, key=lambda one: one.rates.rows_in or one.rates.rows_out)
+    if len(task.subtasks) > 1 and task.subtasks.skew >= _SKEWED:
+        most = task.subtasks.fullest()
         return Reason(
             "skew",
-            f"Subtask {most.subtask} of {name!r} gets {task.skew + 1:.1f} times as many rows as the average, and is "
-            f"busy {most.rates.busy:.0%} of its time{waits}: a few keys have most of the rows.",
+            f"Subtask {most.subtask} of {name!r} gets {task.subtasks.skew + 1:.1f} times as many rows as the average, "
+            f"and is busy {most.rates.busy:.0%} of its time{waits}: a few keys have most of the rows.",
             task.info.id,
             most.subtask,
             figures,
@@ -129,10 +129,10 @@ def _unhindered(view: JobView, tasks: Sequence[TaskView]) -> Reason:
             f"A checkpoint is under way {share:.0%} of the time: make its interval longer, or its state smaller.",
             figures=(("checkpoint_share", round(share, 3)),),
         )
-    busiest = max(tasks, key=lambda task: task.highest("busy"))
-    share = busiest.highest("busy")
+    busiest = max(tasks, key=lambda task: task.subtasks.highest("busy"))
+    share = busiest.subtasks.highest("busy")
     figures = (("busiest", round(share, 3)),)
-    if all(task.rate("rows_out") + task.rate("rows_in") < 1 for task in tasks):
+    if all(task.subtasks.rate("rows_out") + task.subtasks.rate("rows_in") < 1 for task in tasks):
         return Reason("idle", "No rows come: the sources have none to give.", None, None, figures)
     return Reason(
         "fine",

@@ -25,10 +25,13 @@ from ray.cluster_utils import Cluster
 import penstock as ps
 from penstock import CollectResult, DataGenSource, JobStatus, Sequence
 from penstock.actors.client import RayJob
+from penstock.actors.nodes import actors_on, begin_to_drain
 from penstock.actors.registry import named_jobs
+from penstock.console.drain import OURS
+from penstock.console.main import run_command
 from penstock.engine.errors import ClusterError, JobFailedError, PenstockError
 from penstock.engine.job.info import JobInfo
-from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault
+from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault, TakeNode
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
 
 _HEALTH: dict[str, Any] = {
@@ -90,6 +93,53 @@ def killed_by_chaos(cluster: Cluster, folder: Path) -> None:
     hurry.touch()
     job.wait()
     assert_exact(updates, _ROWS)
+
+
+def drained(cluster: Cluster, folder: Path) -> None:
+    """The node of the subtasks and the standby is drained while another has room, and goes when nothing is there."""
+    job, updates, hurry = _started(cluster, folder, "drained", standbys=1)
+    left = _add(cluster)
+    until_checkpoint(job)
+    _add(cluster)
+    assert run_command(["drain", "--node", left.node_id, "--timeout", "120s", "--address", cluster.address]) == 0
+    until(job, lambda info: not actors_on(left.node_id, OURS))
+    cluster.remove_node(left, allow_graceful=False)
+    info = until_checkpoint(job, 3)
+    hurry.touch()
+    job.wait()
+    assert_exact(updates, _ROWS)
+    assert (info.restarts, [one.kind for one in info.restart_history]) == (0, ["move"]), info
+
+
+def drained_too_late(cluster: Cluster, folder: Path) -> None:
+    """There is no other node before the one that is drained has gone."""
+    job, updates, hurry = _started(cluster, folder, "drained too late")
+    left = _add(cluster)
+    until_checkpoint(job)
+    begin_to_drain(left.node_id, 30)
+    until(job, lambda info: info.waiting_for is not None)
+    cluster.remove_node(left, allow_graceful=False)
+    _add(cluster)
+    info = until(job, lambda info: info.restarts >= 1 and info.status is JobStatus.RUNNING)
+    hurry.touch()
+    job.wait()
+    assert_exact(updates, _ROWS)
+    assert info.restarts == 1, info
+
+
+def taken_by_chaos(cluster: Cluster, folder: Path) -> None:
+    """The chaos harness takes the node of the subtasks away behind a notice, while another has room."""
+    job, updates, hurry = _started(cluster, folder, "spot")
+    _add(cluster)
+    until_checkpoint(job)
+    _add(cluster)
+    schedule = ChaosSchedule([ScheduledFault(AfterCheckpoints(1), TakeNode(20.0))])
+    run = ChaosHarness(job, schedule, cluster).run()
+    assert not run.violations, run
+    hurry.touch()
+    job.wait()
+    assert_exact(updates, _ROWS)
+    assert len(cluster.worker_nodes) == 1
 
 
 def crowded(cluster: Cluster, folder: Path) -> None:
@@ -161,6 +211,9 @@ CASES: Mapping[str, Callable[[Cluster, Path], None]] = {
     "smaller": smaller,
     "crowded": crowded,
     "killed_by_chaos": killed_by_chaos,
+    "taken_by_chaos": taken_by_chaos,
+    "drained": drained,
+    "drained_too_late": drained_too_late,
 }
 
 

@@ -254,3 +254,87 @@ def test_room_is_waited_for_no_more_when_the_job_ends() -> None:
         return waiting.cancelled()
 
     assert run([subtask()], use) == (True, [])
+
+
+def test_all_subtasks_in_the_slots_of_a_node_that_is_about_to_leave_are_named() -> None:
+    async def use(execution: Execution) -> tuple[Sequence[Any], Sequence[Any]]:
+        execution.processes = {A: Process("stays", 1), B: Process("leaves", 2), (2, 1): Process("leaves", 3)}
+        execution.actors[2, 1] = subtask()
+        named = execution.leave({"leaves"})
+        execution.discard((2, 1))
+        return named, execution.leave({"elsewhere"})
+
+    assert run([subtask(), subtask()], use)[0] == ([B, (2, 1)], [])
+
+
+def test_who_moves_keeps_its_process_until_it_is_deployed_in_the_other_one(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, stays = subtask(), subtask(prepare=lambda *_: alive()), subtask()
+    slots = FakeSlots()
+
+    async def use(execution: Execution) -> None:
+        execution._slots = slots  # type: ignore[assignment]
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: new)
+        monkeypatch.setattr(ray, "put", lambda value: value)
+        graph = execution.graph
+        assert graph is not None
+        await execution.prepare(graph, [B])
+        assert (slots.said, killed, execution.actors[B]) == ([("find_others", {1})], [], old)
+        await execution.provide(graph, [A])
+        assert (execution.actors[B], killed) == (old, [new]), "another restart came first"
+        killed.clear()
+        await execution.prepare(graph, [B])
+        await execution.provide(graph, [A, B])
+        assert (execution.actors, killed) == ({A: stays, B: new}, [old])
+        assert slots.said[-1] == ("move",)
+        killed.clear()
+
+    run([stays, old], use)
+
+
+def test_what_was_prepared_for_a_node_that_has_gone_since_is_used(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, slots = subtask(prepare=lambda *_: alive()), FakeSlots()
+
+    async def use(execution: Execution) -> None:
+        execution._slots = slots  # type: ignore[assignment]
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: new)
+        monkeypatch.setattr(ray, "put", lambda value: value)
+        assert execution.graph is not None
+        await execution.prepare(execution.graph, [B])
+        execution._forget(B)
+        await execution.provide(execution.graph, [A, B])
+        assert (execution.actors[B], killed, slots.said[-1]) == (new, [], ("move",))
+
+    run([subtask(), subtask()], use)
+
+
+class FakeSlots:
+    """Slots for which there is room."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.count = 2
+
+    def kept(self, bundles: Sequence[Any]) -> int:
+        return len(bundles)
+
+    async def find_others(self, slots: set[int]) -> None:
+        self.said.append(("find_others", set(slots)))
+
+    def move(self) -> None:
+        self.said.append(("move",))
+
+    async def resize(self, bundles: Sequence[Any]) -> None:
+        pass
+
+    async def placed(self, slots: set[int]) -> None:
+        pass
+
+    def drop_others(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass

@@ -97,6 +97,21 @@ def test_a_job_goes_on_when_two_nodes_are_lost_at_once(run: Run) -> None:
     run("survived_twice")
 
 
+@pytest.mark.long("how subtasks move off a node that leaves: tests/engine/job/test_moves.py")
+def test_a_job_leaves_a_node_that_is_drained_without_a_restart_and_without_a_duplicate(run: Run) -> None:
+    run("drained")
+
+
+@pytest.mark.long("how subtasks move off a node that leaves: tests/engine/job/test_moves.py")
+def test_a_node_that_is_drained_and_gone_before_there_is_room_costs_one_restart(run: Run) -> None:
+    run("drained_too_late")
+
+
+@pytest.mark.long("a node that is drained, and one that is lost, are tested without the chaos harness")
+def test_chaos_takes_spot_nodes_away_behind_a_notice(run: Run) -> None:
+    run("taken_by_chaos")
+
+
 @pytest.mark.long("the loss of a node is tested without the chaos harness")
 def test_chaos_kills_nodes_of_a_cluster_that_it_is_given(run: Run) -> None:
     run("killed_by_chaos")

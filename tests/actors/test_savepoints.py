@@ -90,10 +90,10 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
         assert info.parallelism == parallelism
     assert sum(live.scan().column("count(*)").to_pylist()) >= counted
     assert [restart.cause for restart in info.restart_history] == [
-        "rescale to 3, by a restart: all tasks get other subtasks",
+        "rescale to 3, all at a checkpoint",
         "rescale count to 1, live",
         "rescale count to 2, live",
-        "rescale to 1, by a restart: all tasks get other subtasks",
+        "rescale to 1, all at a checkpoint",
     ]
     hurry.touch()
     job.wait()

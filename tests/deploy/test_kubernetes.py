@@ -23,6 +23,8 @@ from jsonschema import Draft7Validator
 import penstock
 from penstock.configuration import Configuration
 from penstock.configuration_keys import KEYS
+from penstock.console.main import run_command
+from penstock.engine.durations import parse_duration
 from tests.deploy.manifests import CHART, DEPLOY, KUBERNETES, ROOT, clusters, containers, documents, templates
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "deploy"
@@ -116,6 +118,18 @@ def test_rays_pods_run_without_rights_and_are_never_restarted_in_place(path: Pat
             assert pod["restartPolicy"] == "Never", "the second version of Ray's autoscaler needs it"
             assert pod["securityContext"]["runAsNonRoot"] is True
             assert all("memory" in container["resources"]["limits"] for container in pod["containers"])
+
+
+@every_file
+def test_workers_that_are_to_leave_wait_until_jobs_have_moved(path: Path) -> None:
+    for spec in clusters(documents(path.read_text())):
+        for group in spec["workerGroupSpecs"]:
+            pod = group["template"]["spec"]
+            (container,) = pod["containers"]
+            program, *words = container["lifecycle"]["preStop"]["exec"]["command"]
+            assert (program, run_command([*words, "--help"])) == ("penstock", 0)
+            assert words[:-1] == ["drain", "--this-node", "--wait", "--timeout"]
+            assert parse_duration(words[-1], "--timeout") < 1000 * pod["terminationGracePeriodSeconds"]
 
 
 @pytest.mark.parametrize("name", RENDERED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 
 import numpy as np
@@ -165,8 +166,22 @@ def test_a_rescale_notices_rows_that_were_lost_or_came_twice(tmp_path: Path) -> 
         rescale.check(found.filter(pa.array(~last)), given)
 
 
+def test_an_operator_is_silent_from_its_last_rows_to_the_first_of_those_that_replace_it(tmp_path: Path) -> None:
+    sink = rescale.TimingSink(str(tmp_path))
+    env = StreamEnvironment(parallelism=2, runtime="local")
+    for _ in range(2):
+        seconds = time.monotonic()
+        assert rescale.silence(tmp_path, seconds) is None
+        env.from_collection([{"n": 1}, {"n": 2}]).sink_to(sink)
+        env.execute("rows")
+    assert rescale.silence(tmp_path, time.monotonic()) is None
+    silent = rescale.silence(tmp_path, seconds)
+    assert silent is not None
+    assert silent[0] < seconds < silent[1]
+
+
 def test_pauses_make_a_result_each(capsys: pytest.CaptureFixture[str]) -> None:
-    pauses = [rescale.Pause(1000.0, 3000.0), rescale.Pause(2000.0, 5000.0)]
+    pauses = [rescale.Pause(1500.0, 1000.0, 3000.0), rescale.Pause(2500.0, 2000.0, 5000.0)]
     result = rescale.result_of("2 to 3", pauses, [100.0, 100.0])
     assert result.ours.latency_ms["p50"] == 1500.0
     assert isinstance(result, DetailedResult)

@@ -11,12 +11,17 @@ from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.recovery import Recovery
 from penstock.engine.task.barriers import BarrierAligner
 from penstock.engine.task.router import Router, RouterEdge
+from penstock.engine.task.source_head import SourceHead
 from tests.simulation.mutants import CALM, EXACT, Mutant
 
 Patch = pytest.MonkeyPatch
 RESCALES = replace(CALM, budget=60, rescale=0.05)
 RESCALES_AND_KILLS = replace(RESCALES, kill_subtask=0.01)
 RESCALES_AND_STORAGE = replace(RESCALES, storage=0.1, lose=0.02)
+
+
+def _read_on_behind_the_barrier(patch: Patch) -> None:
+    patch.setattr(SourceHead, "suspend", lambda self, checkpoint: None)
 
 
 def _keep_nothing_back(patch: Patch) -> None:
@@ -67,6 +72,9 @@ def _restart_the_old_layout(patch: Patch) -> None:
 
 
 LIVE_MUTANTS = (
+    Mutant(
+        "a source that is replaced gives nothing behind the barrier", _read_on_behind_the_barrier, EXACT, RESCALES, 31
+    ),
     Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES, 1),
     Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 1),
     Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), RESCALES_AND_KILLS, 18),

@@ -22,6 +22,24 @@ from tests.web.serving import Server
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: scripts/install-services gets it")
 
+PAGES = (
+    ("/", "orders"),
+    ("/nodes", "10.0.0.1 (head)"),
+    ("/jobs/orders-1/", "count -> sink"),
+    ("/jobs/orders-1//2", "2 subtasks"),
+    ("/jobs/orders-1/metrics", "Backpressured"),
+    ("/jobs/orders-1/state", "visits"),
+    ("/jobs/orders-1/rows", "What comes out of"),
+    ("/jobs/orders-1/latency", "latency"),
+    ("/jobs/orders-1/rescales", "under way"),
+    ("/jobs/orders-1/checkpoints", "file:///s/savepoint-8"),
+    ("/jobs/orders-1/exceptions", "the process died"),
+    ("/jobs/orders-1/timeline", "savepoint 8"),
+    ("/jobs/orders-1/logs", "no such user"),
+    ("/jobs/orders-1/configuration", "state_backend"),
+)
+"""The pages, and what each shows when it is there; the last has the buttons of the job, too."""
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -152,6 +170,34 @@ def test_a_button_asks_does_and_tells(
     dialog.get_by_role("button", name=confirm, exact=True).click()
     page.locator(".toast").get_by_text(told).wait_for()
     assert cluster.asked == [asked]
+
+
+@pytest.mark.usefixtures("checkpointed")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_violation_on_any_page(
+    page: Any, server: Server, cluster: FakeCluster, scheme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page.emulate_media(color_scheme=scheme)
+    found: list[str] = []
+    for path, seen in PAGES:
+        page.goto(f"{server.url}#{path}")
+        page.get_by_text(seen).first.wait_for()
+        found += serious(axe.run(page), path)
+    page.get_by_role("button", name="Savepoint", exact=True).click()
+    page.get_by_role("dialog").wait_for()
+    found += serious(axe.run(page), "dialog")
+    assert not found, "\n".join(found)
+
+
+def serious(results: Any, path: str) -> list[str]:
+    """What axe-core calls serious or critical, with where it is."""
+    return [
+        f"{path}: {one['id']}: {node['html'][:150]} ({node.get('failureSummary', '')[:200]})"
+        for one in results.response["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
 
 
 def test_a_question_that_is_not_confirmed_changes_nothing(page: Any, server: Server, cluster: FakeCluster) -> None:

@@ -18,7 +18,6 @@ from penstock.engine.job.status import JobStatus
 from penstock.web.export.exporter import Exporter
 from penstock.web.export.options import ExportOptions, export_options
 from penstock.web.observed import JobView
-from penstock.web.serve import Address, check_exports
 from tests.web.fakes import ORDERS, viewed
 
 READS, WRITES = Dataset("kafka://broker:9092", "orders"), Dataset("s3://lake", "totals")
@@ -214,13 +213,3 @@ def test_options_come_from_the_variables_that_others_read_too() -> None:
     for headers in ("oops", "key=a%0d%0ab"):
         with pytest.raises(ConfigurationError, match="name=value"):
             export_options(None, None, {"OTEL_EXPORTER_OTLP_HEADERS": headers})
-
-
-def test_a_server_that_sends_elsewhere_is_not_taken_for_one_that_does() -> None:
-    found = Address("http://127.0.0.1:8365/", "", 1, "n", ("http://collector:4318", None))
-    check_exports(found, ExportOptions())
-    check_exports(found, ExportOptions(otlp="http://collector:4318"))
-    with pytest.raises(ConfigurationError, match="sends nothing where --openlineage says http://marquez:5000"):
-        check_exports(found, ExportOptions(openlineage="http://marquez:5000"))
-    with pytest.raises(ConfigurationError, match="sends to http://collector:4318 where --otlp"):
-        check_exports(found, ExportOptions(otlp="http://other:4318"))

@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
@@ -211,49 +208,7 @@ def test_the_openapi_document_has_every_path(serve: Serve) -> None:
     assert len(operations) == len(set(operations))
 
 
-_TEXTS = ("orders-1", "1", "2", "7", "99999999999999999999", "-1", "²", "%00")
-_ODD = st.one_of(st.text(max_size=20), st.integers(), st.sampled_from(_TEXTS))
-_QUERIES = st.dictionaries(
-    st.sampled_from(
-        ["get", "agg", "parallelism", "mode", "maxExceptions", "rows", "seconds", "side", "key", "limit", "most"]
-    ),
-    _ODD,
-    max_size=2,
-)
-_NAMES = st.sampled_from(["1", "parallelism", "upperBound", "drain", "target-directory"])
-_BODIES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_NAMES, inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def test_whatever_is_asked_the_server_does_not_fail(serve: Serve) -> None:
-    client = serve(**ASK)
-    paths = client.get("/v1/openapi.json").json()["paths"]
-    # Events never end.
-    del paths["/v1/events"]
-
-    @settings(max_examples=150, deadline=None)
-    @given(st.data())
-    def asks(data: st.DataObject) -> None:
-        path = data.draw(st.sampled_from(sorted(paths)))
-        method = data.draw(st.sampled_from(sorted(paths[path])))
-        for name in ("job", "vertex", "subtask", "number", "trigger", "uid", "name", "rescale"):
-            usual = st.just("orders-1" if name == "job" else "1")
-            path = path.replace(f"{{{name}}}", _quoted(str(data.draw(st.one_of(usual, usual, _ODD)))))
-        query = {name: str(value) for name, value in data.draw(_QUERIES).items()}
-        answer = client.request(method, path, params=query, json=data.draw(_BODIES))
-        assert answer.status_code < 500, (method, path, query, answer.text)
-
-    asks()
-
-
 @pytest.mark.parametrize("number", ["0", "-1", "4.5", "32769", "000000000000000000014999999", "9" * 5000])
 def test_a_parallelism_out_of_its_limits_is_refused(serve: Serve, cluster: FakeCluster, number: str) -> None:
     answer = serve().patch(f"{JOB}/rescaling", params={"parallelism": number}, headers=ASK)
     assert (answer.status_code, cluster.asked) == (400, [])
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="") or "-"

@@ -21,14 +21,14 @@ def test_rates_are_over_the_window_and_not_since_the_beginning() -> None:
         observed.see(ORDERS, orders_metrics(rows), float(second), second * 1000)
     task = observed.jobs()[0].task(2)
     assert task is not None
-    assert task.rate("rows_in") == pytest.approx(1000, rel=0.02)
+    assert task.subtasks.rate("rows_in") == pytest.approx(1000, rel=0.02)
 
 
 def test_shares_add_up_and_the_first_reading_has_those_since_the_start() -> None:
     observed = Observed()
     first = observed.see(ORDERS, orders_metrics(10), 10.0, 0).task(2)
     assert first is not None
-    assert (first.highest("busy"), first.rate("rows_in")) == (pytest.approx(0.9), 0)
+    assert (first.subtasks.highest("busy"), first.subtasks.rate("rows_in")) == (pytest.approx(0.9), 0)
     task = viewed().task(2)
     assert task is not None
     assert [one.rates.busy + one.rates.blocked + one.rates.idle for one in task.subtasks] == pytest.approx([1, 1])
@@ -40,14 +40,14 @@ def test_a_new_attempt_begins_anew() -> None:
     observed.see(replace(ORDERS, attempt=2), orders_metrics(1), 2.0, 0)
     task = observed.see(replace(ORDERS, attempt=2), orders_metrics(2), 3.0, 0).task(2)
     assert task is not None
-    assert task.rate("rows_in") == pytest.approx(100)
+    assert task.subtasks.rate("rows_in") == pytest.approx(100)
 
 
 def test_a_skewed_task_says_by_how_much() -> None:
     even, skewed = (viewed(even=even).task(2) for even in (True, False))
     assert even is not None
     assert skewed is not None
-    assert (even.skew, skewed.skew) == (pytest.approx(0), pytest.approx(0.96))
+    assert (even.subtasks.skew, skewed.subtasks.skew) == (pytest.approx(0), pytest.approx(0.96))
 
 
 def test_what_is_left_to_read_and_how_far_time_is_behind() -> None:
@@ -57,11 +57,11 @@ def test_what_is_left_to_read_and_how_far_time_is_behind() -> None:
     read[0].gate = GateStatistics(splits=3)
     view = Observed().see(ORDERS, read, 1.0, seen := 1_602_500)
     source, count = view.tasks
-    assert (source.pending_records, source.splits_left) == (7, 3)
+    assert (source.pending_records, source.subtasks.total("splits")) == (7, 3)
     assert view.watermark_lag_ms(source) == seen - 1_500_000
     plain = viewed().task(2)
     assert plain is not None
-    assert (plain.pending_records, plain.splits_left, count.splits_left) == (None, 0, 0)
+    assert (plain.pending_records, plain.subtasks.total("splits"), count.subtasks.total("splits")) == (None, 0, 0)
     text = prometheus_text([view])
     assert 'penstock_task_splits_left{job="orders",task="1: events"} 3' in text
     assert 'penstock_task_watermark_lag_seconds{job="orders",task="1: events"} 102.5' in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,12 +12,23 @@ from typing import Any
 
 import httpx
 import pytest
+from pyarrow import flight
 
 import penstock as ps
 from penstock import StreamEnvironment, checkpoints
+from penstock.engine.errors import ConfigurationError
 from penstock.engine.job.status import JobStatus
+from penstock.web.export.options import ExportOptions
 from penstock.web.observed import ENDED_KEPT
-from penstock.web.serve import EndedJobs, ServerOptions, find_server, start_server, stop_server
+from penstock.web.serve import (
+    Address,
+    EndedJobs,
+    ServerOptions,
+    check_server,
+    find_server,
+    start_server,
+    stop_server,
+)
 from tests.web.fakes import ORDERS
 
 
@@ -34,6 +46,14 @@ def until(url: str, path: str, condition: Any) -> Any:
         time.sleep(0.1)
 
 
+def over_flight(server: Address, key: int) -> list[Any]:
+    """The rows of a key of the job, by Flight."""
+    ticket = json.dumps({"job": "watched", "uid": "counts", "state": "accumulators", "keys": [key]})
+    with flight.connect(server.flight) as client:
+        found: list[Any] = client.do_get(flight.Ticket(ticket)).read_all().to_pylist()
+    return found
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_path: Path) -> None:
@@ -44,7 +64,7 @@ def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_pat
         "counts"
     ).print()
     job: Any = env.submit("watched")
-    server = start_server(ServerOptions(port=0, folder=str(tmp_path / "console")))
+    server = start_server(ServerOptions(port=0, folder=str(tmp_path / "console"), flight=0))
     try:
         assert start_server(ServerOptions(port=0)) == server, "one for the cluster"
 
@@ -58,11 +78,13 @@ def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_pat
         assert httpx.get(f"{server.url}v1/jobs/{job_id}/tasks/1/0/stack").text.startswith("thread")
         asked = f"{server.url}v1/jobs/{job_id}/state/counts/accumulators?key=7"
         assert httpx.get(asked).json() == {"found": True, "value": {"count(*)": 1}}
+        assert over_flight(server, 7) == [{"n": 7, "count(*)": 1}]
         os.kill(server.pid, signal.SIGKILL)
         until(server.url, "jobs/overview", mine)
         again = find_server()
         assert again is not None
         assert (again.url, again.pid != server.pid) == (server.url, True)
+        assert over_flight(server, 7) == [{"n": 7, "count(*)": 1}]
         assert job.info().restarts == 0
         headers = {"X-Penstock-Request": "1"}
         trigger = httpx.post(f"{server.url}jobs/{job_id}/savepoints", headers=headers, json={}).json()["request-id"]
@@ -96,3 +118,19 @@ def test_the_log_of_ended_jobs_does_not_grow_for_ever_and_a_full_disk_hides_no_j
     assert len(EndedJobs(file).read()) == ENDED_KEPT
     assert len(file.read_text(encoding="utf-8").splitlines()) == ENDED_KEPT
     EndedJobs(tmp_path / "no folder" / "ended.jsonl").write(replace(ORDERS, status=JobStatus.FAILED))
+
+
+def test_a_server_that_does_something_else_is_not_taken_for_one_that_does_what_is_wanted() -> None:
+    found = Address("http://127.0.0.1:8365/", "", 1, "n", ("http://collector:4318", None))
+    check_server(found, ServerOptions())
+    check_server(found, ServerOptions(export=ExportOptions(otlp="http://collector:4318")))
+    with pytest.raises(ConfigurationError, match="sends nothing where --openlineage says http://marquez:5000"):
+        check_server(found, ServerOptions(export=ExportOptions(openlineage="http://marquez:5000")))
+    with pytest.raises(ConfigurationError, match="sends to http://collector:4318 where --otlp"):
+        check_server(found, ServerOptions(export=ExportOptions(otlp="http://other:4318")))
+    with pytest.raises(ConfigurationError, match="gives state by REST alone where --flight says 8366"):
+        check_server(found, ServerOptions(flight=8366))
+    flying = replace(found, flight="grpc://127.0.0.1:8366")
+    check_server(flying, ServerOptions(flight=0))
+    with pytest.raises(ConfigurationError, match=r"gives state at grpc://127.0.0.1:8366 where --flight says 9"):
+        check_server(flying, ServerOptions(flight=9))

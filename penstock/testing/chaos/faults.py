@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import ray
 
+from penstock.actors.nodes import head_node, leaving_nodes
 from penstock.engine.errors import ClusterError
 from penstock.engine.job.info import JobInfo, SubtaskInfo, TaskInfo
 from penstock.testing.chaos.schedule import SubtaskChoice
@@ -106,6 +107,13 @@ def _subtasks_meant(task: TaskInfo, choice: SubtaskChoice) -> tuple[SubtaskInfo,
 def _meant(info: JobInfo, choice: SubtaskChoice) -> Sequence[JobProcess]:
     tasks = (replace(task, subtasks=_subtasks_meant(task, choice)) for task in info.tasks if _is_meant(task, choice))
     return subtasks(replace(info, tasks=tuple(tasks)))
+
+
+def worker_nodes() -> Sequence[str]:
+    """The ids of the nodes that live, and are neither the head nor about to leave."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    gone = {head_node(), *leaving_nodes()}
+    return sorted(node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] not in gone)
 
 
 def manager(info: JobInfo) -> JobProcess:

@@ -10,9 +10,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.actors.client import RayJob
+from penstock.actors.nodes import begin_to_drain
 from penstock.actors.registry import JobControl, find_job
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
@@ -29,6 +30,7 @@ from penstock.testing.chaos.schedule import (
     AfterFault,
     AfterSeconds,
     ChaosSchedule,
+    DrainNode,
     Fault,
     KillManager,
     KillNode,
@@ -40,9 +42,11 @@ from penstock.testing.chaos.schedule import (
     PauseServer,
     PauseSubtask,
     Rescale,
+    RescaleStorm,
     RestartServer,
     ServerFault,
     SubtaskChoice,
+    TakeNode,
     TakeSavepoint,
 )
 
@@ -265,6 +269,13 @@ class ChaosHarness:
                 self._stop([faults.manager(info)], seconds, record)
             case KillNode(draw):
                 self._kill_node(draw, record)
+            case DrainNode(seconds, draw):
+                node = self._choose_node(faults.worker_nodes(), draw)
+                self._drain(node, seconds, record)
+            case TakeNode(seconds, draw):
+                self._take_node(seconds, draw, record)
+            case RescaleStorm():
+                self._ask(lambda: self._rescale_single(info, fault), record)
             case Rescale(parallelism):
                 self._ask(lambda: f"stood still for {self._control.rescale(parallelism):.2f} s", record)
             case TakeSavepoint(directory):
@@ -301,13 +312,48 @@ class ChaosHarness:
         self._stopped.append(proceeding)
 
     def _kill_node(self, draw: int, record: FaultRecord) -> None:
-        nodes = sorted(self._cluster.worker_nodes, key=lambda node: str(node.unique_id)) if self._cluster else []
-        if self._cluster is None or not nodes:
-            raise _NothingThereError("there is no node but the head, or no Cluster was given")
-        node = nodes[draw % len(nodes)]
-        self._mark(record, f"node {node.node_id[:12]}")
+        cluster, own = self._own_nodes()
+        node = self._choose_node(sorted(own), draw)
+        self._mark(record, f"node {node[:12]}")
         record.until = record.fired + _NODE_SECONDS
-        self._cluster.remove_node(node, allow_graceful=False)
+        cluster.remove_node(own[node], allow_graceful=False)
+
+    def _take_node(self, seconds: float, draw: int, record: FaultRecord) -> None:
+        cluster, own = self._own_nodes()
+        node = self._choose_node(sorted(own), draw)
+        self._drain(node, seconds, record)
+        record.until = record.fired + seconds + _NODE_SECONDS
+        taking = threading.Timer(seconds, lambda: cluster.remove_node(own[node], allow_graceful=False))
+        taking.start()
+        self._stopped.append(taking)
+
+    def _drain(self, node: str, seconds: float, record: FaultRecord) -> None:
+        self._mark(record, f"node {node[:12]}")
+        # It is no failure, and so not recovered from, where the job moves in time.
+        record.outcome = HARMLESS
+        record.until = record.fired + _NODE_SECONDS
+        begin_to_drain(node, seconds)
+
+    def _own_nodes(self) -> tuple[Cluster, Mapping[str, Any]]:
+        if self._cluster is None:
+            raise _NothingThereError("no Cluster was given whose nodes may be killed")
+        return self._cluster, {str(node.node_id): node for node in self._cluster.worker_nodes}
+
+    def _choose_node(self, nodes: Sequence[str], draw: int) -> str:
+        if not nodes:
+            raise _NothingThereError("there is no node but the head")
+        return nodes[draw % len(nodes)]
+
+    def _rescale_single(self, info: JobInfo, storm: RescaleStorm) -> str:
+        uids = [task.uids[0] for task in info.tasks]
+        told = []
+        for turn, parallelism in enumerate(storm.parallelisms):
+            uid = uids[(storm.draw + turn) % len(uids)]
+            try:
+                told.append(f"{uid} to {parallelism}: {self._control.rescale({uid: parallelism}):.2f} s")
+            except PenstockError as error:
+                told.append(f"{uid} to {parallelism}: {error}")
+        return "; ".join(told)
 
     def _ask(self, request: Callable[[], str], record: FaultRecord) -> None:
         """Ask the job for something while it goes on, and while the next faults fire."""

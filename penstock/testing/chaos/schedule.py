@@ -16,6 +16,8 @@ from penstock.engine.errors import ConfigurationError, nearest
 
 _DRAWS: Final = 2**31
 _SHORTEST_PAUSE_S: Final = 0.2
+_STORM: Final = 6
+"""How many rescales a storm has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,38 @@ class KillNode:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainNode:
+    """A node that is not the head is told to leave, as `penstock drain` does, and stays.
+
+    Args:
+        seconds: of the notice that it gets.
+        draw: which one, of those that live.
+    """
+
+    seconds: float = 120.0
+    draw: int = 0
+
+    def __str__(self) -> str:
+        return f"drain a node, with {self.seconds:.2f} s of notice"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeNode:
+    """A spot node is taken away: told to leave, and killed when its notice is over; as `KillNode` does.
+
+    Args:
+        seconds: of the notice: 120 on AWS, 30 on Google Cloud.
+        draw: which one.
+    """
+
+    seconds: float = 30.0
+    draw: int = 0
+
+    def __str__(self) -> str:
+        return f"take a node away behind {self.seconds:.2f} s of notice"
+
+
+@dataclass(frozen=True, slots=True)
 class Rescale:
     """The job goes on at another parallelism."""
 
@@ -148,6 +182,22 @@ class Rescale:
 
     def __str__(self) -> str:
         return f"rescale to {self.parallelism}"
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleStorm:
+    """An autoscaler that cannot make up its mind: single operators are rescaled one after the other, without a pause.
+
+    Args:
+        parallelisms: what they get, in turn.
+        draw: which operator is the first; the others follow as they stand in the job.
+    """
+
+    parallelisms: Sequence[int]
+    draw: int = 0
+
+    def __str__(self) -> str:
+        return f"rescale one operator after the other to {', '.join(map(str, self.parallelisms))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +255,10 @@ Fault: TypeAlias = (
     | PauseManager
     | KillStandby
     | KillNode
+    | DrainNode
+    | TakeNode
     | Rescale
+    | RescaleStorm
     | TakeSavepoint
     | ServerFault
 )
@@ -232,7 +285,17 @@ class ScheduledFault:
 DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {"subtask": 6, "two": 1, "manager": 1, "pause": 1, "standby": 1}
 """How likely each kind of fault is in a random schedule: mostly what happens most."""
 SERVER_KINDS: Final = ("kill-server", "restart-server", "pause-server")
-KINDS: Final = (*DEFAULT_WEIGHTS, "pause-manager", "rescale", "savepoint", "node", *SERVER_KINDS)
+NODE_KINDS: Final = ("node", "drain", "spot")
+KINDS: Final = (
+    *DEFAULT_WEIGHTS,
+    "pause-manager",
+    "rescale",
+    "rescale-one",
+    "storm",
+    "savepoint",
+    *NODE_KINDS,
+    *SERVER_KINDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +334,12 @@ class ChaosSchedule:
             duration: the faults fire between 0.5 s and this time, some of them while the job still recovers.
             faults: how many.
             weights: how likely each kind is: `subtask` (kill one), `two` (at once), `manager`, `pause` and
-                `pause-manager` (SIGSTOP, then SIGCONT), `standby`, `rescale`, `savepoint`, `node`; `kill-server`,
-                `restart-server` and `pause-server`.
-            parallelisms: what `rescale` chooses from.
+                `pause-manager` (SIGSTOP, then SIGCONT), `standby`, `rescale`, `rescale-one` (operator), `storm` (of
+                such), `savepoint`, `node` (killed), `drain`, `spot` (drained, and killed a moment later);
+                `kill-server`, `restart-server` and `pause-server`.
+            parallelisms: what rescales choose from.
             servers: names of those that the last three kinds choose from.
-            longest_pause: of what is stopped, and of a server that was killed.
+            longest_pause: of what is stopped, of a server that was killed, and of the notice of a `spot` node.
 
         Raises:
             ConfigurationError: no such kind, no faults, no server for the kinds, or a duration that is none.
@@ -328,8 +392,14 @@ def _draw(
         "pause-manager": PauseManager(pause),
         "standby": KillStandby(first),
         "rescale": Rescale(parallelism),
+        "rescale-one": RescaleStorm((parallelism,), first),
+        "storm": RescaleStorm(
+            tuple(parallelisms[(first + turn) % len(parallelisms)] for turn in range(_STORM)), second
+        ),
         "savepoint": TakeSavepoint(),
         "node": KillNode(first),
+        "drain": DrainNode(draw=first),
+        "spot": TakeNode(pause, first),
         "kill-server": KillServer(server, pause),
         "restart-server": RestartServer(server),
         "pause-server": PauseServer(server, pause),

@@ -61,6 +61,7 @@ class FaultRates:
         suspend: at each step: the job is stopped with a savepoint, and another job resumes from it.
         drain: at each step, where the scenario knows what must be there then: the sources end.
         cancel: at each step: the job is cancelled; every other time it keeps its checkpoints, and another job resumes.
+        leave: at each step, where there are rescales: the node with one slot is drained, and leaves a while later.
         corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
     """
 
@@ -87,6 +88,7 @@ class FaultRates:
     drain: float = 0.0001
     corrupt: float = 0.0001
     cancel: float = 0.0002
+    leave: float = 0.0004
 
     def some(self, chosen: random.Random) -> FaultRates:
         """Other rates for one run: none of some faults and more of others, as who has all of them has few of each.
@@ -94,6 +96,8 @@ class FaultRates:
         Source: Groce et al., "Swarm Testing", ISSTA 2012.
         """
         rates = {name: getattr(self, name) * chosen.choice(_FACTORS) for name in _SWARM}
+        # No draw of its own: the seeds that are known stay what they are.
+        rates["leave"] = self.leave * rates["rescale"] / self.rescale if self.rescale else 0.0
         return replace(self, budget=max(1, round(self.budget * chosen.choice(_BUDGETS))) if self.budget else 0, **rates)
 
 

@@ -7,6 +7,7 @@ the warehouse and the mailbox.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
@@ -28,6 +29,37 @@ ROOT: Final = "memory://simulation"
 SAVEPOINTS: Final = "memory://savepoints"
 _STUCK_STEPS: Final = (50, 1500)
 _JUMP_MS: Final = 20_000
+_NOTICE_STEPS: Final = (20, 3000)
+_AGAIN_STEPS: Final = 40
+"""How often a manager hears that a node is about to leave."""
+
+
+@dataclass(slots=True)
+class _LeavingNode:
+    """A node that is about to leave.
+
+    Args:
+        manager: whose subtasks are there.
+        processes: those subtasks, each with the attempt that runs in its process: a later one has another process.
+        until: the step in which it leaves.
+        again: when the manager is told again.
+    """
+
+    manager: LocalManager
+    processes: Sequence[tuple[Place, int]]
+    until: int
+    again: int = 0
+
+    @property
+    def places(self) -> list[Place]:
+        """The subtasks whose processes are still there."""
+        execution = self.manager.execution
+        return [place for place, attempt in self.processes if attempt and execution.running(place) == attempt]
+
+    def say_so(self, step: int) -> None:
+        """Tell the manager."""
+        self.again = step + _AGAIN_STEPS
+        self.manager.leave(self.places)
 
 
 class Misfortunes:
@@ -52,6 +84,7 @@ class Misfortunes:
         self._disk = disk
         self._clock = clock
         self._stuck: tuple[LocalManager, Place, int, int] | None = None
+        self._leaving: _LeavingNode | None = None
         rates = dice.rates
         self._table: Sequence[tuple[float, str, Happening]] = (
             (rates.kill_subtask, "kill a subtask", self._kill),
@@ -67,6 +100,7 @@ class Misfortunes:
             (rates.drain, "drain", self._drain),
             (rates.corrupt, "a file is damaged", self._damage),
             (rates.cancel, "cancel", self._cancel),
+            (rates.leave, "a node is about to leave", self._leave),
         )
         self._any = sum(rate for rate, _, _ in self._table)
 
@@ -74,6 +108,7 @@ class Misfortunes:
         """The job has ended."""
         self.branch = self.drain = None
         self._stuck = None
+        self._leaving = None
 
     def strike(self, job: Job) -> None:
         """What happens before the next step."""
@@ -81,6 +116,7 @@ class Misfortunes:
         assert real is not None
         manager = real.manager
         self._free_stuck(manager)
+        self._end_notice(manager)
         # One draw decides whether anything happens, and what: most of the time nothing does.
         drawn = self._dice.chosen.random()
         if drawn >= self._any:
@@ -184,6 +220,33 @@ class Misfortunes:
             manager.execution.ready.append(place)
             if self._dice.chosen.random() < 0.5:
                 manager.lose(place, WorkerLostError(f"not heard of for long: subtask {place}"))
+
+    def _leave(self, job: Job, real: ManagerProcess, what: str) -> None:
+        """The node with a slot is drained: its processes are lost behind a notice, unless they are gone by then."""
+        execution = real.manager.execution
+        slots = sorted({subtask for _, subtask in execution.places})
+        if self._leaving is not None or not slots:
+            return
+        slot = self._dice.chosen.choice(slots)
+        notice = self._dice.chosen.randint(*_NOTICE_STEPS)
+        if self._happens(f"{what}, with slot {slot}, in {notice} steps"):
+            processes = [(place, execution.running(place)) for place in execution.places if place[1] == slot]
+            self._leaving = _LeavingNode(real.manager, processes, self._dice.step + notice)
+            self._leaving.say_so(self._dice.step)
+
+    def _end_notice(self, manager: LocalManager) -> None:
+        node = self._leaving
+        if node is None:
+            return
+        if node.manager is not manager or not node.places:
+            self._leaving = None
+        elif self._dice.step >= node.until:
+            self._leaving = None
+            for place in node.places:
+                self.kills += 1
+                manager.lose(place, WorkerLostError(f"its node has left: subtask {place}"))
+        elif self._dice.step >= node.again:
+            node.say_so(self._dice.step)
 
     def _damage(self, job: Job, real: ManagerProcess, what: str) -> None:
         """Change a byte of a file that the job would be restored from, and make it restore."""

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Final
 
@@ -34,6 +35,102 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Receiver:
+    """One address that takes documents; one that does not is left alone for a while.
+
+    Args:
+        url: of the server.
+        path: below it.
+        headers: of each request.
+    """
+
+    def __init__(self, url: str, path: str, headers: Mapping[str, str]) -> None:
+        self._url = url.rstrip("/") + path
+        self._headers = {**headers, "Content-Type": "application/json"}
+        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._retry_at: float | None = None
+
+    def takes(self, document: Mapping[str, Any], now: float) -> bool:
+        """Whether it has taken the document."""
+        if self._retry_at is not None and now < self._retry_at:
+            return False
+        content = json.dumps(document, allow_nan=False).encode()
+        # The options take http and https alone.
+        request = urllib.request.Request(self._url, content, self._headers)  # noqa: S310
+        try:
+            with self._opener.open(request, timeout=_PATIENCE_SECONDS):
+                self._retry_at = None
+                return True
+        except (OSError, HTTPException) as error:
+            if self._retry_at is None:
+                _LOG.warning("%s does not take what is sent: %s; it is tried again", self._url, error)
+            self._retry_at = now + _RETRY_SECONDS
+            return False
+
+
+class _Telemetry:
+    """Sends metrics each `every` seconds, and each span once."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], every: float) -> None:
+        self._metrics = _Receiver(url, "/v1/metrics", headers)
+        self._traces = _Receiver(url, "/v1/traces", headers)
+        self._every = every
+        self._metrics_at = -every
+        self._spans: set[str] = set()
+
+    def send(self, views: Sequence[JobView], now: float, now_ms: int) -> None:
+        """Send what is due; arguments as for `Exporter.send`."""
+        if now - self._metrics_at >= self._every:
+            since_ms = min((view.began_ms for view in views), default=now_ms)
+            if self._metrics.takes(metrics_document(families_of(views), since_ms, now_ms), now):
+                self._metrics_at = now
+        spans = {span.key: span for view in views for span in spans_of(view.info)}
+        # What no job knows any more is not offered again.
+        self._spans &= spans.keys()
+        new = [span for key, span in spans.items() if key not in self._spans]
+        if new and self._traces.takes(spans_document(new), now):
+            self._spans.update(span.key for span in new)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a lineage server knows of a job: the kind of the last event, and when that was sent; at first its begin."""
+
+    kind: str
+    at: float
+
+
+class _Lineage:
+    """Sends the begin of each job, what becomes of it, and a sign of life each `every` seconds."""
+
+    def __init__(self, url: str, key: str | None, namespace: str, every: float) -> None:
+        self._receiver = _Receiver(url, "/api/v1/lineage", {} if key is None else {"Authorization": f"Bearer {key}"})
+        self._namespace = namespace
+        self._every = every
+        self._told: dict[str, _Told] = {}
+
+    def send(self, views: Sequence[JobView], now: float, now_ms: int) -> None:
+        """Send what is due; arguments as for `Exporter.send`."""
+        for view in views:
+            self._send_job(view, now, now_ms)
+        known = {view.info.id for view in views}
+        self._told = {job: told for job, told in self._told.items() if job in known}
+
+    def _send_job(self, view: JobView, now: float, now_ms: int) -> None:
+        info = view.info
+        if not info.tasks and not info.status.ended:
+            # It reads and writes nothing yet that could be told.
+            return
+        if info.id not in self._told:
+            if not self._receiver.takes(begin_event(info, view.began_ms, self._namespace), now):
+                return
+            self._told[info.id] = _Told("", now - self._every)
+        told, event = self._told[info.id], state_event(info, now_ms, self._namespace)
+        is_due = now - told.at >= self._every and not info.status.ended
+        if (event["eventType"] != told.kind or is_due) and self._receiver.takes(event, now):
+            told.kind, told.at = event["eventType"], now
+
+
 class Exporter:
     """Remembers what was taken, and sends the rest.
 
@@ -42,15 +139,13 @@ class Exporter:
     """
 
     def __init__(self, options: ExportOptions) -> None:
-        self._options = options
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._senders: list[_Telemetry | _Lineage] = []
+        if options.otlp is not None:
+            self._senders.append(_Telemetry(options.otlp, dict(options.otlp_headers), options.every))
+        if options.openlineage is not None:
+            key, namespace = options.openlineage_key, options.namespace
+            self._senders.append(_Lineage(options.openlineage, key, namespace, options.every))
         self._busy = threading.Lock()
-        self._spans: set[str] = set()
-        self._begun: set[str] = set()
-        self._told: dict[str, tuple[str, float]] = {}
-        self._metrics_at = -options.every
-        self._retry_at: dict[str, float] = {}
-        self._now = 0.0
 
     def offer(self, views: Sequence[JobView]) -> None:
         """Send in another thread what is new; where the last sending is not over, the next reading will do."""
@@ -74,65 +169,5 @@ class Exporter:
             now: monotonic seconds.
             now_ms: civil time.
         """
-        self._now = now
-        if self._options.otlp is not None:
-            self._send_metrics(self._options.otlp, views, now, now_ms)
-            self._send_spans(self._options.otlp, views)
-        if self._options.openlineage is not None:
-            for view in views:
-                self._send_lineage(self._options.openlineage, view, now, now_ms)
-        known = {view.info.id for view in views}
-        self._begun &= known
-        self._told = {job: told for job, told in self._told.items() if job in known}
-
-    def _send_metrics(self, url: str, views: Sequence[JobView], now: float, now_ms: int) -> None:
-        if now - self._metrics_at >= self._options.every:
-            since_ms = min((view.began_ms for view in views), default=now_ms)
-            document = metrics_document(families_of(views), since_ms, now_ms)
-            if self._post(f"{url.rstrip('/')}/v1/metrics", document, dict(self._options.otlp_headers)):
-                self._metrics_at = now
-
-    def _send_spans(self, url: str, views: Sequence[JobView]) -> None:
-        spans = {span.key: span for view in views for span in spans_of(view.info)}
-        # What no job knows any more is not offered again.
-        self._spans &= spans.keys()
-        new = [span for key, span in spans.items() if key not in self._spans]
-        if new and self._post(f"{url.rstrip('/')}/v1/traces", spans_document(new), dict(self._options.otlp_headers)):
-            self._spans.update(span.key for span in new)
-
-    def _send_lineage(self, url: str, view: JobView, now: float, now_ms: int) -> None:
-        info, namespace = view.info, self._options.namespace
-        if not info.tasks and not info.status.ended:
-            # It reads and writes nothing yet that could be told.
-            return
-        if info.id not in self._begun:
-            if not self._post_event(url, begin_event(info, view.began_ms, namespace)):
-                return
-            self._begun.add(info.id)
-        event = state_event(info, now_ms, namespace)
-        kind, at = self._told.get(info.id, ("", -self._options.every))
-        is_due = now - at >= self._options.every and not info.status.ended
-        if (event["eventType"] != kind or is_due) and self._post_event(url, event):
-            self._told[info.id] = (event["eventType"], now)
-
-    def _post_event(self, url: str, event: Mapping[str, Any]) -> bool:
-        key = self._options.openlineage_key
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return self._post(f"{url.rstrip('/')}/api/v1/lineage", event, headers)
-
-    def _post(self, url: str, document: Mapping[str, Any], headers: Mapping[str, str]) -> bool:
-        """Whether the receiver has taken the document; one that does not is left alone for a while."""
-        if self._now < self._retry_at.get(url, self._now):
-            return False
-        content = json.dumps(document, allow_nan=False).encode()
-        # The options take http and https alone.
-        request = urllib.request.Request(url, content, {**headers, "Content-Type": "application/json"})  # noqa: S310
-        try:
-            with self._opener.open(request, timeout=_PATIENCE_SECONDS):
-                self._retry_at.pop(url, None)
-                return True
-        except (OSError, HTTPException) as error:
-            if url not in self._retry_at:
-                _LOG.warning("%s does not take what is sent: %s; it is tried again", url, error)
-            self._retry_at[url] = self._now + _RETRY_SECONDS
-            return False
+        for sender in self._senders:
+            sender.send(views, now, now_ms)

@@ -87,5 +87,5 @@ def _restart(job_id: str, one: RestartInfo, restore_ms: float, job: Mapping[str,
     }
     if one.first_output_ms is not None:
         attributes["firstOutputMs"] = one.first_output_ms
-    name = "Rescale" if one.kind == "rescale" else "JobInitialization"
+    name = "Rescale" if one.kind in ("rescale", "move") else "JobInitialization"
     return Span(name, f"{job_id}/{one.kind}/{one.at_ms}", one.at_ms, one.at_ms + round(restore_ms), attributes)

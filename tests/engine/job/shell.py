@@ -25,11 +25,18 @@ DEAD = WorkerLostError("the process died")
 
 
 class TwoTasks:
-    """Plans a source and a sink behind it, each subtask a region of its own with its counterpart if `regions`."""
+    """Plans a source and a sink behind it.
 
-    def __init__(self, regions: bool = False, commits: bool = True) -> None:
+    Args:
+        regions: whether each subtask is a region of its own with its counterpart.
+        commits: whether the sink does.
+        has_loop: whether rows come back, so that nothing is replaced while the rest runs on.
+    """
+
+    def __init__(self, regions: bool = False, commits: bool = True, has_loop: bool = False) -> None:
         self.regions = regions
         self.commits = commits
+        self.has_loop = has_loop
 
     def plan(self, scale: Scale, split_parallelism: Mapping[str, int]) -> Layout:
         most = scale.most or LARGEST_MAX_PARALLELISM
@@ -42,7 +49,7 @@ class TwoTasks:
         pairs = [frozenset({(1, subtask), (2, subtask)}) for subtask in range(count)]
         places = frozenset((task.id, subtask) for task in tasks for subtask in range(task.parallelism))
         regions = pairs if self.regions else [places]
-        return Layout(scale, tasks, tuple(regions), self.commits)
+        return Layout(scale, tasks, tuple(regions), self.commits, self.has_loop)
 
     def scale_for(self, wanted: ParallelismRequest, running: Scale) -> Scale:
         if isinstance(wanted, Mapping):

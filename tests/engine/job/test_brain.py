@@ -330,8 +330,8 @@ def test_a_restart_that_is_explained_later_says_all_in_the_end() -> None:
 def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_checkpoint() -> None:
     first = Shell().run()
     first.ask(ev.RescaleJob(3))
-    first.store()
     first.hear(ev.Prepared(1))
+    first.store()
     first.restart()
     first.wait(1.0)
     first.store()
@@ -493,15 +493,20 @@ def test_who_waits_when_the_job_ends_is_told_exactly_once() -> None:
 # Rescaling
 
 
+def with_a_loop() -> Shell:
+    """A job that runs, and is restarted for every rescale."""
+    return Shell(TwoTasks(has_loop=True)).run()
+
+
 def rescaled(shell: Shell) -> int:
-    """A rescale for which a checkpoint was taken, and processes are being prepared."""
+    """A rescale of it for which a checkpoint was taken, and processes are being prepared."""
     request = shell.ask(ev.RescaleJob(3))
     shell.store()
     return request
 
 
 def test_a_rescale_restarts_the_job_behind_a_checkpoint_with_other_subtasks() -> None:
-    shell = Shell().run()
+    shell = with_a_loop()
     request = rescaled(shell)
     prepare = shell.last(say.Prepare)
     assert (prepare.layout.scale, shell.brain.status) == (Scale(3), JobStatus.RUNNING)
@@ -524,7 +529,7 @@ def test_a_job_that_runs_so_already_is_not_rescaled() -> None:
 
 
 def test_a_failure_while_a_rescale_is_prepared_restarts_once_into_the_new_layout() -> None:
-    shell = Shell().run()
+    shell = with_a_loop()
     request = rescaled(shell)
     shell.fail()
     shell.cancelled()
@@ -536,7 +541,7 @@ def test_a_failure_while_a_rescale_is_prepared_restarts_once_into_the_new_layout
 
 
 def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
-    shell = Shell().run()
+    shell = with_a_loop()
     request = rescaled(shell)
     shell.hear(ev.Prepared(request))
     shell.cancelled()
@@ -548,7 +553,7 @@ def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
 
 
 def test_a_rescale_that_cannot_be_prepared_changes_nothing() -> None:
-    shell = Shell().run()
+    shell = with_a_loop()
     request = rescaled(shell)
     shell.hear(ev.PrepareFailed(request, JobError("does not fit")))
     assert (shell.brain.status, shell.count(say.Cancel)) == (JobStatus.RUNNING, 0)

@@ -10,7 +10,7 @@ from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
-from penstock.engine.job.layout import Layout, TaskLayout, layout_change
+from penstock.engine.job.layout import A_LOOP, Layout, TaskLayout, layout_change
 from penstock.engine.job.status import JobStatus
 from tests.engine.job.shell import Shell
 
@@ -167,7 +167,7 @@ def test_only_those_that_are_replaced_must_not_have_come_to_their_end(ended: tup
 def test_who_cannot_be_replaced_alone_is_rescaled_by_a_restart_that_says_why() -> None:
     def layout(counts: tuple[int, ...], names: tuple[str, ...] = ("read", "count", "write")) -> Layout:
         tasks = tuple(
-            TaskLayout(number, name, count, False, False, None, 0, "" if number > 1 else "it reads")
+            TaskLayout(number, name, count, False, False, None, 0, "" if number > 1 else "it has GPUs")
             for number, (name, count) in enumerate(zip(names, counts, strict=True), 1)
         )
         return Layout(Scale(), tasks, (), False)
@@ -175,7 +175,7 @@ def test_who_cannot_be_replaced_alone_is_rescaled_by_a_restart_that_says_why() -
     running = layout((2, 2, 2))
     assert layout_change(running, layout((2, 3, 2))).replaced == {2}
     assert layout_change(running, layout((2, 1, 3))).replaced == {2, 3}
-    assert layout_change(running, layout((3, 2, 2))).reason == "it reads"
-    assert "all tasks" in layout_change(running, layout((3, 3, 3))).reason
+    assert layout_change(running, layout((3, 2, 2))).reason == "it has GPUs"
+    assert layout_change(running, replace(layout((2, 3, 2)), has_loop=True)).reason == A_LOOP
     assert "come together" in layout_change(running, layout((2, 3), ("read", "count -> write"))).reason
     assert layout_change(running, replace(running, scale=Scale(2))).replaced == frozenset()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from penstock.engine.checkpointing.handles import JobStory
 from penstock.engine.checkpointing.history import STORED
 from penstock.engine.job.events import Moment
-from penstock.engine.job.restarts import KEPT, LONGEST_CAUSE, RestartLog
+from penstock.engine.job.restarts import KEPT, LONGEST_CAUSE, RestartKind, RestartLog
 
 
 def test_a_rescale_is_listed_and_no_failure() -> None:
     log = RestartLog()
     log.on_failure("a process died", [(0, 1)], Moment(5.0, 0))
     log.on_resumed(1, 0, 9.0)
-    log.on_rescale("to 3", [(0, 0), (0, 1), (0, 2)], Moment(6.0, 0))
+    log.on_change(RestartKind.RESCALE, "rescale to 3", [(0, 0), (0, 1), (0, 2)], Moment(6.0, 0))
     assert log.failures == 1
     shown = [restart.to_dict() for restart in log.kept]
     assert [(one["kind"], one["cause"], one["subtasks"]) for one in shown] == [

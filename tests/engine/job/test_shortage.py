@@ -49,15 +49,14 @@ def test_it_waits_for_room_beside_that_and_grows_back_behind_a_checkpoint() -> N
     shell = runs_small()
     assert shell.last(say.AwaitRoom).layout.scale == Scale()
     shell.hear(ev.RoomFound())
+    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
     shell.store()
-    prepare = shell.last(say.Prepare)
-    shell.hear(ev.Prepared(prepare.request))
     shell.cancelled()
     shell.deployed()
     deploy = shell.last(say.Deploy)
     assert (len(deploy.places), deploy.layout.scale, shell.brain.status) == (4, Scale(), JobStatus.RUNNING)
     assert shell.count(say.AwaitRoom) == 1
-    assert shell.brain.restarts.to_dicts()[-1]["cause"] == "rescale to 2, by a restart: all tasks get other subtasks"
+    assert shell.brain.restarts.to_dicts()[-1]["cause"] == "rescale to 2, all at a checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +103,8 @@ def test_who_rescales_it_meanwhile_has_the_last_word() -> None:
     shell = runs_small()
     shell.ask(ev.RescaleJob(3))
     shell.hear(ev.RoomFound())
-    shell.store()
     shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.store()
     shell.cancelled()
     shell.deployed()
     shell.hear(ev.RoomFound())
@@ -127,8 +126,8 @@ def test_who_takes_it_over_waits_for_room_as_well() -> None:
     assert list(shell.last(say.Deploy).places) == SMALL
     assert shell.last(say.AwaitRoom).layout.scale == Scale()
     shell.hear(ev.RoomFound())
-    shell.store()
     shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.store()
     shell.cancelled()
     shell.deployed()
     shell.wait(1.0)
@@ -138,6 +137,7 @@ def test_who_takes_it_over_waits_for_room_as_well() -> None:
 def test_its_log_tells_the_same_when_it_is_replayed() -> None:
     shell = runs_small()
     shell.hear(ev.RoomFound())
+    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
     shell.store()
     steps = list(replay([(0, shell.log.text().splitlines())]))
     assert steps

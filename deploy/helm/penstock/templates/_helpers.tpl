@@ -30,7 +30,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $root := .root -}}
 serviceAccountName: {{ include "penstock.account" $root }}
 restartPolicy: Never
-terminationGracePeriodSeconds: 60
+terminationGracePeriodSeconds: {{ if .ports }}60{{ else }}120{{ end }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 1000
@@ -57,6 +57,12 @@ containers:
       - {name: dashboard, containerPort: 8265}
       - {name: client, containerPort: 10001}
       - {name: console, containerPort: 8365}
+    {{- end }}
+    {{- if not .ports }}
+    lifecycle:
+      preStop:
+        exec:
+          command: [penstock, drain, --this-node, --wait, --timeout, 110s]
     {{- end }}
     env: {{- include "penstock.env" $root | nindent 6 }}
     {{- with include "penstock.envFrom" $root }}

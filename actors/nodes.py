@@ -1,0 +1,100 @@
+"""The nodes of the cluster: which of them are about to leave, what of ours is on one, and having one leave.
+
+Job managers ask which leave, `penstock drain` the rest. All of Ray's interface for this is private (2.60), and is used
+here alone. Calls block for a millisecond or so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import ray
+
+from penstock.actors.lifeline import answers
+from penstock.engine.errors import ClusterError
+
+_ANSWER_SECONDS: Final = 2.0
+_HEAD: Final = "node:__internal_head__"
+"""The resource that only the head of a cluster has."""
+
+
+def leaving_nodes() -> Collection[str]:
+    """The ids of the nodes that are being drained: by `ray drain-node`, the autoscaler, or `begin_to_drain`."""
+    state: Any = ray._private.state.state
+    return frozenset(state.get_draining_nodes())
+
+
+def head_node() -> str | None:
+    """The id of the cluster's head; None: it is away."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return next((node["NodeID"] for node in nodes if node["Alive"] and _HEAD in node["Resources"]), None)
+
+
+async def lost_nodes(nodes: Collection[str]) -> Collection[str]:
+    """Those of these nodes whose raylet takes no connections: of one that is dead, Ray itself knows many seconds later.
+
+    Args:
+        nodes: their ids.
+    """
+    if not nodes:
+        return frozenset()
+    known: list[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
+    asked = {node["NodeID"]: (node["NodeManagerAddress"], node["NodeManagerPort"]) for node in known if node["Alive"]}
+    # What Ray knows to be dead it sees to by itself.
+    suspected = [node for node in nodes if node in asked]
+    alive = await asyncio.gather(*(answers(asked[node], _ANSWER_SECONDS) for node in suspected))
+    return frozenset(node for node, is_alive in zip(suspected, alive, strict=True) if not is_alive)
+
+
+def find_node(given: str | None) -> str:
+    """The id of a node that lives.
+
+    Args:
+        given: its id, or the beginning of it; None: the node that this process is on.
+
+    Raises:
+        ClusterError: there is none, or there are several.
+    """
+    if given is None:
+        return str(ray.get_runtime_context().get_node_id())
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    living = [str(node["NodeID"]) for node in nodes if node["Alive"]]
+    found = [node for node in living if node.startswith(given)]
+    if len(found) != 1:
+        what = "several nodes have ids that begin so" if found else "no node that lives has this id"
+        raise ClusterError(f"node {given!r}: {what}; there are {', '.join(living)} (`ray list nodes` shows more)")
+    return found[0]
+
+
+def begin_to_drain(node: str, seconds: float) -> None:
+    """Have nothing new start on a node, and jobs move what they have there; what runs runs on.
+
+    Args:
+        node: its id.
+        seconds: when it will be gone.
+
+    Raises:
+        ClusterError: Ray refuses.
+    """
+    from ray.core.generated import autoscaler_pb2 as untyped
+
+    messages: Any = untyped
+    client: Any = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)  # type: ignore[attr-defined]
+    reason = messages.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    deadline_ms = time.time_ns() // 1_000_000 + round(seconds * 1000)
+    accepted, why_not = client.drain_node(node, reason, "penstock drain", deadline_ms)
+    if not accepted:
+        raise ClusterError(f"Ray does not drain node {node}: {why_not}")
+
+
+def actors_on(node: str, classes: Collection[str]) -> Sequence[str]:
+    """The actors of these classes whose processes are on a node, in words."""
+    table: dict[str, dict[str, Any]] = ray._private.state.actors()
+    return sorted(
+        f"{actor['Name'] or actor['ActorClassName']} (process {actor['Pid']})"
+        for actor in table.values()
+        if actor["State"] == "ALIVE" and actor["Address"]["NodeID"] == node and actor["ActorClassName"] in classes
+    )

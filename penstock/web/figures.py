@@ -1,0 +1,266 @@
+"""The counters of the subtasks of a job as columns, and the rates between two readings of them.
+
+`observed.py` makes them of each reading. A job has 160,000 subtasks where it has a hundred tasks of 1,600: what is
+added up over all of them is computed by NumPy, and a subtask is made an object of only where somebody looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.metrics import SubtaskMetrics
+
+_Counts: TypeAlias = "npt.NDArray[np.int64]"
+_Shares: TypeAlias = "npt.NDArray[np.float64]"
+Place: TypeAlias = "tuple[int, int]"
+_COUNTS: Final = ("rows_in", "rows_out", "bytes_out", "messages_out", "late_rows", "splits", "watermark")
+_TIMES: Final = ("busy", "blocked", "idle", "alignment_ms", "sync_ms")
+_RATES: Final = ("rows_in", "rows_out", "bytes_out", "busy", "blocked", "idle")
+_WITH_RATES: Final = 3
+"""So many of the counts, and of the times, come first and have rates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a subtask has done so far: the counters of which rates are made.
+
+    Args:
+        rows_in: taken by the first operator of the chain; of a source, those that it has read, as in Flink.
+        rows_out: emitted by the last one.
+        bytes_out, messages_out: sent to other subtasks.
+        busy, blocked, idle: seconds.
+    """
+
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_out: int = 0
+    messages_out: int = 0
+    busy: float = 0.0
+    blocked: float = 0.0
+    idle: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a subtask did a second over the window; shares are from 0 to 1 of the time that it has accounted for."""
+
+    rows_in: float = 0.0
+    rows_out: float = 0.0
+    bytes_out: float = 0.0
+    busy: float = 0.0
+    blocked: float = 0.0
+    idle: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskView:
+    """A subtask as it is shown.
+
+    Args:
+        metrics: its newest counters.
+        totals, rates: made of them.
+    """
+
+    metrics: SubtaskMetrics
+    totals: Totals
+    rates: Rates
+
+    @property
+    def subtask(self) -> int:
+        """Its index."""
+        return self.metrics.subtask
+
+    @property
+    def input_watermark(self) -> int | None:
+        """The event time that has come to it, int64 ms; None before the first, and at a source."""
+        return _known(self.metrics.operators[0][1].input_watermark) if self.metrics.operators else None
+
+    @property
+    def watermark(self) -> int | None:
+        """The event time that it has passed on; None before the first."""
+        return _known(self.metrics.operators[-1][1].watermark) if self.metrics.operators else None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The counters of many subtasks as of one reading, a row each.
+
+    Args:
+        places: task and index of each.
+        counts: int64, a column for each of `_COUNTS`.
+        times: float64, a column for each of `_TIMES`.
+    """
+
+    places: Sequence[Place]
+    counts: _Counts
+    times: _Shares
+
+    @staticmethod
+    def of(metrics: Sequence[SubtaskMetrics]) -> Columns:
+        """Those of one reading, in its order."""
+        rows = [_row(one) for one in metrics]
+        counts = np.array([row[0] for row in rows], np.int64).reshape(-1, len(_COUNTS))
+        times = np.array([row[1] for row in rows], np.float64).reshape(-1, len(_TIMES))
+        return Columns([(one.task, one.subtask) for one in metrics], counts, times)
+
+    def taken(self, rows: slice) -> Columns:
+        """Some of the rows."""
+        return Columns(self.places[rows], self.counts[rows], self.times[rows])
+
+    def like(self, other: Columns, missing: Columns | None) -> Columns:
+        """These in the places of others.
+
+        Args:
+            other: whose places.
+            missing: what stands, row by row, for those that are not here; None: nothing so far.
+        """
+        if self.places == other.places:
+            return self
+        rows = {place: row for row, place in enumerate(self.places)}
+        found = np.array([rows.get(place, -1) for place in other.places], np.int64)
+        counts = np.zeros_like(other.counts) if missing is None else missing.counts.copy()
+        times = np.zeros_like(other.times) if missing is None else missing.times.copy()
+        counts[found >= 0], times[found >= 0] = self.counts[found[found >= 0]], self.times[found[found >= 0]]
+        return Columns(other.places, counts, times)
+
+
+def _row(one: SubtaskMetrics) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    operators, output = one.operators, one.output
+    times = (one.busy_seconds, one.blocked_seconds, one.idle_seconds, one.alignment_ms, one.sync_ms)
+    if not operators:
+        return (0, 0, output.bytes_sent, output.messages_sent, 0, one.gate.splits, MIN_TIMESTAMP), times
+    first, last = operators[0][1], operators[-1][1]
+    late = first.late_rows if len(operators) == 1 else sum(counters.late_rows for _, counters in operators)
+    return (
+        first.rows_in or first.rows_out,
+        last.rows_out,
+        output.bytes_sent,
+        output.messages_sent,
+        late,
+        one.gate.splits,
+        last.watermark,
+    ), times
+
+
+def no_rates(now: Columns) -> _Shares:
+    """Those of subtasks that do nothing any more."""
+    return np.zeros((len(now.places), len(_RATES)))
+
+
+def rates_between(before: Columns, now: Columns, seconds: float) -> _Shares:
+    """Rates between two readings, a row for each subtask of the later; a column for each of `_RATES`.
+
+    A subtask that was not there at the first has begun since. Where no time is accounted for, at the first reading and
+    within a long step, shares are of where the time has gone so far.
+    """
+    before = before.like(now, now if seconds <= 0 else None)
+    each = 1 / seconds if seconds > 0 else 0.0
+    done = np.maximum(0, now.counts[:, :_WITH_RATES] - before.counts[:, :_WITH_RATES]) * each
+    spent = now.times[:, :_WITH_RATES] - before.times[:, :_WITH_RATES]
+    accounted = spent.sum(axis=1, keepdims=True)
+    is_known = accounted > 0
+    so_far = now.times[:, :_WITH_RATES]
+    spent = np.where(is_known, spent, so_far)
+    accounted = np.where(is_known, accounted, so_far.sum(axis=1, keepdims=True))
+    shares = np.divide(spent, accounted, out=np.zeros_like(spent), where=accounted > 0)
+    return np.hstack([np.where(is_known, done, 0.0), shares])
+
+
+class Subtasks(Sequence[SubtaskView]):
+    """The subtasks of one task, by index.
+
+    Args:
+        metrics: their newest counters.
+        columns: the same.
+        rates: a row for each, as `rates_between` gives them.
+    """
+
+    def __init__(self, metrics: Sequence[SubtaskMetrics], columns: Columns, rates: _Shares) -> None:
+        self.metrics = metrics
+        self._columns = columns
+        self._rates = rates
+
+    def __len__(self) -> int:
+        return len(self.metrics)
+
+    @overload
+    def __getitem__(self, index: int) -> SubtaskView: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Subtasks: ...
+
+    def __getitem__(self, index: int | slice) -> SubtaskView | Subtasks:
+        if isinstance(index, slice):
+            return Subtasks(self.metrics[index], self._columns.taken(index), self._rates[index])
+        metrics = self.metrics[index]
+        counts, times = self._columns.counts[index].tolist(), self._columns.times[index].tolist()
+        return SubtaskView(metrics, Totals(*counts[:4], *times[:3]), Rates(*self._rates[index].tolist()))
+
+    def with_rates(self, rates: _Shares) -> Subtasks:
+        """The same with other rates."""
+        return Subtasks(self.metrics, self._columns, rates)
+
+    def total(self, name: str) -> Any:
+        """A counter or a time (in seconds), added up: a member of `Totals`, `late_rows` or `splits`."""
+        return self._column(name).sum().item()
+
+    def most(self, name: str) -> float:
+        """A counter or a time: the most that one of them has; also `alignment_ms` and `sync_ms`."""
+        return float(self._column(name).max(initial=0))
+
+    def rate(self, name: str) -> float:
+        """A member of `Rates`, added up."""
+        return float(self._rate(name).sum())
+
+    def highest(self, name: str) -> float:
+        """A member of `Rates`: that of the subtask that has most of it."""
+        return float(self._rate(name).max(initial=0.0))
+
+    def busiest(self) -> SubtaskView:
+        """The one that is busy for most of its time."""
+        return self[int(self._rate("busy").argmax())]
+
+    def fullest(self) -> SubtaskView:
+        """The one that gets the most rows; of a source, that gives the most."""
+        return self[int(self._rows.argmax())]
+
+    @property
+    def skew(self) -> float:
+        """How uneven the rates of rows are: the highest over the mean, minus one; 0 is even."""
+        mean = float(self._rows.mean()) if len(self) else 0.0
+        return float(self._rows.max()) / mean - 1 if mean > 0 else 0.0
+
+    @property
+    def watermark(self) -> int | None:
+        """The lowest that they have passed on; None before the first."""
+        known = self._column("watermark")
+        known = known[known != MIN_TIMESTAMP]
+        return int(known.min()) if len(known) else None
+
+    @cached_property
+    def _rows(self) -> _Shares:
+        given = self._rate("rows_in")
+        rows: _Shares = np.where(given > 0, given, self._rate("rows_out"))
+        return rows
+
+    def _rate(self, name: str) -> _Shares:
+        return self._rates[:, _RATES.index(name)]
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        if name in _TIMES:
+            return self._columns.times[:, _TIMES.index(name)]
+        return self._columns.counts[:, _COUNTS.index(name)]
+
+
+NO_SUBTASKS: Final = Subtasks((), Columns.of(()), np.zeros((0, len(_RATES))))
+
+
+def _known(watermark: int) -> int | None:
+    return None if watermark == MIN_TIMESTAMP else watermark
