@@ -20,7 +20,6 @@ from penstock.engine.compiled.functions import is_compiled
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
-from penstock.engine.operators.functions.compiled_process import process_spec
 from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
 from penstock.engine.operators.joins.co_group import CoGroupFunction
@@ -81,6 +80,9 @@ class KeyedStream:
         """
         schema = declared_schema(returns, "process")
         if is_compiled(function):
+            # What translates functions is loaded by programs that have some.
+            from penstock.engine.operators.functions.compiled_process import process_spec
+
             compiled = process_spec(function, self._keys, self._stream._schema, schema, self._stream._timed)
             return self._stream._add(compiled, schema)
         role = KeyedProcessSpec(function, self._keys, schema, self._stream._timed)

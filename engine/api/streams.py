@@ -33,7 +33,6 @@ from penstock.engine.job.handle import CollectedRows, CollectResult
 from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.batches import BatchMapSpec
-from penstock.engine.operators.compiled import filter_spec, flat_map_spec, map_spec
 from penstock.engine.operators.expressions import ExpressionSpec
 from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.operators.iteration import Asynchronous, IterationMode
@@ -110,6 +109,9 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         if len(predicates) == 1 and not isinstance(predicates[0], Expr) and callable(predicates[0]):
             function = predicates[0]
             if isinstance(function, CompiledFunction):
+                # What translates functions is loaded by programs that have some.
+                from penstock.engine.operators.compiled import filter_spec
+
                 return self._add(filter_spec(function, self._schema), self._schema)
             return self._add(RowFilterSpec(function), self._schema)
         return self._add_steps(tuple(Filter(predicate) for predicate in predicates))
@@ -155,6 +157,8 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         """
         schema = declared_schema(returns, "map")
         if isinstance(function, CompiledFunction):
+            from penstock.engine.operators.compiled import map_spec
+
             return self._add(map_spec(function, self._schema, schema), schema)
         return self._add(RowMapSpec(function, schema), schema)
 
@@ -166,6 +170,8 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         """
         schema = declared_schema(returns, "flat_map")
         if isinstance(function, CompiledFunction):
+            from penstock.engine.operators.compiled import flat_map_spec
+
             return self._add(flat_map_spec(function, self._schema, schema), schema)
         return self._add(RowFlatMapSpec(function, schema), schema)
 
