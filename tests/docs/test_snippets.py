@@ -21,7 +21,6 @@ PAGES = [
     "docs/cli.md",
     "docs/guide.md",
     "docs/index.md",
-    "docs/tutorial.md",
     "docs/cookbook.md",
     "docs/from-bytewax-and-spark.md",
     "docs/sources-and-sinks.md",
@@ -36,6 +35,7 @@ PAGES = [
 ELSEWHERE = {
     "docs/batch-mode.md": "tests/actors/spark/test_page.py",
     "docs/connectors.md": "tests/testing/test_connector_suite_tutorial.py",
+    "docs/tutorial.md": "tests/docs/test_tutorial.py",
 }
 
 
@@ -50,6 +50,11 @@ def test_no_page_is_left_out() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    run_snippets(page, monkeypatch)
+
+
+def run_snippets(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the blocks of a page in the current folder, which gets those that begin with the name of a file."""
     text = (ROOT / page).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     assert blocks
@@ -57,4 +62,6 @@ def test_the_snippets_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "snippets", module)
     for block in blocks:
         line = text[: text.index(block)].count("\n")
+        if name := re.match(r"# (\w+\.py)\n", block):
+            Path(name[1]).write_text(block)
         exec(compile("\n" * line + block, str(ROOT / page), "exec"), module.__dict__)

@@ -10,11 +10,15 @@ import pytest
 
 from penstock import (
     AggregatingStateDescriptor,
+    CountEvictor,
+    CountTrigger,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    ProcessWindowFunction,
     ReducingStateDescriptor,
     ValueStateDescriptor,
+    global_windows,
     session,
     tumbling,
 )
@@ -25,6 +29,7 @@ from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.request import StateRequest
 from penstock.savepoints import live_rows
 from penstock.savepoints.live_state import LiveState
+from penstock.savepoints.shown import python_rows
 from tests.engine.state.backends import MEAN, add
 from tests.savepoints.by_hand import Build, RunByHand
 
@@ -56,8 +61,15 @@ class Everything(KeyedProcessFunction):
         pass
 
 
+class Listed(ProcessWindowFunction):
+    """Needs all elements of its window."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Iterator[dict[str, Any]]:
+        yield {"n": len(list(elements))}
+
+
 def rows(table: pa.Table) -> list[str]:
-    return sorted(map(repr, table.to_pylist()))
+    return sorted(map(repr, python_rows(table)))
 
 
 BUILDS: dict[str, Build] = {
@@ -66,6 +78,14 @@ BUILDS: dict[str, Build] = {
     "aggregate": lambda keyed: keyed.aggregate(n=aggregates.count(), s=aggregates.sum("at")),
     "windows": lambda keyed: keyed.window(tumbling("2ms")).aggregate(n=aggregates.count()),
     "sessions": lambda keyed: keyed.window(session("5ms")).aggregate(n=aggregates.count()),
+    "elements of windows": lambda keyed: keyed.window(tumbling("2ms")).process(Listed, returns={"n": "int64"}),
+    "evicted windows": lambda keyed: (
+        keyed.window(tumbling("2ms")).evictor(CountEvictor(2)).process(Listed, returns={"n": "int64"})
+    ),
+    "windows of a session": lambda keyed: keyed.window(session("5ms")).process(Listed, returns={"n": "int64"}),
+    "all in one window": lambda keyed: (
+        keyed.window(global_windows()).trigger(CountTrigger(100)).aggregate(n=aggregates.count())
+    ),
     "rows of windows": lambda keyed: keyed.window(tumbling("2ms")).reduce(lambda one, other: other),
 }
 

@@ -1,0 +1,1 @@
+"""Tests of the connectors that CREATE TABLE names."""
