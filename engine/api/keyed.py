@@ -80,7 +80,7 @@ class KeyedStream:
         """
         schema = declared_schema(returns, "process")
         if is_compiled(function):
-            # What translates functions is loaded by programs that have some.
+            # Few programs have compiled functions, and all that compiles comes with this.
             from penstock.engine.operators.functions.compiled_process import process_spec
 
             compiled = process_spec(function, self._keys, self._stream._schema, schema, self._stream._timed)

@@ -109,7 +109,6 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         if len(predicates) == 1 and not isinstance(predicates[0], Expr) and callable(predicates[0]):
             function = predicates[0]
             if isinstance(function, CompiledFunction):
-                # What translates functions is loaded by programs that have some.
                 from penstock.engine.operators.compiled import filter_spec
 
                 return self._add(filter_spec(function, self._schema), self._schema)
@@ -157,6 +156,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         """
         schema = declared_schema(returns, "map")
         if isinstance(function, CompiledFunction):
+            # Few programs have compiled functions, and all that compiles comes with this.
             from penstock.engine.operators.compiled import map_spec
 
             return self._add(map_spec(function, self._schema, schema), schema)

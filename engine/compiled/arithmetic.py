@@ -29,6 +29,11 @@ class Arithmetic:
         self._builder = builder
         self._way_out = way_out
 
+    def given(self, is_given: Any, value: Any) -> Any:
+        """The value of a column, where there is one."""
+        self._unless(self._builder.not_(is_given))
+        return value
+
     def add(self, left: Any, right: Any) -> Any:
         return self._checked(self._builder.sadd_with_overflow(left, right))
 

@@ -69,7 +69,7 @@ class EmittingTranslation:
             `s_NAME[groups[i]]`, where `p_NAME[groups[i]]` says that there is one; `return False` where an output has no
             room.
         columns: the columns whose values it takes.
-        coded: those of them whose texts all need a number.
+        coded, tested: those of them whose texts all need a number, and that are tested for None.
         states: the names of the attributes that hold value states, in this order.
         words: the texts that stand in it, by number.
         results, timers: rows, and what is done to timers: `call` (of `TIMER_CALLS`) and `time`.
@@ -80,6 +80,7 @@ class EmittingTranslation:
     source: str
     columns: tuple[str, ...]
     coded: frozenset[str]
+    tested: frozenset[str]
     states: Mapping[str, Kind]
     words: tuple[str, ...]
     results: Emitted
@@ -146,6 +147,7 @@ class EmittingTranslator(Translator):
             "\n".join(body),
             tuple(self.columns),
             frozenset(self.coded),
+            self.tested,
             self.states,
             tuple(self.words),
             results,

@@ -16,14 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.compiled.emitting import CLEARED, EmittingTranslation, output_names
-from penstock.engine.compiled.kinds import TEXT, Kind, is_passed_on, kind_of
+from penstock.engine.compiled.inputs import STORED, Inputs, numbers_of
+from penstock.engine.compiled.kinds import TEXT, Kind, is_passed_on
 from penstock.engine.compiled.outcomes import Outcome
 from penstock.engine.compiled.program import (
-    STORED,
-    column_arrays,
     computed_column,
     computed_types,
-    input_arrays,
     output_arrays,
 )
 from penstock.engine.compiled.texts import Texts
@@ -94,16 +92,15 @@ class EmittingProgram:
 
     def __init__(self, translation: EmittingTranslation, schema: pa.Schema) -> None:
         self.translation = translation
-        self._kinds = [kind_of(schema.field(name)) for name in translation.columns]
+        self._inputs = Inputs.of(translation.columns, translation.coded, translation.tested, schema)
         self._words = pa.array(translation.words, pa.large_string())
-        self._coded = sorted(translation.coded)
         self._room = 1
 
     @functools.cached_property
     def _loop(self) -> RowLoop:
         from penstock.engine.compiled.machine_code import RowLoop
 
-        return RowLoop(self.translation.source, _NUMBERS, _arrays(self.translation, self._kinds))
+        return RowLoop(self.translation.source, _NUMBERS, _arrays(self.translation, self._inputs))
 
     def run(
         self,
@@ -126,19 +123,19 @@ class EmittingProgram:
         texts = Texts.of(
             self._words,
             [
-                *(batch.column(name) for name in self._coded),
+                *(batch.column(name) for name in self._inputs.coded),
                 *(values for values, kind in zip(states, kinds, strict=True) if kind == TEXT),
             ],
         )
-        columns = input_arrays(batch, self.translation.columns, self._kinds, texts, self._coded)
+        columns = self._inputs.arrays(batch, texts)
         if columns is None or (times is None and self.translation.needs_time):
             return None
         rows, outputs = len(batch), self.translation.outputs
         unused = np.zeros(rows, np.int64)
         given = [unused if groups is None else groups, unused if times is None else times]
         numbers = (moment.now_ms, moment.watermark, int(moment.is_event_time))
-        numbered = iter(texts.numbers[len(self._coded) :])
-        held = [next(numbered) if k == TEXT else _held(values) for values, k in zip(states, kinds, strict=True)]
+        numbered = iter(texts.numbers[len(self._inputs.coded) :])
+        held = [next(numbered) if k == TEXT else numbers_of(values) for values, k in zip(states, kinds, strict=True)]
         present = [values.is_valid().to_numpy(zero_copy_only=False) for values in states]
         room = min(self._room, max(1, _MOST // max(1, rows)))
         while rows * room <= _MOST:
@@ -182,21 +179,16 @@ class EmittingProgram:
         return Output(columns, origin)
 
 
-def _held(values: pa.Array) -> npt.NDArray[Any]:
-    """Numbers as an array; where there is none, anything."""
-    return np.asarray(values.fill_null(pa.scalar(0).cast(values.type)).to_numpy(zero_copy_only=False))
-
-
 def _update(kind: Kind, values: npt.NDArray[Any], written: npt.NDArray[np.int8], texts: Texts) -> Update:
     is_touched = written != 0
     changed = pa.array(values[is_touched], mask=written[is_touched] == CLEARED, from_pandas=False)
     return Update(is_touched, texts.at(changed) if kind == TEXT else changed)
 
 
-def _arrays(translation: EmittingTranslation, kinds: Sequence[Kind]) -> dict[str, type[np.generic]]:
+def _arrays(translation: EmittingTranslation, inputs: Inputs) -> dict[str, type[np.generic]]:
     """The arrays that generated code takes, in the order in which it is given them."""
     arrays: dict[str, type[np.generic]] = {"groups": np.int64, "times": np.int64, "count": np.int64, "room": np.int64}
-    arrays.update(column_arrays(kinds))
+    arrays.update(inputs.types)
     arrays.update((f"s_{name}", STORED.get(kind, np.int64)) for name, kind in translation.states.items())
     arrays.update((f"p_{name}", np.bool_) for name in translation.states)
     arrays.update((f"w_{name}", np.int8) for name in translation.states)

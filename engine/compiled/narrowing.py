@@ -52,6 +52,18 @@ def _all(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return reduce(frozenset.intersection, sets)
 
 
+def doubted_in(body: Iterable[ast.stmt]) -> list[ast.expr]:
+    """The expressions that the statements compare with None, or use where they are not None or false (`x or y`)."""
+    found = []
+    for node in (node for statement in body for node in ast.walk(statement)):
+        match node:
+            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                found.append(left)
+            case ast.BoolOp(op=ast.Or(), values=[first, *_]):
+                found.append(first)
+    return found
+
+
 def assigned_in(statements: Iterable[ast.stmt]) -> list[str]:
     """The names to which the statements assign, once for each time."""
     nodes = (node for statement in statements for node in ast.walk(statement))

@@ -7,23 +7,21 @@ beyond 64 bits, an error of the function), there is no result, and the operator 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, Opaque, Text, is_passed_on, kind_of
+from penstock.engine.compiled.inputs import STORED, Inputs
+from penstock.engine.compiled.kinds import Kind, is_passed_on
 from penstock.engine.compiled.outcomes import Outcome
 from penstock.engine.compiled.texts import Texts
 from penstock.engine.compiled.translation import Translation, result_arrays
 
 if TYPE_CHECKING:
     from penstock.engine.compiled.machine_code import RowLoop
-
-STORED: Final[Mapping[Kind, type[np.generic]]] = {INT: np.int64, FLOAT: np.float64, BOOL: np.bool_}
-"""The type of the elements of arrays, by kind; texts are numbers in the list of words."""
 
 
 class Program:
@@ -40,9 +38,8 @@ class Program:
 
     def __init__(self, translation: Translation, schema: pa.Schema) -> None:
         self._translation = translation
-        self._kinds = [kind_of(schema.field(name)) for name in translation.columns]
+        self._inputs = Inputs.of(translation.columns, translation.coded, translation.tested, schema)
         self._words = pa.array(translation.words, pa.large_string())
-        self._coded = sorted(translation.coded)
 
     @functools.cached_property
     def _loop(self) -> RowLoop:
@@ -51,12 +48,12 @@ class Program:
 
         results = self._translation.results
         made = dict(zip(result_arrays("out", results), computed_types(results), strict=True))
-        return RowLoop(self._translation.source, (), {**column_arrays(self._kinds), **made})
+        return RowLoop(self._translation.source, (), {**self._inputs.types, **made})
 
     def run(self, batch: pa.RecordBatch) -> Mapping[str, pa.Array] | None:
         """The results by name, or None where the plain function must run."""
-        texts = Texts.of(self._words, [batch.column(name) for name in self._coded])
-        columns = input_arrays(batch, self._translation.columns, self._kinds, texts, self._coded)
+        texts = Texts.of(self._words, [batch.column(name) for name in self._inputs.coded])
+        columns = self._inputs.arrays(batch, texts)
         if columns is None:
             return None
         out = output_arrays(self._translation.results, len(batch))
@@ -66,26 +63,6 @@ class Program:
             name: batch.column(kind.column) if is_passed_on(kind) else computed_column(kind, out[name], texts)
             for name, kind in self._translation.results.items()
         }
-
-
-def input_arrays(
-    batch: pa.RecordBatch, names: Sequence[str], kinds: Sequence[Kind], texts: Texts, coded: Sequence[str]
-) -> list[npt.NDArray[Any]] | None:
-    """The columns that compiled code looks at; None if one of numbers, or of texts that are `coded`, has a null."""
-    arrays = []
-    for name, kind in zip(names, kinds, strict=True):
-        column = batch.column(name)
-        if isinstance(kind, Opaque):
-            continue
-        if column.null_count and (name in coded or not isinstance(kind, Text)):
-            return None
-        if name in coded:
-            arrays.append(texts.numbers[coded.index(name)])
-        elif isinstance(kind, Text):
-            arrays.append(texts.sought(column))
-        else:
-            arrays.append(np.ascontiguousarray(column.to_numpy(zero_copy_only=False), dtype=STORED[kind]))
-    return arrays
 
 
 def output_arrays(results: Mapping[str, Kind], rows: int) -> dict[str, npt.NDArray[Any]]:
@@ -109,13 +86,6 @@ def as_declared(columns: Mapping[str, pa.Array] | None, schema: pa.Schema) -> pa
     except pa.ArrowInvalid:
         return None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def column_arrays(kinds: Sequence[Kind]) -> dict[str, type[np.generic]]:
-    """The arrays of columns that generated code takes, with the type of their elements."""
-    return {
-        f"c_{number}": STORED.get(kind, np.int64) for number, kind in enumerate(kinds) if not isinstance(kind, Opaque)
-    }
 
 
 def computed_types(results: Mapping[str, Kind]) -> list[type[np.generic]]:

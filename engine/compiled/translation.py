@@ -31,7 +31,7 @@ from penstock.engine.compiled.kinds import (
     kind_of,
     shown,
 )
-from penstock.engine.compiled.narrowing import assigned_in, shown_by
+from penstock.engine.compiled.narrowing import assigned_in, doubted_in, shown_by
 from penstock.engine.errors import GraphError, nearest
 
 _CHECKED: Final[Mapping[type[ast.operator], str]] = {
@@ -66,6 +66,7 @@ class Translation:
             result becomes `out_0[i]`.
         columns: the columns whose values it takes, in this order.
         coded: those of them whose texts all need a number, not those alone that stand in the function.
+        tested: those that are tested for None.
         words: the texts that stand in it, by number.
         results: kind of each result by name; of a condition, one without a name.
     """
@@ -73,6 +74,7 @@ class Translation:
     source: str
     columns: tuple[str, ...]
     coded: frozenset[str]
+    tested: frozenset[str]
     words: tuple[str, ...]
     results: Mapping[str, Kind]
 
@@ -133,7 +135,8 @@ class Translator:
 
     Of its variables `kinds` are the kinds, `bound` those that were assigned to on all ways to here, `nullable` those to
     which None may be, and `doubtful` those of them that may be None here; texts in `rewritten` ones come from several
-    places.
+    places, and those in `doubted` are compared with None. So are the columns in `tested`: to read a null of them as a
+    value leaves the batch to plain Python.
     """
 
     schema: pa.Schema
@@ -148,6 +151,8 @@ class Translator:
     nullable: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     rewritten: frozenset[str] = frozenset()
+    doubted: frozenset[str] = frozenset()
+    tested: frozenset[str] = frozenset()
     coded: set[str] = field(default_factory=set)
     results: dict[str, Kind] | None = None
 
@@ -156,11 +161,30 @@ class Translator:
         body, returns = self._block(without_docstring(tree.body), 0)
         if not returns or self.results is None:
             raise self._refused(tree, "a way through the function ends without `return`", "return something on each")
-        return Translation("\n".join(body), tuple(self.columns), frozenset(self.coded), tuple(self.words), self.results)
+        words = tuple(self.words)
+        return Translation(
+            "\n".join(body), tuple(self.columns), frozenset(self.coded), self.tested, words, self.results
+        )
 
     def _look_ahead(self, tree: ast.FunctionDef) -> None:
         assigned = assigned_in(tree.body)
         self.rewritten = frozenset(name for name in assigned if assigned.count(name) > 1)
+        doubted = doubted_in(tree.body)
+        self.doubted = frozenset(node.id for node in doubted if isinstance(node, ast.Name))
+        doubted += [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and not self.doubted.isdisjoint(assigned_in([node]))
+        ]
+        columns = {column for node in doubted if (column := self._column_of(node))}
+        self.tested = frozenset(columns.intersection(self.schema.names))
+
+    def _column_of(self, node: ast.expr) -> str:
+        """The column whose value the expression is; "" for anything else."""
+        match node:
+            case ast.Subscript(value=ast.Name(id=self.row), slice=ast.Constant(value=str() as column)):
+                return column
+        return ""
 
     def _block(self, statements: Sequence[ast.stmt], depth: int) -> tuple[list[str], bool]:
         """The lines of the statements, and whether they always return."""
@@ -244,7 +268,7 @@ class Translator:
 
     def _assigned(self, node: ast.stmt, name: str, value: ast.expr) -> list[str]:
         optional = self._may_be_none(value)
-        if optional is None or (isinstance(value, ast.Name) and value.id not in self.doubtful):
+        if optional is None or not self._stays_open(name, value):
             return self._assign(node, name, *self._expression(value))
         if name in self.kinds and name not in self.nullable:
             raise self._refused(
@@ -255,6 +279,12 @@ class Translator:
         self._assign(node, name, optional.value, optional.kind)
         self.doubtful.add(name)
         return lines
+
+    def _stays_open(self, name: str, value: ast.expr) -> bool:
+        """Whether None may be assigned, of what may be None by itself; what replaces None by a column means a value."""
+        if isinstance(value, ast.Name):
+            return value.id in self.doubtful
+        return not self._column_of(value) or (name in self.doubted and name not in self.kinds)
 
     def _assign(self, node: ast.stmt, name: str, value: str, kind: Kind) -> list[str]:
         if name in self.rewritten and is_text(kind):
@@ -360,6 +390,10 @@ class Translator:
         match node:
             case ast.Name(id=name) if name in self.nullable and name in self.bound:
                 return MayBeNone(f"g_{name}", f"v_{name}", self.kinds[name])
+        if (column := self._column_of(node)) in self.tested:
+            self._column(node, column)
+            number, kind = list(self.columns).index(column), kind_of(self.schema.field(column))
+            return MayBeNone(f"q_{number}[i]", "0" if isinstance(kind, Opaque) else f"c_{number}[i]", kind)
         return None
 
     def _alternative(self, optional: MayBeNone, others: Sequence[ast.expr]) -> tuple[str, Kind]:
@@ -369,6 +403,11 @@ class Translator:
         else:
             other = others[0]
         kind, code = optional.kind, optional.value
+        if is_text(kind):
+            self._code(kind)
+            kind = TEXT
+        if kind not in ZEROS:
+            raise self._refused(other, f"{shown(kind)} is only passed on", "test `is None`, and write `if` and `else`")
         is_true = code if kind == BOOL else f"{code} != {self._constant(other, ZEROS[kind])[0]}"
         return f"({code} if {optional.is_given} and {is_true} else {self._of(other, kind)})", kind
 
@@ -433,7 +472,10 @@ class Translator:
         array = self.columns.setdefault(column, f"c_{len(self.columns)}")
         kind = kind_of(self.schema.field(column))
         # What can only be passed on is not looked at.
-        return ("0" if isinstance(kind, Opaque) else f"{array}[i]"), kind
+        if isinstance(kind, Opaque):
+            return "0", kind
+        number = array.removeprefix("c_")
+        return (f"given(q_{number}[i], {array}[i])" if column in self.tested else f"{array}[i]"), kind
 
     def _arithmetic(
         self, node: ast.BinOp, left: tuple[str, Kind], operator: ast.operator, right: tuple[str, Kind]

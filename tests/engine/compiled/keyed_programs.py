@@ -26,6 +26,8 @@ GIVEN = pa.schema(
         ("b", pa.bool_()),
         ("s", pa.string()),
         ("t", pa.dictionary(pa.int32(), pa.string())),
+        ("m", pa.int64()),
+        ("u", pa.string()),
     ]
 )
 TYPES = {"int": "int64", "float": "float64", "bool": "bool", "text": "string"}
@@ -41,6 +43,8 @@ ROWS = st.lists(
             "b": st.booleans(),
             "s": TEXTS,
             "t": TEXTS,
+            "m": st.none() | st.integers(-3, 3),
+            "u": st.none() | TEXTS,
         }
     ),
     min_size=4,
@@ -96,7 +100,7 @@ class Writer:
 
     def statement(self, depth: int) -> list[str]:
         kind = self.draw(st.sampled_from(list(TYPES)))
-        match self.draw(st.integers(0, 8 if depth else 3)):
+        match self.draw(st.integers(0, 10 if depth else 3)):
             case 0 | 1:
                 return [f"self.{kind}.update({self.bounded(kind)})"]
             case 2:
@@ -107,7 +111,20 @@ class Writer:
                 return [f"if {self.expression('bool')}:", *self.block(depth - 1), "else:", *self.block(depth - 1)]
             case 5:
                 return [f"for step in range({self.draw(st.integers(0, 2))}):", *self.block(depth - 1, 2)]
+            case 6 | 7:
+                return self.with_nulls(depth)
         return self.narrowed(kind, depth)
+
+    def with_nulls(self, depth: int) -> list[str]:
+        """Columns that have nulls, and tests of them."""
+        forms = [
+            ['if row["m"] is None:', *self.block(depth - 1, 1), "else:", '    self.int.update(row["m"] * 2)'],
+            ['m = row["m"]', f"if m is not None and m > {self.expression('int')}:", "    n = m"],
+            ['c = row["u"] is None', f'self.text.update(row["u"] or {self.expression("text")})'],
+            ['u = row["u"]', 'if u is None or u == row["s"]:', "    u = w", "w = u"],
+            [f'n = (row["m"] or {self.expression("int")}) % 1000', 'c = not (row["u"] is not None and c)'],
+        ]
+        return list(self.draw(st.sampled_from(forms)))
 
     def narrowed(self, kind: str, depth: int) -> list[str]:
         """A variable that may be None, and a test of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ def test_rows_and_states_are_those_of_plain_python(source: str, rows: list[dict[
         ("if p_", "if not p_"),
         (" != 0", " != 1"),
         ("g_", "not g_"),
+        ("q_", "not q_"),
         ("s_text[groups[i]] = ", "s_text[groups[i]] = 0 * "),
         ("o0_origin[at] = i", "o0_origin[at] = 0"),
     ],
@@ -58,12 +60,10 @@ def test_broken_code_is_noticed(right: str, wrong: str, monkeypatch: pytest.Monk
 
 
 def _replaced(source: str, right: str, wrong: str) -> str:
-    """Where it is read alone: what is assigned to keeps its name."""
-    if right != "g_":
+    """Variables and arrays that say whether there is a value are changed where a test reads them, not what guards."""
+    if wrong != f"not {right}":
         return source.replace(right, wrong)
-    return "\n".join(
-        line if line.lstrip().startswith("g_") else line.replace("(g_", "(not g_") for line in source.split("\n")
-    )
+    return re.sub(rf"(?<!given\()(?<!^)(?<=[ (]){right}(\w+(\[i\])?)(?! =)", rf"(not {right}\1)", source)
 
 
 def test_reading_what_may_be_none_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
