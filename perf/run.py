@@ -24,6 +24,7 @@ BATCH: Final = ("batch_window", "hash_join", "terasort")
 PROGRAMS: Final = (
     "grep", "keyed", "window", "wide", "patterns", "ysb", "process", "latency", "startup", "checkpoint", "recovery",
     "rescale", "ysb_kafka", "end_to_end", *BATCH, "coordinator", "nexmark",
+    "lookups", "watched",
 )  # fmt: skip
 
 COMPARED: Final = (

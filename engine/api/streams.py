@@ -102,7 +102,7 @@ class DataStream(PartitioningVerbs, OperatorSettings):
             GraphError: a predicate is no row-wise boolean expression, or names a column that is not there.
 
         Example:
-            >>> stream.filter(col("delay").is_not_null(), col("delay") > 15)  # doctest: +SKIP
+            >>> stream.filter(~col("delay").is_null(), col("delay") > 15)  # doctest: +SKIP
         """
         if not predicates:
             raise GraphError("filter: give at least one predicate")
