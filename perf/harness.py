@@ -322,7 +322,7 @@ def measure_once(name: str, workload: Workload, options: Options) -> Reading:
     workload.stream(env).sink_to(CountingSink()).name("count")
     job = env.submit(f"{name} {workload.variant}")
     try:
-        return _measure(job, workload, options)
+        return measure_running(job, workload, options)
     finally:
         job.cancel()
 
@@ -362,7 +362,12 @@ def reading(samples: Sequence[Sample], latency_ms: Mapping[str, float | None] = 
     return Reading(events / seconds, events / cpu if cpu > 0 else None, memory, latency_ms)
 
 
-def _measure(job: JobHandle, workload: Workload, options: Options) -> Reading:
+def measure_running(job: JobHandle, workload: Workload, options: Options) -> Reading:
+    """One measurement of a job of the workload that was submitted.
+
+    Raises:
+        BenchmarkError: it does not run as it should.
+    """
     sampler = Sampler(job, workload.counted)
     wait_for_whole(job, workload.counted, 1)
     go_on_until(job, time.monotonic() + options.warm_up)

@@ -69,7 +69,7 @@ def _compiled_sums() -> Callable[[_Floats, _Places, _Floats], _Floats]:
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
     workloads = [
-        _workload(options, kind, keys, updates) for updates in _UPDATES for kind in _KEYS for keys in (1_000, 100_000)
+        workload(options, kind, keys, updates) for updates in _UPDATES for kind in _KEYS for keys in (1_000, 100_000)
     ]
     keys = partial(uniform_keys, 1_000)
     null = PeerTask("events", PeerInput(columns={"key": keys, "v": values}))
@@ -89,7 +89,8 @@ _UPDATES: Final = {"coalesced": (_coalesced, "keyed_coalesced"), "per record": (
 """How updates are given, by us and by the peer's program."""
 
 
-def _workload(options: Options, kind: str, keys: int, updates: str) -> Workload:
+def workload(options: Options, kind: str, keys: int, updates: str) -> Workload:
+    """The running sum over so many keys of a kind (`uniform`, `zipf`), with updates as `_UPDATES` has them."""
     make = partial(_KEYS[kind], keys)
     summed, program = _UPDATES[updates]
 

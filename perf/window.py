@@ -126,12 +126,13 @@ class _Times:
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
-    workloads = [_workload(options, variant, windows) for variant, windows in _WINDOWS.items()]
+    workloads = [workload(options, variant, windows) for variant, windows in _WINDOWS.items()]
     workloads.append(null_workload(partial(_rows, Events()), PeerTask("events", Events().for_peer())))
     yield from throughput(_NAME, [work for work in workloads if wanted in work.variant], options)
 
 
-def _workload(options: Options, variant: str, windows: WindowAssigner) -> Workload:
+def workload(options: Options, variant: str, windows: WindowAssigner) -> Workload:
+    """The aggregates in some windows."""
     cohorts = _COHORTS if isinstance(windows, SessionWindows) else 1
     # Few keys and 100 s of event time, so that a small input fills and closes many windows.
     few = Events(100, max(1, options.check_rows // 100), 0.02, cohorts)

@@ -1,0 +1,146 @@
+"""How soon is live state answered while a job works as fast as it can, and what does it cost that job?
+
+A running sum of 100,000 keys, asked for 1,000 keys a second: one by one by eight threads, and fifty at a time. The job
+alone is measured in turns with it. Who asks runs on the same machine: on two cores it takes from the job what it uses
+itself, which the CPU-seconds of the job's processes leave out. Run by `perf/run.py lookups`, on Ray.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from penstock import DataStream, StreamEnvironment
+from penstock.engine.errors import PenstockError
+from penstock.queryable_state import state
+from penstock.savepoints.live_state import LiveState
+from perf import keyed
+from perf.harness import BenchmarkError, CountingSink, Options, Reading, Result, Workload, measure_running
+
+_NAME: Final = "lookups"
+_KEYS: Final = 100_000
+_PER_SECOND: Final = 1_000
+_THREADS: Final = 8
+_TOGETHER: Final = 50
+_UID: Final = "totals"
+_STATE: Final = "accumulators"
+_PATIENCE_SECONDS: Final = 30.0
+_How: TypeAlias = "Callable[[LiveState, random.Random], bool]"
+"""Asks once; whether all was there."""
+
+
+@dataclass
+class Asked:
+    """What those who ask have seen.
+
+    Args:
+        seconds: that each question took.
+        wrong: questions that were not answered, or with nothing.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    wrong: int = 0
+
+    def quantiles(self) -> dict[str, float | None]:
+        """In ms."""
+        found = 1000 * np.quantile(self.seconds, (0.5, 0.99))
+        return {"p50": float(found[0]), "p99": float(found[1])}
+
+
+def run(options: Options, wanted: str = "") -> Iterator[Result]:
+    """Measure the variants whose name contains `wanted`, in turns with the job that nobody asks."""
+    if options.runtime != "ray":
+        raise BenchmarkError("lookups: live state is asked of jobs on Ray; leave out --runtime local")
+    workload = _named(keyed.workload(options, "uniform", _KEYS, "coalesced"))
+    variants = {"nobody asks": None, "1,000 keys/s one by one": _one_by_one, "1,000 keys/s fifty by fifty": _together}
+    chosen = {name: how for name, how in variants.items() if wanted in name}
+    readings: dict[str, list[Reading]] = {name: [] for name in chosen}
+    for _ in range(options.repetitions):
+        for name, how in chosen.items():
+            readings[name].append(_measure(workload, options, how))
+    for name, measured in readings.items():
+        yield Result.of(_NAME, name, measured)
+
+
+def _named(workload: Workload) -> Workload:
+    def stream(env: StreamEnvironment) -> DataStream:
+        return workload.stream(env).uid(_UID)
+
+    return Workload("asked", stream, workload.counted, workload.check)
+
+
+def _measure(workload: Workload, options: Options, how: _How | None) -> Reading:
+    env = options.environment()
+    workload.stream(env).sink_to(CountingSink()).name("count")
+    job = env.submit(_NAME)
+    try:
+        if how is None:
+            return measure_running(job, workload, options)
+        with _asking(how, options.warm_up) as asked:
+            found = measure_running(job, workload, options)
+    finally:
+        job.cancel()
+    if not asked.seconds or asked.wrong:
+        raise BenchmarkError(f"lookups: {len(asked.seconds)} answers, and {asked.wrong} questions without one")
+    return Reading(found.events_per_second, found.events_per_cpu_second, found.peak_rss_mb, asked.quantiles())
+
+
+@contextmanager
+def _asking(how: _How, warm_up: float) -> Iterator[Asked]:
+    """Asks in threads behind the warm-up, until the measurement is over."""
+    asked, over = Asked(), threading.Event()
+    step = _THREADS / _PER_SECOND * (_TOGETHER if how is _together else 1)
+
+    def ask(number: int) -> None:
+        live = _found(over)
+        if live is None or over.wait(warm_up):
+            return
+        drawn, due = random.Random(number), time.monotonic()
+        while not over.wait(max(0.0, due - time.monotonic())):
+            due += step
+            began = time.perf_counter()
+            try:
+                known = how(live, drawn)
+            except PenstockError:
+                known = False
+            asked.seconds.append(time.perf_counter() - began)
+            asked.wrong += not known
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(_PATIENCE_SECONDS)
+
+
+def _found(over: threading.Event) -> LiveState | None:
+    """The state, as soon as it has rows; None: the measurement was over before."""
+    while not over.wait(0.2):
+        try:
+            live = state(_NAME, _UID, _STATE)
+            if live.scan(limit=1).num_rows:
+                return live
+        except PenstockError:
+            # It has not begun.
+            continue
+    return None
+
+
+def _one_by_one(live: LiveState, drawn: random.Random) -> bool:
+    return live.get(drawn.randrange(_KEYS)) is not None
+
+
+def _together(live: LiveState, drawn: random.Random) -> bool:
+    keys = drawn.sample(range(_KEYS), _TOGETHER)
+    return bool(live.scan(keys).num_rows == _TOGETHER)

@@ -1,0 +1,80 @@
+"""Those who ask a job for its state, and those who watch it, do so as the programs that measure them say."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import tumbling
+from perf import keyed, lookups, watched, window
+from perf.harness import Options
+from tests.web.fakes import FakeCluster
+from tests.web.serving import Server
+
+LOCAL = Options(runtime="local", seconds=0.1, warm_up=0.0, repetitions=1, parallelism=1)
+
+
+class Known:
+    """A live state that has all keys but one."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def get(self, key: int) -> object:
+        self.asked += 1
+        return None if self.asked == 7 else {"sum(v)": 1.0}
+
+
+def test_keys_are_asked_for_until_the_measurement_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    state: Any = Known()
+    monkeypatch.setattr(lookups, "_found", lambda over: state)
+    with lookups._asking(lookups._one_by_one, 0.0) as asked:
+        deadline = time.monotonic() + 30
+        while len(asked.seconds) < 10 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(asked.seconds) == state.asked >= 10
+    assert asked.wrong == 1
+    assert asked.quantiles()["p50"] is not None
+
+
+def test_the_job_that_is_asked_is_measured_as_any_other() -> None:
+    workload = lookups._named(keyed.workload(LOCAL, "uniform", 1_000, "coalesced"))
+    assert lookups._measure(workload, LOCAL, None).events_per_second
+
+
+def test_a_watched_job_has_latency_markers() -> None:
+    env = LOCAL.environment()
+    watched._marked(window.workload(LOCAL, "tumbling 10s", tumbling("10s"))).stream(env)
+    assert env.config.latency_interval_ms == 1_000
+
+
+def test_pages_flame_graphs_and_scrapes_ask_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, over, asked = FakeCluster(), threading.Event(), list[str]()
+    server = Server(cluster)
+    answer = watched._answer
+
+    def noted(url: str) -> bytes | None:
+        found = answer(url)
+        asked.append(url.removeprefix(server.url) if found is not None else f"no answer: {url}")
+        return found
+
+    monkeypatch.setattr(watched, "_answer", noted)
+    monkeypatch.setattr(watched, "_SCRAPE_SECONDS", 0.01)
+    wanted = {"metrics", "v1/jobs/orders-1/view", "v1/jobs/orders-1/tasks/2/0/flame?seconds=3"}
+    watchers: list[Callable[[str, threading.Event], None]] = [watched._scrape, watched._look, watched._take_flames]
+    threads = [threading.Thread(target=one, args=(server.url, over), daemon=True) for one in watchers]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 30
+    while not wanted <= set(asked) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    over.set()
+    for thread in threads:
+        thread.join(30)
+    server.stop()
+    assert wanted <= set(asked)
+    assert not [url for url in asked if url.startswith("no answer")]
