@@ -22,6 +22,8 @@ _LEAST: Final = (None, 1)
 _TWO: Final = 0.25
 """How often a second node is lost with one."""
 _LOST_STEPS: Final = (50, 1500)
+_LOOK_STEPS: Final = 100
+"""How much later it is looked for room, as on Ray: a job that cannot use it now asks again at once."""
 
 
 class Nodes:
@@ -43,6 +45,11 @@ class Nodes:
         self._back: dict[int, int] = {}
         self.standbys = chosen.choice(_STANDBYS)
         self.min_parallelism = chosen.choice(_LEAST)
+
+    @property
+    def step(self) -> int:
+        """The number of the step that is being taken."""
+        return self._dice.step
 
     @property
     def alive(self) -> list[int]:
@@ -104,7 +111,7 @@ class NodeRoom:
         self._slots: dict[int, int] = {}
         self._processes: set[Place] = set()
         self._standbys: list[int] = []
-        self._awaited: tuple[int, Callable[[], None]] | None = None
+        self._awaited: tuple[int, int, Callable[[], None]] | None = None
 
     def provide(self, layout: Layout) -> None:
         self._awaited = None
@@ -129,12 +136,14 @@ class NodeRoom:
             self._standbys.append(node)
 
     def await_room(self, layout: Layout, found: Callable[[], None]) -> None:
-        self._awaited = _width(layout), found
+        self._awaited = self._nodes.step + _LOOK_STEPS, _width(layout), found
 
     def look(self) -> None:
         """Tell who waits for room if there is enough."""
-        if self._awaited is not None and sum(map(self._nodes.slots, self._nodes.alive)) >= self._awaited[0]:
-            _, found = self._awaited
+        if self._awaited is None or self._nodes.step < self._awaited[0]:
+            return
+        _, wanted, found = self._awaited
+        if sum(map(self._nodes.slots, self._nodes.alive)) >= wanted:
             self._awaited = None
             found()
 
