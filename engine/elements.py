@@ -140,7 +140,8 @@ class Batch:
 def concat_batches(batches: Sequence[Batch]) -> Batch:
     """One batch with the rows of all `batches`, in order; a column of nulls takes the type that others give it.
 
-    Either all or none must carry timestamps (likewise kinds), and all the same mark of partial aggregates, or none.
+    Either all or none must carry timestamps, and all the same mark of partial aggregates, or none. Rows of batches
+    without kinds are inserts, also beside others: a stream may be the union of one that changes and one that grows.
 
     Raises:
         RecordError: the columns differ in names, order or types.
@@ -149,8 +150,8 @@ def concat_batches(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     return Batch(
         concat_record_batches([batch.data for batch in batches]),
-        _concat_optional([batch.timestamps for batch in batches]),
-        _concat_optional([batch.kinds for batch in batches]),
+        _concat_timestamps([batch.timestamps for batch in batches]),
+        _concat_kinds(batches),
         batches[0].partials,
     )
 
@@ -252,13 +253,21 @@ def _combine(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _concat_optional(arrays: Sequence[pa.Array | None]) -> pa.Array | None:
+def _concat_timestamps(arrays: Sequence[pa.Array | None]) -> pa.Array | None:
     present = [array for array in arrays if array is not None]
     if not present:
         return None
     if len(present) != len(arrays):
-        raise pa.ArrowInvalid("some of the batches carry timestamps or row kinds and others do not")
+        raise pa.ArrowInvalid("some of the batches carry timestamps and others do not")
     return pa.concat_arrays(present)
+
+
+def _concat_kinds(batches: Sequence[Batch]) -> pa.Array | None:
+    if all(batch.kinds is None for batch in batches):
+        return None
+    inserts = [pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows) for batch in batches]
+    kinds = [own if batch.kinds is None else batch.kinds for batch, own in zip(batches, inserts, strict=True)]
+    return pa.concat_arrays(kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,17 @@ source of the rule: Flink's documentation, "Execution Mode (Batch/Streaming)".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain
-from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark, concat_batches
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, concat_batches
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.gathered import Gathered
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 
@@ -103,19 +104,6 @@ class LastRows:
         self._rows = len(kept)
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """A collector that keeps rows for the operator around."""
-
-    batches: list[Batch] = field(default_factory=list)
-
-    def collect(self, batch: Batch) -> None:
-        self.batches.append(batch)
-
-    def broadcast(self, element: Control) -> None:
-        """Operators that only update emit rows and nothing else."""
-
-
 class FinalUpdates(Operator):
     """An operator whose last updates alone go on.
 
@@ -131,7 +119,7 @@ class FinalUpdates(Operator):
         self._updating.open(context)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        gathered = _Gathered()
+        gathered = Gathered()
         self._updating.process_batch(batch, input_index, gathered)
         if not gathered.batches:
             return

@@ -156,3 +156,10 @@ def test_lists_of_nulls_survive_being_joined_to_a_column_of_nulls() -> None:
     joined = concat_record_batches([pa.record_batch({"v": pa.nulls(2)}), lists])
     joined.validate(full=True)
     assert joined.column("v").to_pylist() == [None, None, [None, None]]
+
+
+def test_rows_without_kinds_are_inserts_beside_others() -> None:
+    rows = pa.record_batch({"n": [1, 2]})
+    joined = concat_batches([Batch(rows), Batch(rows, kinds=pa.array([1, 2], pa.int8())), Batch(rows)])
+    assert joined.kinds is not None
+    assert joined.kinds.to_pylist() == [0, 0, 1, 2, 0, 0]

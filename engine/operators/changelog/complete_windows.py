@@ -9,7 +9,7 @@ Source: Flink's documentation, "Window Join", "Window Top-N", "Window Deduplicat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -21,7 +21,6 @@ from penstock.engine.elements import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Batch,
-    Control,
     Watermark,
     concat_record_batches,
 )
@@ -32,6 +31,7 @@ from penstock.engine.operators.changelog.inputs import conformed, plain_columns
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec
 from penstock.engine.operators.changelog.row_states import with_key_groups
 from penstock.engine.operators.changelog.top_n import TopNSpec
+from penstock.engine.operators.gathered import Gathered
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
@@ -79,19 +79,6 @@ class CompleteWindowsSpec(OperatorSpec):
         )
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """Takes what an operator gives for the rows of a window."""
-
-    batches: list[Batch] = field(default_factory=list)
-
-    def collect(self, batch: Batch) -> None:
-        self.batches.append(batch)
-
-    def broadcast(self, element: Control) -> None:
-        raise AssertionError("operators of changelogs broadcast nothing")
-
-
 class CompleteWindows(Operator):
     """Keeps the rows of windows that the watermark has not passed; those that come behind it are late, and dropped."""
 
@@ -136,7 +123,7 @@ class CompleteWindows(Operator):
 
     def _complete(self, inputs: Sequence[Sequence[pa.RecordBatch]], time: int, out: Collector) -> None:
         """Give the results of the windows that end behind `time`."""
-        operator, found = self._spec.each.create(), _Gathered()
+        operator, found = self._spec.each.create(), Gathered()
         operator.open(self._within)
         # The right side first: rows of an outer side then seldom come alone before they meet others.
         for index in reversed(range(len(inputs))):
