@@ -24,22 +24,22 @@ from perf.peers.digest import Digest
 from perf.peers.task import PeerInput, PeerTask
 
 _NAME: Final = "patterns"
-_KEYS: Final = 10_000
+KEYS: Final = 10_000
 _START_MS: Final = 1_800_000_000_000
-_BLOCK: Final = 4_096
+BLOCK_ROWS: Final = 4_096
 """Rows are shuffled within blocks of so many."""
 _WITHIN_MS: Final = 60_000
 _SEED: Final = 7
 
-_Int64s: TypeAlias = "npt.NDArray[np.int64]"
+Int64s: TypeAlias = "npt.NDArray[np.int64]"
 _Values: TypeAlias = "npt.NDArray[np.float64]"
 _Found: TypeAlias = list[tuple[int, int, int]]
 """First row, last row and number of rows of each match, in the rows of one key."""
-_Define: TypeAlias = Callable[[_Int64s, _Values], _Found]
+_Define: TypeAlias = Callable[[Int64s, _Values], _Found]
 
 
 @dataclass(frozen=True, slots=True)
-class _Variant:
+class Variant:
     """A pattern, and what it means.
 
     Args:
@@ -53,12 +53,12 @@ class _Variant:
     define: _Define
 
 
-def _strict(times: _Int64s, v: _Values) -> _Found:
+def _strict(times: Int64s, v: _Values) -> _Found:
     """A value below 100, one above 500 right behind it, and then one above 900."""
     return [(i, i + 2, 3) for i in range(len(v) - 2) if v[i] < 100 and v[i + 1] > 500 and v[i + 2] > 900]
 
 
-def _loop(times: _Int64s, v: _Values) -> _Found:
+def _loop(times: Int64s, v: _Values) -> _Found:
     """A value below 100, one or more from there to 499, and then one of 900 or more, within a minute."""
     found = []
     for first in np.flatnonzero(v < 100).tolist():
@@ -71,7 +71,7 @@ def _loop(times: _Int64s, v: _Values) -> _Found:
     return found
 
 
-def _iterative(times: _Int64s, v: _Values) -> _Found:
+def _iterative(times: Int64s, v: _Values) -> _Found:
     """A value below 20, and the next one within a minute that is more than 45 times as large."""
     found = []
     for first in np.flatnonzero(v < 20).tolist():
@@ -88,14 +88,14 @@ def _is_much_larger(row: Any, match: MatchContext) -> bool:
     return bool(row["v"] > 45 * next(iter(match.events("a")))["v"])
 
 
-def _variants() -> Sequence[_Variant]:
+def _variants() -> Sequence[Variant]:
     v = col("v")
     low = Pattern.begin("a").where(v < 100)
     loop = low.next("b").where((v >= 100) & (v < 500)).one_or_more().consecutive().next("c").where(v >= 900)
     return (
-        _Variant("strict", low.next("b").where(v > 500).next("c").where(v > 900), _strict),
-        _Variant("loop", loop.within(f"{_WITHIN_MS}ms"), _loop),
-        _Variant(
+        Variant("strict", low.next("b").where(v > 500).next("c").where(v > 900), _strict),
+        Variant("loop", loop.within(f"{_WITHIN_MS}ms"), _loop),
+        Variant(
             "iterative",
             Pattern.begin("a").where(v < 20).followed_by("b").where(_is_much_larger).within(f"{_WITHIN_MS}ms"),
             _iterative,
@@ -103,17 +103,20 @@ def _variants() -> Sequence[_Variant]:
     )
 
 
+VARIANTS: Final = _variants()
+
+
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
-    workloads = [_workload(options, variant) for variant in _variants()]
-    workloads.append(null_workload(partial(_rows, _KEYS), PeerTask("events", _for_peer(_KEYS))))
+    workloads = [_workload(options, variant) for variant in VARIANTS]
+    workloads.append(null_workload(partial(_rows, KEYS), PeerTask("events", for_peer(KEYS))))
     yield from throughput(_NAME, [work for work in workloads if wanted in work.variant], options)
 
 
-def _workload(options: Options, variant: _Variant) -> Workload:
+def _workload(options: Options, variant: Variant) -> Workload:
     few = max(1, options.check_rows // 200)
 
-    def right() -> list[_Int64s]:
+    def right() -> list[Int64s]:
         return expected(variant.define, few, options.check_rows)
 
     def check(bounded: BoundedRun) -> None:
@@ -122,13 +125,14 @@ def _workload(options: Options, variant: _Variant) -> Workload:
         if Digest.of(*found) != Digest.of(*right()):
             raise BenchmarkError(f"patterns, {variant.name}: {rows.num_rows} matches, not {len(right()[0])}, or others")
 
-    given = _for_peer(few, pattern=variant.name, rows=options.check_rows)
-    task = PeerTask(_NAME, _for_peer(_KEYS, pattern=variant.name), given, lambda: Digest.of(*right()))
-    return Workload(variant.name, lambda env: _matched(_rows(_KEYS, env), variant.pattern), _NAME, check, task)
+    given = for_peer(few, pattern=variant.name, rows=options.check_rows)
+    task = PeerTask(_NAME, for_peer(KEYS, pattern=variant.name), given, lambda: Digest.of(*right()))
+    return Workload(variant.name, lambda env: _matched(_rows(KEYS, env), variant.pattern), _NAME, check, task)
 
 
-def _for_peer(keys: int, **more: int | str) -> PeerInput:
-    settings = {"rows_per_second": 1000, "start_ms": _START_MS, "watermark_ms": _BLOCK, "within_ms": _WITHIN_MS}
+def for_peer(keys: int, **more: int | str) -> PeerInput:
+    """The rows for a peer, and what else its program is told."""
+    settings = {"rows_per_second": 1000, "start_ms": _START_MS, "watermark_ms": BLOCK_ROWS, "within_ms": _WITHIN_MS}
     columns = {"key": partial(uniform_keys, keys), "v": _values, "delay": _delays}
     return PeerInput({**settings, **more}, columns)
 
@@ -141,28 +145,29 @@ def _values() -> pa.Array:
 def _delays() -> pa.Array:
     """By how many milliseconds each row is older than its number says: rows of a block change places."""
     random = np.random.default_rng(_SEED)
-    blocks = np.argsort(random.random((POOL_ROWS // _BLOCK, _BLOCK)), axis=1)
-    return pa.array((np.arange(_BLOCK) - blocks).ravel())
+    blocks = np.argsort(random.random((POOL_ROWS // BLOCK_ROWS, BLOCK_ROWS)), axis=1)
+    return pa.array((np.arange(BLOCK_ROWS) - blocks).ravel())
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
     late_by: Pool
 
-    def __call__(self, rows: _Int64s) -> pa.Array:
+    def __call__(self, rows: Int64s) -> pa.Array:
         return pa.array(_START_MS + rows - self.late_by(rows).to_numpy())
 
 
-def _columns(keys: int) -> dict[str, Callable[[_Int64s], Any]]:
+def columns_of(keys: int) -> dict[str, Callable[[Int64s], Any]]:
+    """What makes key, time (int64 ms) and value from row numbers."""
     return {"key": Pool(partial(uniform_keys, keys)), "ts": _Times(Pool(_delays)), "v": Pool(_values)}
 
 
 def _rows(keys: int, env: StreamEnvironment, rows: int | None = None) -> DataStream:
-    return env.from_source(DataGenSource(_columns(keys), rows=rows))
+    return env.from_source(DataGenSource(columns_of(keys), rows=rows))
 
 
 def _matched(rows: DataStream, pattern: Pattern) -> DataStream:
-    strategy = WatermarkStrategy.for_bounded_out_of_orderness(f"{_BLOCK}ms")
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(f"{BLOCK_ROWS}ms")
     keyed = rows.assign_timestamps("ts", strategy).key_by("key")
     returns = {"key": "int64", "begins": "int64", "ends": "int64", "n": "int64"}
     return keyed.match(pattern).select(_match_row, returns=returns).name(_NAME)
@@ -173,10 +178,10 @@ def _match_row(match: Match) -> dict[str, int]:
     return {"key": rows[0]["key"], "begins": rows[0]["ts"], "ends": rows[-1]["ts"], "n": len(rows)}
 
 
-def expected(define: _Define, keys: int, rows: int) -> list[_Int64s]:
+def expected(define: _Define, keys: int, rows: int) -> list[Int64s]:
     """Key, first and last time and number of rows of all matches among the first rows, in any order."""
     numbers = np.arange(rows)
-    key, ts, v = (np.asarray(make(numbers)) for make in _columns(keys).values())
+    key, ts, v = (np.asarray(make(numbers)) for make in columns_of(keys).values())
     found: list[tuple[int, int, int, int]] = []
     for one in np.unique(key).tolist():
         mine = np.flatnonzero(key == one)

@@ -22,13 +22,15 @@ BATCH: Final = ("batch_window", "hash_join", "terasort")
 """Whole jobs from files to files."""
 
 PROGRAMS: Final = (
-    "grep", "keyed", "window", "wide", "patterns", "ysb", "process", "latency", "startup", "checkpoint", "recovery",
+    "grep", "keyed", "window", "wide", "patterns", "match_recognize", "ysb", "process", "latency", "startup",
+    "checkpoint", "recovery",
     "rescale", "ysb_kafka", "end_to_end", *BATCH, "coordinator", "nexmark",
     "lookups", "watched",
 )  # fmt: skip
 
 COMPARED: Final = (
-    "grep", "keyed", "window", "wide", "patterns", "ysb", "process", "latency", "checkpoint", "recovery", "startup",
+    "grep", "keyed", "window", "wide", "patterns", "match_recognize", "ysb", "process", "latency", "checkpoint",
+    "recovery", "startup",
     *BATCH,
 )  # fmt: skip
 """Those of which a peer has a program."""

@@ -61,6 +61,7 @@ class Matcher:
         self._limits = limits
         self._planner = Planner(pattern)
         self._skips = pattern.skip.kind is not SkipKind.NO_SKIP
+        self._goes_by_time = pattern.has_bounds or limits.ttl_ms is not None
 
     def fresh(self) -> KeyMatches:
         """What a key begins with."""
@@ -119,7 +120,13 @@ class Matcher:
         complete: list[PartialMatch],
     ) -> None:
         first = partial.first
+        is_kept = False
         for variable, target, completions in plan.moves:
+            if variable is None and target == partial.state and not completions and not is_kept:
+                # By far the most frequent: nothing changes, and no further object is made.
+                offer(going, partial)
+                is_kept = True
+                continue
             if variable is None:
                 step, start, start_time, previous_time = (
                     partial.step,
@@ -145,9 +152,9 @@ class Matcher:
         Returns:
             the matches that wait for their time to be over, and the partial matches that have timed out.
         """
-        pattern, ttl = self.pattern, self._limits.ttl_ms
-        if not pattern.has_bounds and ttl is None:
+        if not self._goes_by_time or not self._has_old(key.partial, time):
             return [], []
+        pattern, ttl = self.pattern, self._limits.ttl_ms
         going: list[PartialMatch] = []
         complete: list[PartialMatch] = []
         timed_out: list[Timed] = []
@@ -169,6 +176,22 @@ class Matcher:
         if len(going) == len(key.partial):
             return [], []
         return self._emit(key, going, complete), timed_out
+
+    def _has_old(self, partial: list[PartialMatch], time: int) -> bool:
+        """Whether time ends any of them; mostly it does not, and nothing needs to be made anew."""
+        start, within = self.pattern.start, self.pattern.within_ms
+        gaps, ttl = self.pattern.gaps_ms, self._limits.ttl_ms
+        for one in partial:
+            if one.state == start:
+                continue
+            gap = gaps[one.state]
+            if (
+                (within > 0 and _elapsed(time, one.start_time) >= within)
+                or (gap > 0 and _elapsed(time, one.previous_time) >= gap)
+                or (ttl is not None and _elapsed(time, one.previous_time) >= ttl)
+            ):
+                return True
+        return False
 
     # Matches
 

@@ -272,7 +272,7 @@ _ALL: Final = (
     ),
     _flink_engine("flink-rocksdb", "datastream", {"keyed", "checkpoint"}, _ROCKSDB),
     _flink_engine("flink-bundled", "bundled", {"keyed_coalesced"}),
-    _flink_engine("flink-sql", "sql", {"keyed_coalesced", "window"}, _sql("TWO_PHASE")),
+    _flink_engine("flink-sql", "sql", {"keyed_coalesced", "window", "match_recognize"}, _sql("TWO_PHASE")),
     _flink_engine("flink-sql-one-phase", "sql", {"keyed_coalesced", "window"}, _sql("ONE_PHASE")),
     _pyflink_engine("thread"),
     _pyflink_engine("process"),

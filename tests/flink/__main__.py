@@ -1,7 +1,8 @@
 """Compare random patterns and MATCH_RECOGNIZE with Flink: `python -m tests.flink [--chains N] [--clauses N]`.
 
-Run by hand, where Flink is installed (`make bench-peers ARGS=flink`). Prints each case that differs, and exits with 1
-where there is one; `--save FILE` keeps all cases with Flink's answers, as `tests/data/flink-answers.json.gz` has them.
+Run by hand, where Flink is installed (`make bench-peers ARGS=flink`). Asks for the cases of `surprises.py`, too. Prints
+each case that differs, and exits with 1 where there is one; `--save FILE` keeps all cases with Flink's answers, as
+`tests/data/flink-answers.json.gz` has those that are random, and `tests/data/flink-surprises.json.gz` the others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from penstock.engine.errors import PatternError, SqlError
 from perf.peers.engines import flink_cases
 from tests.engine.patterns.cases import Case
-from tests.flink import chains, clauses
+from tests.flink import chains, clauses, surprises
 
 _FAILED: Final = "the job has failed"
 """What stands for an exception in Flink's operator: there is nothing to compare with."""
@@ -34,6 +35,7 @@ def main() -> int:
     given = parser.parse_args()
     cases = [chains.random_chain(given.first + number) for number in range(given.chains)]
     cases += [clauses.random_clause(given.first + number) for number in range(given.clauses)]
+    cases += [*surprises.SURPRISES, *surprises.CLAUSES]
     answers = _answered(cases)
     wrong = [_difference(case, answer) for case, answer in zip(cases, answers, strict=True)]
     for text in filter(None, wrong):
@@ -68,9 +70,13 @@ def _difference(case: Case, answer: Case) -> str | None:
     except (PatternError, SqlError) as error:
         return None if answer["error"] is not None else f"{json.dumps(case)}\n  refused here: {error}"
     if answer["error"] is not None:
-        # Clauses may have more here.
+        # Clauses may have more here, and what it finds is said where the case is one of those that differ.
+        if "here" in case and here != case["here"]:
+            return f"{json.dumps(case)}\n  found here: {here}"
         return None if "clause" in case else f"{json.dumps(case)}\n  refused by Flink: {answer['error']}"
     flink = sorted(answer["rows"])
+    if "here" in case:
+        return None if here == case["here"] != flink else f"{json.dumps(case)}\n  found here: {here}, by Flink: {flink}"
     if here == flink:
         return None
     missing = [one for one in flink if one not in here]

@@ -1,7 +1,7 @@
 """Random MATCH_RECOGNIZE of what Flink and Penstock both have, and what is found by it here.
 
-Left out is most of what Flink refuses (docs/sql/match-recognize.md), and where it does otherwise: rows that fit a loop
-and what may come behind it.
+Left out is most of what Flink refuses (docs/sql/match-recognize.md), and where it does otherwise (`surprises.py`): rows
+that fit a greedy loop and what may come behind it, or a reluctant part and a part of no fixed length behind it.
 """
 
 from __future__ import annotations

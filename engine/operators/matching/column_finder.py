@@ -6,6 +6,7 @@ What it finds, and the state that it saves, are those of `KeyedFinder`, so each 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.joins.row_log import RowLog
 from penstock.engine.operators.keyed import restored_keys
 from penstock.engine.operators.matching.column_state import SavedColumns, from_tables
+from penstock.engine.operators.matching.due_rows import by_code_and_time
 from penstock.engine.operators.matching.event_tests import ExpressionTests
 from penstock.engine.operators.matching.match_results import MatchResults, Result
 from penstock.engine.operators.matching.match_spec import DROPPED, MatchPlan
@@ -35,9 +37,8 @@ from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _Bools: TypeAlias = npt.NDArray[np.bool_]
-_WORD_BITS: Final = 63
 _MIN_GARBAGE: Final = 65_536
-"""Steps and entries that nobody needs any more, below which it is not worth while to look for them."""
+"""Steps, entries and keys that nobody needs any more, below which it is not worth while to look for them."""
 
 
 class _Sorted(NamedTuple):
@@ -77,6 +78,10 @@ class ColumnFinder:
         self._timers = EVENT_TIMERS if plan.is_event_time else PROCESSING_TIMERS
         self._dropped = None if plan.limits == NO_LIMITS else context.metrics.counter(DROPPED)
         self._sequence = 0
+        self._busy_keys = 0
+        """Those that have partial matches."""
+        self._touched = 0
+        """Keys that were worked on since idle ones were looked for."""
         self._live = 0
         """Entries, steps and events when they were compacted last."""
         self._most_keys = 0
@@ -107,13 +112,13 @@ class ColumnFinder:
         rows = None if due is None else self._sorted(due)
         if rows is None and not len(timed):
             return
-        done, runs = self._run(due, rows, timed, until)
+        done = self._run(due, rows, timed, until)
         self._limit(done)
         self._keep_rows(due, rows, done)
         self._memory = done.memory
         self._wait(done.timers)
         self._give(done.found, out)
-        self._release(runs[:, 0])
+        self._release()
         self._compact()
 
     def _sorted(self, due: TimedRows) -> _Sorted | None:
@@ -129,13 +134,21 @@ class ColumnFinder:
             return None
         places = np.flatnonzero(wanted[numbers]) if len(keys) < len(wanted) else np.arange(len(numbers))
         codes = (np.cumsum(wanted) - 1)[numbers[places]]
-        places = places[_by_code_and_time(codes, due.times[places])]
+        places = places[by_code_and_time(codes, due.times[places])]
         ends = np.cumsum(np.bincount(codes, minlength=len(keys)))
-        taken = [column.take(pa.array(keys)) for column in distinct]
-        runs = np.stack([self._index.lookup(taken), np.concatenate([[0], ends[:-1]]), ends], axis=1)
+        runs = np.stack([self._slots_of(keys, slots, distinct), np.concatenate([[0], ends[:-1]]), ends], axis=1)
         return _Sorted(places, np.ascontiguousarray(runs, np.int64), answers[places])
 
-    def _run(self, due: TimedRows | None, rows: _Sorted | None, timed: Int64s, until: int) -> tuple[Done, Int64s]:
+    def _slots_of(self, keys: Int64s, slots: Int64s, distinct: Sequence[pa.Array]) -> Int64s:
+        """The slots of keys, by their places among the distinct ones; those without one get one."""
+        found = slots[keys]
+        missing = found < 0
+        if missing.any():
+            fresh = pa.array(keys[missing])
+            found[missing] = self._index.lookup([column.take(fresh) for column in distinct])
+        return found
+
+    def _run(self, due: TimedRows | None, rows: _Sorted | None, timed: Int64s, until: int) -> Done:
         none = np.empty(0, np.int64)
         runs = np.empty((0, 3), np.int64) if rows is None else rows.runs
         count = 0 if rows is None else len(rows.places)
@@ -152,7 +165,11 @@ class ColumnFinder:
         )
         self._sequence += count
         slots = _grown(self._memory.slots, self._index.end)
-        return self._machine.run(self._memory._replace(slots=slots), work), runs
+        self._touched += len(runs)
+        busy = np.count_nonzero(slots[runs[:, 0], 1])
+        done = self._machine.run(self._memory._replace(slots=slots), work)
+        self._busy_keys += int(np.count_nonzero(done.memory.slots[runs[:, 0], 1]) - busy)
+        return done
 
     def _limit(self, done: Done) -> None:
         limits = self._plan.limits
@@ -175,12 +192,19 @@ class ColumnFinder:
         first = self._rows.append(due.rows.take(places))
         events[before:after, 2] = np.arange(first, first + after - before)
 
-    def _release(self, slots: Int64s) -> None:
-        """Forget keys that have nothing under way, and no time-out to come that another key might get."""
-        idle = self._memory.slots[slots, 1] == 0
-        gone = slots[idle & ~self._time_outs.has(slots)]
-        if len(gone):
-            self._index.remove(np.unique(gone))
+    def _release(self) -> None:
+        """Forget keys that have nothing under way, and no time-out to come that another key might get.
+
+        Most keys come again, and a slot costs little: so it waits until there are more of them than of others, and is
+        not done more often than it is worth, as those that have a time-out to come are looked at in vain.
+        """
+        keys = len(self._index)
+        if keys < 2 * self._busy_keys + _MIN_GARBAGE or self._touched < keys // 4:
+            return
+        self._touched = 0
+        slots = self._index.slots()
+        is_idle = (self._memory.slots[slots, 1] == 0) & ~self._time_outs.has(slots)
+        self._index.remove(slots[is_idle])
 
     def _compact(self) -> None:
         used, keys = int(self._memory.used.sum()), len(self._index)
@@ -276,6 +300,7 @@ class ColumnFinder:
         if MATCHES in own:
             restored = from_tables(own, self._plan, self._index, self._context.where)
             self._memory, self._sequence = restored.memory, restored.sequence
+            self._busy_keys = int(np.count_nonzero(self._memory.slots[:, 1]))
             for part in restored.rows:
                 self._rows.append(part)
         if self._timers in own:
@@ -294,24 +319,6 @@ class ColumnFinder:
         slots = np.repeat(np.arange(len(counts)), counts)
         timed = (entries[:, NUMBER] != BEHIND_ALL) & (entries[:, PREVIOUS] <= BEHIND_ALL - ttl)
         self._wait(np.stack([slots, entries[:, PREVIOUS] + ttl], axis=1)[timed])
-
-
-def _by_code_and_time(codes: Int64s, times: Int64s) -> Int64s:
-    """The places of rows by code and then time; those of one time as they stand.
-
-    Code, time and place stand in one number where they fit: numbers sort several times as fast as places by numbers.
-    """
-    begin = int(times.min())
-    bits_of_time, bits_of_place = (int(times.max()) - begin).bit_length(), (len(times) - 1).bit_length()
-    if int(codes.max()).bit_length() + bits_of_time + bits_of_place > _WORD_BITS:
-        return np.lexsort((times, codes))
-    packed = codes << bits_of_time
-    packed |= times - begin
-    packed <<= bits_of_place
-    packed |= np.arange(len(times))
-    packed.sort()
-    packed &= (1 << bits_of_place) - 1
-    return packed
 
 
 def empty_memory() -> Memory:

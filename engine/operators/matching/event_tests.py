@@ -18,7 +18,7 @@ from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.expressions import BoundSteps
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.conditions import Leaf
-from penstock.engine.patterns.partial import PartialMatch, rows_of
+from penstock.engine.patterns.partial import PartialMatch
 from penstock.engine.patterns.plans import Ask
 
 Bits: TypeAlias = npt.NDArray[Any]
@@ -113,4 +113,10 @@ class _MatchSoFar:
 
     def events(self, name: str) -> list[Any]:
         assert self.partial is not None, "set before each call"
-        return rows_of(self.partial.step).get(name, [])
+        rows, step = [], self.partial.step
+        while step is not None:
+            if step.variable == name:
+                rows.append(step.event.row)
+            step = step.previous
+        rows.reverse()
+        return rows

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.operators.keyed import KeyedServices, backend_context
-from penstock.engine.operators.matching.due_rows import DueRows, KeyRows
+from penstock.engine.operators.matching.due_rows import DueRows
 from penstock.engine.operators.matching.event_tests import ExpressionTests, FunctionTests
 from penstock.engine.operators.matching.match_results import MatchResults, Place
 from penstock.engine.operators.matching.match_spec import DROPPED, MatchPlan
@@ -80,9 +80,9 @@ class KeyedFinder:
         runs = {} if rows is None else self._runs_of_rows(rows)
         for key in timers:
             if instant(key) not in runs and (held := self._kept.load(key)) is not None:
-                runs[instant(key)] = _Run(KeyRows(key, 0, 0), held)
+                runs[instant(key)] = _Run(key, 0, 0, held)
         if rows is not None:
-            rows.make_rows([run.rows for run in runs.values()])
+            rows.read([(run.begin, run.end) for run in runs.values()])
         before = self._matcher.dropped
         for run in runs.values():
             self._run_key(run, rows, until)
@@ -97,19 +97,19 @@ class KeyedFinder:
         runs: dict[Key, _Run] = {}
         for of_key in rows.by_key():
             held = self._kept.load(of_key.key)
-            wanted = rows.from_first_start(of_key) if held is None else of_key
-            if wanted.begin < wanted.end:
-                runs[instant(wanted.key)] = _Run(wanted, held)
+            begin = of_key.start if held is None else of_key.begin
+            if begin < of_key.end:
+                runs[instant(of_key.key)] = _Run(of_key.key, begin, of_key.end, held)
         return runs
 
     def _due_rows(self, due: TimedRows) -> DueRows:
         return DueRows(due, self._plan.keys, self._expressions.bits, self._matcher.starts, self._context.where)
 
     def _run_key(self, run: _Run, rows: DueRows | None, until: int | None) -> None:
-        key = run.rows.key
+        key = run.key
         matches = self._matcher.fresh() if run.held is None else run.held
-        if rows is not None and run.rows.begin < run.rows.end:
-            self._take_rows(key, matches, rows, run.rows, until)
+        if rows is not None and run.begin < run.end:
+            self._take_rows(run, matches, rows, until)
         if until is not None:
             self._advance(key, matches, until, Place(until, _BEHIND_ALL))
         if not self._matcher.is_fresh(matches):
@@ -118,13 +118,14 @@ class KeyedFinder:
         elif run.held is not None:
             self._kept.save(key, None)
 
-    def _take_rows(self, key: Key, matches: KeyMatches, rows: DueRows, of_key: KeyRows, until: int | None) -> None:
-        matcher, tests, found = self._matcher, self._tests, self._found
+    def _take_rows(self, run: _Run, matches: KeyMatches, rows: DueRows, until: int | None) -> None:
+        key, matcher, tests, found = run.key, self._matcher, self._tests, self._found
         last: int | None = None
         has_begun = False
-        for index in range(of_key.begin, of_key.end):
-            if not rows.may_start[index] and matcher.is_fresh(matches):
-                continue
+        index = run.begin - 1
+        while (index := index + 1) < run.end:
+            if matcher.is_fresh(matches) and (index := rows.next_start[index]) >= run.end:
+                return
             time, row = rows.times[index], rows.row(index)
             place = Place(time, rows.arrivals[index])
             if time != last:
@@ -183,7 +184,9 @@ class KeyedFinder:
 
 
 class _Run(NamedTuple):
-    """What there is to do for a key: its rows, and the partial matches that it has."""
+    """What there is to do for a key: its rows, from `begin` up to `end`, and the partial matches that it has."""
 
-    rows: KeyRows
+    key: Key
+    begin: int
+    end: int
     held: KeyMatches | None

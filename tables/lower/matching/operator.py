@@ -22,8 +22,10 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.row_states import with_key_groups
 from penstock.engine.operators.joins.join_buffers import TimeSegments
+from penstock.engine.operators.matching.due_rows import by_code_and_time
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.patterns.rows.automaton import RowAutomaton, compiled
+from penstock.engine.patterns.rows.lookahead import NEVER, Bools, Lookahead
 from penstock.engine.patterns.rows.search import RowSearch, Test
 from penstock.engine.patterns.rows.syntax import shown
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
@@ -109,6 +111,7 @@ class MatchRecognize(Operator):
             max((reference.back for reference in match.references), default=0),
             context.where,
         )
+        self._lookahead = Lookahead(automaton)
         kinds = [arrow_type(value.type) for value in match.values]
         self._saved = SavedPartitions(self._keys, kinds, context.where)
 
@@ -186,17 +189,17 @@ class MatchRecognize(Operator):
         numbers, distinct = distinct_keys([rows.column(name) for name in self._keys.names], rows.num_rows)
         count = int(numbers.max()) + 1
         codes, keys = (key_tuples(columns, count) for columns in (coded_columns(distinct), distinct))
-        begins = (answers & self._search.first) != 0
-        wanted = np.array([code in self._partitions for code in codes], np.bool_)
-        if self._search.back:
-            wanted[:] = True
-        else:
-            wanted[numbers[begins]] = True
         order = self._ordered(rows, times, numbers)
-        order = order[wanted[numbers[order]]]
+        numbers, times, answers = numbers[order], times[order], answers[order]
+        is_last = np.diff(numbers, append=-1) != 0
+        begins = self._lookahead.may_begin(answers, is_last)
+        answers[~begins] |= NEVER
+        if not self._search.back:
+            is_under_way = np.array([code in self._partitions for code in codes], np.bool_)
+            wanted = is_under_way[numbers] | _from_first(begins, is_last)
+            order, numbers, times, answers = order[wanted], numbers[wanted], times[wanted], answers[wanted]
         if not len(order):
             return
-        numbers, times, answers = numbers[order], times[order], answers[order]
         values = self._values(rows.take(pa.array(order)))
         ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
         begin = 0
@@ -224,6 +227,8 @@ class MatchRecognize(Operator):
 
     def _ordered(self, rows: pa.RecordBatch, times: Int64s, numbers: Int64s) -> Int64s:
         """The places of the rows by partition, time, further columns, and arrival."""
+        if not self._spec.order:
+            return by_code_and_time(numbers, times)
         ranks = [self._rank(rows.column(key.column), key) for key in reversed(self._spec.order)]
         order: Int64s = np.lexsort([*ranks, times, numbers])
         return order
@@ -297,6 +302,15 @@ class MatchRecognize(Operator):
             self._partitions = self._saved.restored(held.data)
             # The searches begin again, and come to where they were: with the same rows nothing new is decided.
             self._advance(list(self._partitions), MIN_TIMESTAMP, False)
+
+
+def _from_first(begins: Bools, is_last: Bools) -> Bools:
+    """Of rows by partition, those from the first one on with which a match may begin."""
+    so_far = np.cumsum(begins)
+    ends = np.flatnonzero(is_last)
+    before = np.concatenate([[0], so_far[ends[:-1]]])
+    found: Bools = so_far > np.repeat(before, np.diff(ends, prepend=-1))
+    return found
 
 
 def _test(value: Reader) -> Test:

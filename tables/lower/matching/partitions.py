@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.patterns.rows.lookahead import NEVER
 from penstock.engine.patterns.rows.search import Attempt, Outcome, PartitionRows, RowSearch
 from penstock.engine.patterns.rows.trail import Trail
 from penstock.engine.state.capture import TableCapture
@@ -100,8 +101,8 @@ class PartitionSearch:
         self._forget(partition)
 
     def _next_start(self, rows: PartitionRows, row: int) -> int:
-        answers, first = rows.answers, self.first
-        while row < len(answers) and not answers[row] & first:
+        answers, asked = rows.answers, self.first | NEVER
+        while row < len(answers) and not 0 < answers[row] & asked < NEVER:
             row += 1
         return row
 

@@ -39,6 +39,7 @@ final class SqlPrograms {
         switch (name) {
             case "keyed_coalesced" -> programs.keyed();
             case "window" -> programs.window();
+            case "match_recognize" -> programs.matches();
             default -> throw new IllegalArgumentException("no SQL program is called " + name);
         }
     }
@@ -49,7 +50,22 @@ final class SqlPrograms {
             row -> Digest.addLargest((Long) row.getField(0), whole(row, 1)));
     }
 
+    private void matches() throws Exception {
+        timedEvents();
+        output("SELECT * FROM events MATCH_RECOGNIZE (" + run.job().text("clause") + ")", "key BIGINT, begins BIGINT, ends BIGINT, n BIGINT",
+            row -> Digest.add((Long) row.getField(0), (Long) row.getField(1), (Long) row.getField(2), (Long) row.getField(3)));
+    }
+
     private void window() throws Exception {
+        timedEvents();
+        output("SELECT key, window_start, window_end, COUNT(*) AS n, SUM(v) AS total, MIN(v) AS low, MAX(v) AS high FROM TABLE("
+                + windows() + ") GROUP BY key, window_start, window_end",
+            "key BIGINT, window_start TIMESTAMP(3), window_end TIMESTAMP(3), n BIGINT, total DOUBLE, low DOUBLE, high DOUBLE",
+            row -> Digest.add((Long) row.getField(0), millis(row, 1), millis(row, 2), (Long) row.getField(3), whole(row, 4),
+                whole(row, 5), whole(row, 6)));
+    }
+
+    private void timedEvents() {
         Schema timed = schema()
             .columnByMetadata("rowtime", "TIMESTAMP_LTZ(3)")
             .watermark("rowtime", "SOURCE_WATERMARK()")
@@ -57,11 +73,6 @@ final class SqlPrograms {
         Duration behind = Duration.ofMillis(run.job().number("watermark_ms"));
         events(WatermarkStrategy.<RowData>forBoundedOutOfOrderness(behind)
             .withTimestampAssigner((row, before) -> row.getLong(1)), timed);
-        output("SELECT key, window_start, window_end, COUNT(*) AS n, SUM(v) AS total, MIN(v) AS low, MAX(v) AS high FROM TABLE("
-                + windows() + ") GROUP BY key, window_start, window_end",
-            "key BIGINT, window_start TIMESTAMP(3), window_end TIMESTAMP(3), n BIGINT, total DOUBLE, low DOUBLE, high DOUBLE",
-            row -> Digest.add((Long) row.getField(0), millis(row, 1), millis(row, 2), (Long) row.getField(3), whole(row, 4),
-                whole(row, 5), whole(row, 6)));
     }
 
     private String windows() {

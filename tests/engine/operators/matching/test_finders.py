@@ -20,7 +20,6 @@ from penstock.engine.patterns import machine
 from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits, Overflow
 from tests.engine.operators.matching.match_job import MatchJob, row
 from tests.engine.patterns.cases import Case, pattern_of
-from tests.engine.patterns.definition import all_matches
 
 _EXAMPLES = int(os.environ.get("PATTERNS", "200"))
 """`PATTERNS=2000` tries more."""
@@ -213,29 +212,3 @@ def test_nothing_is_left_of_keys_that_have_timed_out(monkeypatch: pytest.MonkeyP
     job.advance(60)
     assert len(job.timed_out()) == 50
     assert (len(finder._rows), len(finder._index), finder._memory.used.tolist()) == (0, 0, [0, 0, 0])
-
-
-_STAGE = st.tuples(st.sampled_from(["next", "followed_by", "followed_by_any"]), st.sampled_from(["A", "B", "C", "AB"]))
-
-
-@settings(max_examples=_EXAMPLES, deadline=None)
-@given(
-    st.lists(_STAGE, min_size=1, max_size=4), st.lists(st.sampled_from(_LETTERS), max_size=9), st.sampled_from([0, 4])
-)
-def test_sequences_find_what_the_definition_says(
-    stages: list[tuple[str, str]], letters: list[str], within: int
-) -> None:
-    pattern: Pattern | None = None
-    for number, (verb, fitting) in enumerate(stages):
-        name = f"v{number}"
-        begun = Pattern.begin(name) if pattern is None else getattr(pattern, verb)(name)
-        pattern = begun.where(col("name").is_in(list(fitting)))
-    assert pattern is not None
-    job = MatchJob(pattern.within(f"{within}ms") if within else pattern)
-    job.rows([row(number, "k", letter, 0, number + 1) for number, letter in enumerate(letters)])
-    job.advance()
-    found = [text.partition("|")[2] for text, _ in job.matches()]
-    texts = [
-        ";".join(f"v{n}={place}" for n, place in enumerate(match)) for match in all_matches(stages, letters, within)
-    ]
-    assert sorted(found) == sorted(texts)
