@@ -138,5 +138,5 @@ class Committer:
         checkpoints = ", ".join(map(str, sorted({epoch.checkpoint for epoch in epochs})))
         return (
             f"{self._where}: kafka sink: the {rows:,} rows of checkpoint {checkpoints} are not written yet: "
-            f"{problem(error, epochs[0].writer)}. The checkpoint keeps them; they are written when the job goes on"
+            f"{problem(error, epochs[0].writer)}. The checkpoint keeps them; they are written when the job resumes"
         )

@@ -221,7 +221,7 @@ async def _read(
                 one = next(iter(waiting))
                 raise ConnectionError(
                     f"a transaction of another writer is open in the marker topic {one.topic!r}, partition "
-                    f"{one.partition}: its job goes on and ends it, or its transaction_timeout does"
+                    f"{one.partition}: its job resumes and ends it, or its transaction_timeout does"
                 )
     finally:
         await consumer.stop()

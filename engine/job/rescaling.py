@@ -235,5 +235,7 @@ class Rescaling:
         self.refuse(error)
         if isinstance(error, ClusterError):
             # There was room for what ran before.
-            return JobError(f"the job could not be rescaled: {error}"), rescale.before
+            failure = JobError(f"the job could not be rescaled: {error}")
+            failure.__cause__ = error
+            return failure, rescale.before
         return error, running

@@ -7,19 +7,14 @@ a seeded choice picks what comes next, a ready task or a mail. One seed gives on
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.checkpointing.instructions import AbortReason
-from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan, SubtaskWriter
-from penstock.engine.checkpointing.task_capture import TaskCapture
+from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan
 from penstock.engine.clock import Clock
-from penstock.engine.elements import Barrier
-from penstock.engine.errors import CheckpointError, FencedError, PenstockError, located
+from penstock.engine.errors import NoRoomError, PenstockError, located
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
@@ -27,24 +22,14 @@ from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
+from penstock.engine.local.checkpoints import LocalCheckpoints
 from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.log_writer import LocalLogWriter
 from penstock.engine.local.mail import Mailbox, MailKind
-
-_REMEMBERED: Final = 100
-"""Nobody answers for a checkpoint any more that is older than the newest by this much."""
+from penstock.engine.local.room import EndlessRoom, Room
 
 Outcome: TypeAlias = "str | float | bool | PenstockError"
 """What came of a request."""
-
-
-@dataclass(slots=True)
-class _Background:
-    """The background work of one subtask in one attempt: captures are written in order."""
-
-    attempt: int
-    writer: SubtaskWriter
-    captures: deque[TaskCapture] = field(default_factory=deque)
 
 
 class LocalManager:
@@ -58,6 +43,7 @@ class LocalManager:
         mail: what waits to happen.
         warn: takes messages for the log.
         log_store: where the stimulus log is written; None: it stays in memory.
+        room: where subtasks run; None: there is room for all.
 
     Attributes:
         brain: decides; its attributes say how the job stands.
@@ -75,6 +61,7 @@ class LocalManager:
         mail: Mailbox | None = None,
         warn: Callable[[str], None] = lambda message: None,
         log_store: JobStore | None = None,
+        room: Room | None = None,
     ) -> None:
         self.mail = Mailbox() if mail is None else mail
         self.execution = LocalExecution(clock, chosen)
@@ -82,13 +69,14 @@ class LocalManager:
         self._planner = GraphPlanner(program)
         self._clock = clock
         self._random = chosen
-        self._folder = folder
         self._warn = warn
+        self._room: Room = EndlessRoom() if room is None else room
         self._asked = 0
-        self._background: dict[Place, _Background] = {}
-        self._targets: dict[int, str] = {}
-        self._injected: dict[int, int] = {}
-        self._garbage: list[say.DeleteFiles] = []
+        self._checkpoints: LocalCheckpoints | None = None
+        if folder is not None:
+            self._checkpoints = LocalCheckpoints(
+                folder, self.execution, self.mail, self._hear, self._to_subtasks, self._discard_rows
+            )
         start = folder.start.checkpoint if folder is not None and folder.start is not None else None
         storage = None if folder is None else Storage(folder.job_id, start)
         self.log = StimulusLog(program.name, program.config, self._planner, chosen, storage)
@@ -115,8 +103,8 @@ class LocalManager:
         attempt = self.execution.running(place)
         if attempt:
             self.execution.lose(place)
-            if (background := self._background.pop(place, None)) is not None:
-                background.captures.clear()
+            if self._checkpoints is not None:
+                self._checkpoints.lose(place)
             self._post(MailKind.TELL, ev.TaskFailed(place, attempt, error))
 
     def leave(self, places: Sequence[Place]) -> None:
@@ -188,64 +176,42 @@ class LocalManager:
     def _carry_out(self, instruction: say.Instruction) -> None:
         post = self.mail.post
         match instruction:
-            case say.TakeOver():
-                post(MailKind.CLAIM, self._claim)
             case say.Deploy():
                 post(MailKind.DEPLOY, partial(self._deploy, instruction))
             case say.Cancel(number, places):
                 post(MailKind.CANCEL, partial(self._cancel, number, places))
             case say.Prepare():
                 post(MailKind.PREPARE, partial(self._prepare, instruction))
-            case say.Inject():
-                self._inject(instruction)
-            case say.Commit(checkpoint, places):
-                self._to_subtasks(MailKind.COMMIT, places, partial(self._commit, checkpoint))
-            case say.AbortCheckpoint(checkpoint, places):
-                self._to_subtasks(MailKind.ABORT, places, partial(self._abort, checkpoint))
+            case say.AwaitRoom(layout):
+                self._room.await_room(layout, partial(self._post, MailKind.REPORT, ev.RoomFound()))
+            case say.FillStandbys():
+                self._room.fill_standbys()
             case say.EndInput():
                 self._to_subtasks(MailKind.END_INPUT, self.execution.places, self._end_input)
-            case say.WriteManifest():
-                post(MailKind.STORE, partial(self._store, instruction))
-            case say.DeleteFiles():
-                post(MailKind.DELETE, partial(self._delete, instruction))
-            case say.CheckFolder(request, directory):
-                post(MailKind.CHECK_FOLDER, partial(self._check_folder, request, directory))
+            case say.TakeDown():
+                # Nothing more is to come out of the job, so this waits for no turn.
+                self._take_down()
             case say.Answer(request, outcome):
                 self.answers[request] = outcome
             case say.Warn(message):
                 self._warn(message)
-            case say.TakeDown():
-                # Nothing more is to come out of the job, so this waits for no turn.
-                self._take_down()
-            case say.WriteEnd():
-                post(MailKind.WRITE_END, partial(self._write_end, instruction))
             case say.End():
                 if self._log_writer is not None:
                     self._log_writer.write(self.brain)
-            case say.FillStandbys() | say.AwaitRoom():
-                # There is room, and nothing to keep warm, in a process of one's own.
-                pass
-
-    @property
-    def _store_of_job(self) -> JobStore:
-        assert self._folder is not None, "only a job with a folder is told to use it"
-        return self._folder.store
-
-    def _claim(self) -> None:
-        try:
-            claimed: ev.Event = ev.Claimed(self._store_of_job.claim())
-        except PenstockError as error:
-            claimed = ev.ClaimFailed(error)
-        self._post(MailKind.REPORT, claimed)
+            case _:
+                assert self._checkpoints is not None, "only a job with a folder is told to use it"
+                self._checkpoints.carry_out(instruction)
 
     def _deploy(self, deploy: say.Deploy) -> None:
         graph = self._planner.graph(deploy.layout)
         try:
-            plan = self._restore_plan(graph, deploy)
+            plan = None if self._checkpoints is None else self._checkpoints.restore_plan(graph, deploy)
+            self._room.provide(deploy.layout)
             if deploy.prepares_sinks:
                 graph.prepare_sinks()
         except PenstockError as error:
-            self._post(MailKind.REPORT, ev.DeployFailed(deploy.attempt, error))
+            room = error.room if isinstance(error, NoRoomError) else None
+            self._post(MailKind.REPORT, ev.DeployFailed(deploy.attempt, error, room))
             return
         restored = 0 if deploy.checkpoint is None else deploy.checkpoint.checkpoint
         self.execution.deploy(graph, deploy.places, deploy.attempt, restored)
@@ -259,19 +225,8 @@ class LocalManager:
                 break
         self._post(MailKind.REPORT, ev.Deployed(deploy.attempt, are_open))
 
-    def _restore_plan(self, graph: PhysicalGraph, deploy: say.Deploy) -> RestorePlan | None:
-        if self._folder is None:
-            return None
-        store = self._folder.store
-        store.check_claim(deploy.epoch)
-        return self._folder.start if deploy.checkpoint is None else store.plan(graph, deploy.checkpoint)
-
     def _open(self, graph: PhysicalGraph, place: Place, attempt: int, plan: RestorePlan | None) -> None:
-        restored = None
-        if self._folder is not None:
-            store = self._folder.store
-            self._background[place] = _Background(attempt, store.writer(graph, *place, attempt, plan))
-            restored = None if plan is None else store.load(graph, plan, *place)
+        restored = None if self._checkpoints is None else self._checkpoints.open(graph, place, attempt, plan)
         self.execution.open(place, restored)
 
     def _cancel(self, number: int, places: Sequence[Place]) -> None:
@@ -284,62 +239,23 @@ class LocalManager:
         for place, error in self.execution.close(places):
             assert self.brain.layout is not None
             first = first or located(error, self.brain.layout.task(place[0]).name, place[1])
-        for place in places:
-            background = self._background.pop(place, None)
-            if background is not None:
-                background.writer.close()
+        if self._checkpoints is not None:
+            self._checkpoints.close(places)
         return first
 
     def _prepare(self, prepare: say.Prepare) -> None:
         try:
-            if prepare.checkpoint is not None:
-                self._store_of_job.plan(self._planner.graph(prepare.layout), prepare.checkpoint)
+            if self._checkpoints is not None:
+                self._checkpoints.check(self._planner.graph(prepare.layout), prepare)
+            self._room.prepare(prepare.layout)
         except PenstockError as error:
             self._post(MailKind.REPORT, ev.PrepareFailed(prepare.request, error))
         else:
             self._post(MailKind.REPORT, ev.Prepared(prepare.request))
 
-    def _check_folder(self, request: int, directory: str | None) -> None:
-        try:
-            checked: ev.Event = ev.FolderChecked(request, self._store_of_job.savepoint_folder(directory))
-        except PenstockError as error:
-            checked = ev.FolderRefused(request, error)
-        self._post(MailKind.REPORT, checked)
-
-    def _store(self, write: say.WriteManifest) -> None:
-        number = write.checkpoint.checkpoint
-        try:
-            url = self._store_of_job.complete(write.epoch, write.checkpoint, self._targets.get(number))
-        except (CheckpointError, FencedError) as error:
-            self._post(MailKind.REPORT, ev.StoreFailed(number, error))
-        else:
-            self._post(MailKind.REPORT, ev.Stored(number, url))
-
-    def _delete(self, delete: say.DeleteFiles) -> None:
-        due, self._garbage = [*self._garbage, delete], []
-        try:
-            for one in due:
-                self._store_of_job.delete(one.checkpoints, one.files, self._targets.get(one.savepoint))
-        except CheckpointError:
-            # Nothing refers to it, so it does no harm; the next deletion takes it along.
-            self._garbage = due
-
     def _take_down(self) -> None:
         error = self._close(self.execution.places)
         self._post(MailKind.REPORT, ev.TakenDown(error))
-
-    def _write_end(self, write: say.WriteEnd) -> None:
-        store, problem = self._store_of_job, ""
-        try:
-            store.finish(write.epoch, write.status.value, write.message, retains=not write.discards)
-            # Nothing is removed before the end is written down.
-            if write.discards:
-                store.discard()
-            if write.discards_rows:
-                self._discard_rows()
-        except (CheckpointError, FencedError) as error:
-            problem = str(error)
-        self._post(MailKind.REPORT, ev.EndWritten(problem))
 
     def _discard_rows(self) -> None:
         if self.brain.layout is not None:
@@ -365,52 +281,9 @@ class LocalManager:
         else:
             self.execution.wake(place)
 
-    def _inject(self, inject: say.Inject) -> None:
-        barrier = inject.barrier
-        oldest = barrier.checkpoint - _REMEMBERED
-        self._injected = {number: attempt for number, attempt in self._injected.items() if number > oldest}
-        self._injected[barrier.checkpoint] = inject.attempt
-        if inject.directory is not None:
-            target = self._store_of_job.savepoint_target(inject.directory, barrier.checkpoint)
-            self._targets[barrier.checkpoint] = target
-            barrier = replace(barrier, target=target)
-        self._to_subtasks(MailKind.TRIGGER, inject.places, partial(self._expect, inject.attempt, barrier))
-
-    def _expect(self, asked: int, barrier: Barrier, place: Place, attempt: int) -> None:
-        if not self.execution.task(place).expect(barrier):
-            overtaken = ev.Declined(asked, barrier.checkpoint, place, "", AbortReason.OVERTAKEN)
-            self._post(MailKind.ANSWER, overtaken)
-
-    def _commit(self, checkpoint: int, place: Place, attempt: int) -> None:
-        self.execution.task(place).complete(checkpoint)
-        self._post(MailKind.ANSWER, ev.Committed(checkpoint, place, attempt))
-
-    def _abort(self, checkpoint: int, place: Place, attempt: int) -> None:
-        self.execution.task(place).abort(checkpoint)
-
     def _end_input(self, place: Place, attempt: int) -> None:
         self.execution.task(place).drain()
 
     def _collect(self, place: Place) -> None:
-        """Put what the task captured behind the captures that its writer has not written yet."""
-        background = self._background.get(place)
-        if background is None:
-            return
-        for capture in self.execution.task(place).take_captures():
-            background.captures.append(capture)
-            self.mail.post(MailKind.WRITE, partial(self._write, place, background))
-
-    def _write(self, place: Place, background: _Background) -> None:
-        if not background.captures:
-            # The process is lost.
-            return
-        capture = background.captures.popleft()
-        checkpoint = capture.barrier.checkpoint
-        asked = self._injected.get(checkpoint, 0)
-        try:
-            handle = background.writer.write(capture)
-        except Exception as error:
-            answer: ev.Event = ev.Declined(asked, checkpoint, place, str(error))
-        else:
-            answer = ev.Acknowledged(asked, checkpoint, place, handle)
-        self._post(MailKind.ANSWER, answer)
+        if self._checkpoints is not None:
+            self._checkpoints.collect(place)

@@ -22,7 +22,7 @@ from tests.actors.keyed_job import Paced, assert_exact, environment, kill, submi
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-def test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_job_manager_is_restarted_and_resumes_from_the_newest_checkpoint(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     job, updates = submit(environment(tmp_path, 1), "manager killed", rows=30_000, rate=800, hurry=hurry)
     info = until_checkpoint(job)
@@ -88,7 +88,7 @@ class WithServer(Source):
         return self.source.describe()
 
 
-@pytest.mark.long("test_a_killed_job_manager_is_restarted_and_goes_on_from_the_newest_checkpoint")
+@pytest.mark.long("test_a_killed_job_manager_is_restarted_and_resumes_from_the_newest_checkpoint")
 def test_a_manager_that_is_restarted_does_not_ask_the_server_of_a_source_again(tmp_path: Path) -> None:
     away, hurry = tmp_path / "away", tmp_path / "hurry"
     env = environment(tmp_path / "checkpoints", 1)

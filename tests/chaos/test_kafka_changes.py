@@ -24,7 +24,7 @@ UPGRADED = 1_000_000
 
 
 @pytest.mark.long("tests/actors/test_savepoints.py rescales; the test below rescales by a savepoint")
-def test_a_rescaled_job_goes_on_where_it_was(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_rescaled_job_resumes_where_it_was(kafka: Kafka, tmp_path: Path) -> None:
     topics, job = started(kafka, tmp_path)
     with feeding(kafka.bootstrap_servers, topics.incoming, ROWS, RATE) as finish:
         until_checkpoint(job, 2)
@@ -48,7 +48,7 @@ class UpgradedJob(KafkaJob):
 
 
 @pytest.mark.long("tests/connectors/kafka/test_sink_commits.py: anybody commits what was prepared")
-def test_another_version_goes_on_from_a_savepoint_at_another_parallelism(kafka: Kafka, tmp_path: Path) -> None:
+def test_another_version_resumes_from_a_savepoint_at_another_parallelism(kafka: Kafka, tmp_path: Path) -> None:
     topics, job = started(kafka, tmp_path)
     with feeding(kafka.bootstrap_servers, topics.incoming, ROWS, RATE) as finish:
         until_checkpoint(job, 2)

@@ -25,7 +25,7 @@ def alerts_of(payments: list[dict], most: int, limit: float, window_ms: int) -> 
     return sorted(alerts)
 
 
-def test_both_models_go_on_from_the_savepoint_as_if_they_had_seen_the_past_themselves(
+def test_both_models_resume_from_the_savepoint_as_if_they_had_seen_the_past_themselves(
     load: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
     example = load("fraud_detection")

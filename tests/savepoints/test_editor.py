@@ -99,7 +99,7 @@ def owner(user: str, parallelism: int) -> int:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_job_goes_on_from_a_savepoint_that_was_made_of_tables(memory_url: MakeUrl, parallelism: int) -> None:
+def test_a_job_resumes_from_a_savepoint_that_was_made_of_tables(memory_url: MakeUrl, parallelism: int) -> None:
     editor = savepoints.bootstrap(memory_url())
     editor.keyed_state("totals", keys=["user"], state=TOTAL, data={"user": ["ann", "bob"], "value": [10, 20]})
     editor.keyed_state("totals", keys=["user"], state=SEEN, data=[{"user": "ann", "map_key": "x", "value": 0.5}])

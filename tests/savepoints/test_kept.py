@@ -24,7 +24,7 @@ def test_its_state_can_be_read(savepoint: Path) -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 @pytest.mark.parametrize("savepoint", SAVEPOINTS, ids=lambda path: path.name)
-def test_a_job_goes_on_from_it(savepoint: Path, parallelism: int) -> None:
+def test_a_job_resumes_from_it(savepoint: Path, parallelism: int) -> None:
     assert kept.goes_on(savepoint, parallelism) == _expected(savepoint)["goes_on"]
 
 

@@ -36,7 +36,7 @@ def _numbers(claim: Claim) -> list[int]:
     return [checkpoint.checkpoint for checkpoint in claim.retained]
 
 
-def test_a_job_goes_on_from_what_was_completed(store: FolderJobStore) -> None:
+def test_a_job_resumes_from_what_was_completed(store: FolderJobStore) -> None:
     manager: JobStore = store
     assert manager.claim() == Claim(1, 1)
     blobs = open_blobs(store.url)

@@ -53,6 +53,7 @@ KILLS = FaultRates(
     drain=0,
     corrupt=0,
     cancel=0,
+    kill_node=0,
     delay=0.6,
 )
 CALM = FaultRates(
@@ -74,7 +75,9 @@ CALM = FaultRates(
     drain=0,
     corrupt=0,
     cancel=0,
+    kill_node=0,
 )
+NODES = replace(CALM, budget=40, kill_node=0.01, standby=0.3)
 LOST = replace(CALM, budget=300, lose=0.15)
 MANAGERS = replace(CALM, budget=20, kill_manager=0.01, zombie=1.0, delay=0.8, kill_subtask=0.003)
 ENDS = replace(CALM, budget=400, storage=0.15)
@@ -331,55 +334,68 @@ def _hear_of_old_attempts(patch: Patch) -> None:
     patch.setattr(Attempts, "is_current", lambda self, place, attempt: place in self.deployed)
 
 
+def _wait_for_room_once(patch: Patch) -> None:
+    original = Recovery.on_deploy_failed
+
+    def on_deploy_failed(self: Any, attempt: int, error: Any, room: int | None) -> None:
+        if room is None:
+            original(self, attempt, error, room)
+        else:
+            self._life.attempts.end_deployment(attempt, deployed=False)
+
+    patch.setattr(Recovery, "on_deploy_failed", on_deploy_failed)
+
+
 MUTANTS = (
     Mutant(
         "an acknowledgement that comes twice counts once",
         _count_acknowledgements,
         rates=FaultRates(repeat=0.3),
-        first_seed=20,
+        first_seed=22,
     ),
-    Mutant("the manifest is written when all have acknowledged", _store_at_first),
+    Mutant("the manifest is written when all have acknowledged", _store_at_first, first_seed=2),
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
-    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=168),
-    Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS),
+    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=170),
+    Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS, first_seed=8),
     Mutant(
-        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 80
+        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 84
     ),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken, first_seed=22),
-    Mutant("a source's position is not after its barrier", _shift_positions(1)),
-    Mutant("a source's position is not before its barrier", _shift_positions(-1)),
-    Mutant("what is prepared is in the checkpoint", _leave_committables_out),
+    Mutant("a source's position is not after its barrier", _shift_positions(1), first_seed=4),
+    Mutant("a source's position is not before its barrier", _shift_positions(-1), first_seed=4),
+    Mutant("what is prepared is in the checkpoint", _leave_committables_out, first_seed=10),
     Mutant("nothing is committed before the manifest is there", _commit_at_the_barrier),
-    Mutant("who is restored commits again", _commit_nothing_at_restore),
+    Mutant("who is restored commits again", _commit_nothing_at_restore, first_seed=4),
     Mutant(
         "what was not uploaded is uploaded with the next checkpoint",
         _forget_failed_uploads,
         rates=STORAGE,
         first_seed=134,
     ),
-    Mutant("files that a checkpoint may refer to are kept", _pin_no_base),
-    Mutant("who had finished has finished", _forget_who_had_finished, first_seed=24),
-    Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02)),
+    Mutant("files that a checkpoint may refer to are kept", _pin_no_base, first_seed=2),
+    Mutant("who had finished has finished", _forget_who_had_finished, rates=KILLS, first_seed=5),
+    Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02), first_seed=31),
     Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, EXACT, STOPS, 38),
-    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=55),
+    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=59),
     Mutant("a restart waits for what runs", _restart_beside_what_runs, first_seed=11),
     Mutant(
-        "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 25
+        "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 39
     ),
     Mutant(
         "no checkpoint is taken while a job is drained",
         lambda patch: patch.setattr(CheckpointCoordinator, "drain", lambda self, now: []),
         DRAINED,
         LATE_DRAINS,
-        1000,
+        1006,
     ),
     Mutant("a job ends when all have committed", _end_before_all_have_committed),
     Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST),
-    Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS),
+    Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS, first_seed=3),
     Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
     Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
     Mutant("a restart waits for manifests", _restart_beside_manifests, rates=LATE_STOPS, first_seed=8),
     Mutant("the end waits for manifests", _end_beside_manifests, rates=LATE_CANCELS, first_seed=38),
     Mutant("what is heard of old attempts means nothing", _hear_of_old_attempts, rates=LATE_NEWS),
+    Mutant("a restart for which there is no room is tried again", _wait_for_room_once, rates=NODES),
 )
 """Each is one protection that the design of RELIABILITY names."""

@@ -138,10 +138,7 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
     in_step = config.mode.value == "aligned" and config.alignment_timeout_ms is None
 
     def check(warehouse: Warehouse) -> list[str]:
-        found = [
-            f"the epoch of checkpoint {number} of job {job} has {total} too much"
-            for job, number, total in unbalanced(warehouse)
-        ]
+        found = list(unbalanced(warehouse))
         sums: Counter[int] = Counter(dict.fromkeys(range(5), START))
         for row in warehouse.rows:
             sums[row["account"]] += row["amount"]

@@ -62,6 +62,8 @@ class FaultRates:
         drain: at each step, where the scenario knows what must be there then: the sources end.
         cancel: at each step: the job is cancelled; every other time it keeps its checkpoints, and another job resumes.
         leave: at each step, where there are rescales: the node with one slot is drained, and leaves a while later.
+        kill_node: at each step: all processes of a node die, or of two; it comes back after a while.
+        standby: that a warm process dies in the moment in which it takes the place of one that died.
         corrupt: at each step: a byte of a file of the newest checkpoint is changed, and a subtask is killed.
     """
 
@@ -89,6 +91,8 @@ class FaultRates:
     corrupt: float = 0.0001
     cancel: float = 0.0002
     leave: float = 0.0004
+    kill_node: float = 0.0004
+    standby: float = 0.1
 
     def some(self, chosen: random.Random) -> FaultRates:
         """Other rates for one run: none of some faults and more of others, as who has all of them has few of each.

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest, describe_request
 from penstock.engine.job.events import CancelJob, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.status import JobStatus
-from penstock.engine.local.manager import LocalManager
 from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Dice
+from penstock.testing.simulation.jobs import Job, ManagerProcess
+from penstock.testing.simulation.nodes import Nodes
 
-if TYPE_CHECKING:  # the world's values, which the world hands in
-    from penstock.testing.simulation.world import Job, ManagerProcess
-
-Happening: TypeAlias = "Callable[[Job, ManagerProcess, str], None]"
+Misfortune: TypeAlias = "Callable[[Job, ManagerProcess, str], None]"
 """Does something to a job and its real manager; the text says what."""
 PARALLELISMS: Final = (1, 2, 3)
 ROOT: Final = "memory://simulation"
@@ -39,13 +37,13 @@ class _LeavingNode:
     """A node that is about to leave.
 
     Args:
-        manager: whose subtasks are there.
+        owner: whose subtasks are there.
         processes: those subtasks, each with the attempt that runs in its process: a later one has another process.
         until: the step in which it leaves.
         again: when the manager is told again.
     """
 
-    manager: LocalManager
+    owner: ManagerProcess
     processes: Sequence[tuple[Place, int]]
     until: int
     again: int = 0
@@ -53,13 +51,13 @@ class _LeavingNode:
     @property
     def places(self) -> list[Place]:
         """The subtasks whose processes are still there."""
-        execution = self.manager.execution
+        execution = self.owner.manager.execution
         return [place for place, attempt in self.processes if attempt and execution.running(place) == attempt]
 
     def say_so(self, step: int) -> None:
         """Tell the manager."""
         self.again = step + _AGAIN_STEPS
-        self.manager.leave(self.places)
+        self.owner.manager.leave(self.places)
 
 
 class Misfortunes:
@@ -69,6 +67,7 @@ class Misfortunes:
         dice: decides.
         disk: can be filled, and damaged.
         clock: can jump.
+        nodes: can be lost.
 
     Attributes:
         kills: how many subtasks were killed.
@@ -76,17 +75,18 @@ class Misfortunes:
         drain: the request that the job be drained, while nobody knows what comes of it.
     """
 
-    def __init__(self, dice: Dice, disk: Disk, clock: SimulatedClock) -> None:
+    def __init__(self, dice: Dice, disk: Disk, clock: SimulatedClock, nodes: Nodes) -> None:
         self.kills = 0
         self.branch: int | None = None
         self.drain: int | None = None
         self._dice = dice
         self._disk = disk
         self._clock = clock
-        self._stuck: tuple[LocalManager, Place, int, int] | None = None
+        self._nodes = nodes
+        self._stuck: tuple[ManagerProcess, Place, int, int] | None = None
         self._leaving: _LeavingNode | None = None
         rates = dice.rates
-        self._table: Sequence[tuple[float, str, Happening]] = (
+        self._table: Sequence[tuple[float, str, Misfortune]] = (
             (rates.kill_subtask, "kill a subtask", self._kill),
             (rates.kill_manager, "kill the manager", self._kill_manager),
             (rates.disk_full, "the disk is full for a while", self._fill),
@@ -101,6 +101,7 @@ class Misfortunes:
             (rates.corrupt, "a file is damaged", self._damage),
             (rates.cancel, "cancel", self._cancel),
             (rates.leave, "a node is about to leave", self._leave),
+            (rates.kill_node, "lose a node", self._lose_node),
         )
         self._any = sum(rate for rate, _, _ in self._table)
 
@@ -114,9 +115,12 @@ class Misfortunes:
         """What happens before the next step."""
         real = job.real
         assert real is not None
-        manager = real.manager
-        self._free_stuck(manager)
-        self._end_notice(manager)
+        status = real.manager.brain.status
+        self._free_stuck(real)
+        self._end_notice(real)
+        self._nodes.return_due()
+        for one in (real, *job.zombies):
+            one.room.look()
         # One draw decides whether anything happens, and what: most of the time nothing does.
         drawn = self._dice.chosen.random()
         if drawn >= self._any:
@@ -124,7 +128,8 @@ class Misfortunes:
         for rate, what, act in self._table:
             drawn -= rate
             if drawn < 0:
-                if manager.brain.status is JobStatus.RUNNING or act in (self._kill_manager, self._fill, self._jump):
+                restarts = status is JobStatus.RESTARTING and act == self._lose_node
+                if status is JobStatus.RUNNING or restarts or act in (self._kill_manager, self._fill, self._jump):
                     act(job, real, what)
                 return
 
@@ -150,7 +155,27 @@ class Misfortunes:
 
     def _kill(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
-            self.kill_subtask(real.manager)
+            self.kill_subtask(real)
+
+    def _lose_node(self, job: Job, real: ManagerProcess, what: str) -> None:
+        """All processes of a node die, or of two; the manager, too, where it is on one of them."""
+        lost = self._nodes.some()
+        if not lost or not self._happens(f"{what}: {' and '.join(map(str, lost))}"):
+            return
+        for node in lost:
+            self._nodes.lose(node)
+            for one in (real, *job.zombies):
+                self._lose_processes(one, node)
+        job.zombies = [one for one in job.zombies if one.room.node not in lost]
+        if real.room.node in lost:
+            self._dice.note("the manager was there")
+            job.real = None
+            self.branch = self.drain = None
+
+    def _lose_processes(self, one: ManagerProcess, node: int) -> None:
+        for place in one.room.lose_node(node):
+            self.kills += 1
+            one.lose(place, WorkerLostError(f"node {node} is lost: subtask {place}"))
 
     def _rescale(self, job: Job, real: ManagerProcess, what: str) -> None:
         parallelism = self._dice.chosen.choice(PARALLELISMS)
@@ -192,13 +217,13 @@ class Misfortunes:
             job.cancelled = real, retain
             real.manager.ask(CancelJob(retain))
 
-    def kill_subtask(self, manager: LocalManager) -> None:
+    def kill_subtask(self, one: ManagerProcess) -> None:
         """The process of one subtask dies."""
-        places = manager.execution.places
+        places = one.manager.execution.places
         if places:
             self.kills += 1
             place = self._dice.chosen.choice(places)
-            manager.lose(place, WorkerLostError(f"killed: subtask {place}"))
+            one.lose(place, WorkerLostError(f"killed: subtask {place}"))
 
     def _stick(self, job: Job, real: ManagerProcess, what: str) -> None:
         ready = real.manager.execution.ready
@@ -207,19 +232,20 @@ class Misfortunes:
             return
         place = ready.pop(self._dice.chosen.randrange(len(ready)))
         until = self._dice.step + self._dice.chosen.randint(*_STUCK_STEPS)
-        self._stuck = real.manager, place, real.manager.execution.running(place), until
+        self._stuck = real, place, real.manager.execution.running(place), until
 
-    def _free_stuck(self, manager: LocalManager) -> None:
+    def _free_stuck(self, real: ManagerProcess) -> None:
         if self._stuck is None:
             return
         stuck, place, attempt, until = self._stuck
-        if stuck is not manager or not manager.execution.runs(place, attempt):
+        execution = real.manager.execution
+        if stuck is not real or not execution.runs(place, attempt):
             self._stuck = None
         elif self._dice.step >= until:
             self._stuck = None
-            manager.execution.ready.append(place)
+            execution.ready.append(place)
             if self._dice.chosen.random() < 0.5:
-                manager.lose(place, WorkerLostError(f"not heard of for long: subtask {place}"))
+                real.lose(place, WorkerLostError(f"not heard of for long: subtask {place}"))
 
     def _leave(self, job: Job, real: ManagerProcess, what: str) -> None:
         """The node with a slot is drained: its processes are lost behind a notice, unless they are gone by then."""
@@ -231,20 +257,20 @@ class Misfortunes:
         notice = self._dice.chosen.randint(*_NOTICE_STEPS)
         if self._happens(f"{what}, with slot {slot}, in {notice} steps"):
             processes = [(place, execution.running(place)) for place in execution.places if place[1] == slot]
-            self._leaving = _LeavingNode(real.manager, processes, self._dice.step + notice)
+            self._leaving = _LeavingNode(real, processes, self._dice.step + notice)
             self._leaving.say_so(self._dice.step)
 
-    def _end_notice(self, manager: LocalManager) -> None:
+    def _end_notice(self, real: ManagerProcess) -> None:
         node = self._leaving
         if node is None:
             return
-        if node.manager is not manager or not node.places:
+        if node.owner is not real or not node.places:
             self._leaving = None
         elif self._dice.step >= node.until:
             self._leaving = None
             for place in node.places:
                 self.kills += 1
-                manager.lose(place, WorkerLostError(f"its node has left: subtask {place}"))
+                real.lose(place, WorkerLostError(f"its node has left: subtask {place}"))
         elif self._dice.step >= node.again:
             node.say_so(self._dice.step)
 
@@ -260,4 +286,4 @@ class Misfortunes:
         if files and self._happens(what):
             job.corrupted = self._dice.chosen.choice(files)
             self._disk.flip(job.corrupted)
-            self.kill_subtask(real.manager)
+            self.kill_subtask(real)

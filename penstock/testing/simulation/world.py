@@ -12,17 +12,18 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.engine.checkpoint_config import FixedDelay
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
-from penstock.engine.checkpointing.store import JobFolder, RestorePlan
+from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import (
     CheckpointCorruptError,
     CheckpointError,
+    ClusterError,
     FencedError,
     PenstockError,
     RestoreError,
@@ -38,9 +39,11 @@ from penstock.savepoints.restore import plan_restore
 from penstock.savepoints.store import START_AGAIN, FolderJobStore, find_checkpoint
 from penstock.testing.simulation.disk import Disk, SimulatedClock
 from penstock.testing.simulation.faults import Crash, Dice, FaultRates
+from penstock.testing.simulation.jobs import Job, ManagerProcess
 from penstock.testing.simulation.mail import SimulatedMailbox
 from penstock.testing.simulation.misfortunes import ROOT, SAVEPOINTS, Misfortunes
-from penstock.testing.simulation.scenario import Case, Check, Outcome, Scenario
+from penstock.testing.simulation.nodes import NodeRoom, Nodes
+from penstock.testing.simulation.scenario import Check, Outcome, Scenario
 from penstock.testing.simulation.warehouse import Warehouse, WarehouseSink
 
 _MOST_STEPS: Final = 60_000
@@ -82,51 +85,6 @@ def simulate(
     return replace(outcome, logs=tuple(map(str, world.write_logs(log_folder))))
 
 
-@dataclass(slots=True)
-class ManagerProcess:
-    """A manager and its mailbox."""
-
-    manager: LocalManager
-    mail: SimulatedMailbox
-
-
-@dataclass(slots=True)
-class Job:
-    """A job of a run.
-
-    Args:
-        number: counts the jobs of the run.
-        job_id: names its folder.
-        case, program: what runs; the program as it was rescaled last.
-        warehouse: where its rows go.
-        start_url, start: the savepoint or checkpoint that it resumes from.
-    """
-
-    number: int
-    job_id: str
-    case: Case
-    program: JobProgram
-    warehouse: Warehouse
-    start_url: str | None = None
-    start: RestorePlan | None = None
-    real: ManagerProcess | None = None
-    zombies: list[ManagerProcess] = field(default_factory=list)
-    savepoint: str | None = None
-    """The URL of the savepoint that a second job is to start from."""
-    branch: Warehouse | None = None
-    """What had been written when it was complete."""
-    suspended: str | None = None
-    """The URL of the savepoint that the job was stopped with."""
-    draining: ManagerProcess | None = None
-    """Who was asked to drain it, and has neither refused nor been replaced: it may be at its end because of that."""
-    ends_early: bool = False
-    """Whether it resumes from a savepoint behind which there is nothing to do."""
-    cancelled: tuple[ManagerProcess, bool] | None = None
-    """Who was asked last to cancel it, and whether its checkpoints were to stay."""
-    corrupted: str | None = None
-    """The URL of the file that was damaged."""
-
-
 class _World:
     def __init__(self, scenario: Scenario, seed: int, rates: FaultRates) -> None:
         self._scenario = scenario
@@ -142,7 +100,8 @@ class _World:
         self._jobs = self._managers = 0
         self._acting: ManagerProcess | None = None
         self._nested = False
-        self._misfortunes = Misfortunes(self._dice, self._disk, self._clock)
+        self._nodes = Nodes(random.Random(f"{seed} nodes"), self._dice)
+        self._misfortunes = Misfortunes(self._dice, self._disk, self._clock, self._nodes)
         self._logs: list[tuple[str, StimulusLog]] = []
         self._job = self._new_job(Warehouse())
 
@@ -157,6 +116,8 @@ class _World:
 
     def _new_job(self, warehouse: Warehouse, start: str | None = None) -> Job:
         self._jobs += 1
+        # A job that has never run is not submitted again when there is no room for it.
+        self._nodes.return_all()
         sink = WarehouseSink(warehouse, self._dice, self._jobs)
         case = self._scenario.build(sink, random.Random(f"{self._seed} program"))
         program = self._with_restarts(case.program)
@@ -177,7 +138,13 @@ class _World:
     def _with_restarts(self, program: JobProgram) -> JobProgram:
         """The program with as many restarts as there are faults: whether to restart is not what is tested."""
         regions = self._random.random() < self._dice.rates.regions
-        failover = replace(program.config.failover, restart=FixedDelay(_RESTARTS, self._delay), regions=regions)
+        failover = replace(
+            program.config.failover,
+            restart=FixedDelay(_RESTARTS, self._delay),
+            regions=regions,
+            standbys=self._nodes.standbys,
+            min_parallelism=self._nodes.min_parallelism,
+        )
         return replace(program, config=replace(program.config, failover=failover))
 
     # Steps
@@ -189,6 +156,7 @@ class _World:
         while dice.step < end:
             dice.step += 1
             if job.real is None:
+                self._nodes.return_due()
                 self._start_manager()
                 if self._violations:
                     return None
@@ -214,11 +182,15 @@ class _World:
         return "no manager" if real is None else f"{real.manager.brain.status.value}, {real.manager.brain.error}"
 
     def _start_manager(self) -> None:
-        job = self._job
+        job, node = self._job, self._nodes.choose()
+        if node is None:
+            return
         store = FolderJobStore(ROOT, job.job_id, job.job_id, SAVEPOINTS, (), self._disk.open, 1)
         mail = SimulatedMailbox(self._dice)
         folder = JobFolder(store, job.job_id, job.start)
-        job.real = ManagerProcess(LocalManager(job.program, self._clock, self._random, folder, mail), mail)
+        room = NodeRoom(self._nodes, node)
+        manager = LocalManager(job.program, self._clock, self._random, folder, mail, room=room)
+        job.real = ManagerProcess(manager, mail, room)
         self._managers += 1
         self._logs.append((f"{job.job_id}-manager-{self._managers}", job.real.manager.log))
 
@@ -343,7 +315,7 @@ class _World:
     def _is_expected(self, error: BaseException | None) -> bool:
         """Whether nothing but what the world does can have made an attempt fail."""
         while error is not None:
-            if isinstance(error, WorkerLostError | CheckpointError | FencedError):
+            if isinstance(error, ClusterError | WorkerLostError | CheckpointError | FencedError):
                 return True
             error = error.__cause__
         return False
@@ -357,7 +329,7 @@ class _World:
             job.real = None
         else:
             try:
-                self._misfortunes.kill_subtask(one.manager)
+                self._misfortunes.kill_subtask(one)
             except Crash:
                 job.real = None
 

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.integers(0, 40), st.sampled_from([(1, 1), (2, 3), (3, 2)]))
-def test_a_streaming_job_goes_on_where_the_history_ends(
+def test_a_streaming_job_resumes_where_the_history_ends(
     program: Program, cut: int, parallelisms: tuple[int, int]
 ) -> None:
     history, live = (StreamEnvironment(parallelism=number, runtime="local") for number in parallelisms)
@@ -150,7 +150,7 @@ def test_rows_of_a_join_wait_for_those_that_come_live(tmp_path: Path) -> None:
     assert pairs == [[(0, 2), (0, 4)], [(10, 14), (200, 202)]]
 
 
-def test_any_backend_goes_on_from_the_files_of_another(tmp_path: Path) -> None:
+def test_any_backend_restores_the_files_of_another(tmp_path: Path) -> None:
     class Total(ps.KeyedProcessFunction):
         def open(self, context: ps.RuntimeContext) -> None:
             self.total = context.get_state(ps.ValueStateDescriptor("total", "int64"))

@@ -251,7 +251,7 @@ env.execute("killed")
 """
 
 
-def test_a_killed_program_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_program_resumes_from_its_newest_checkpoint(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
     assert ended.returncode == -signal.SIGKILL
     out = tmp_path / "out"

@@ -178,7 +178,7 @@ def _noting(function: Callable[..., None], made: list[object]) -> Callable[..., 
 
 
 @pytest.mark.parametrize("max_rows", [1, 7, 1000])
-def test_goes_on_where_it_was(kafka: Kafka, new_topic: NewTopic, max_rows: int) -> None:
+def test_resumes_where_it_was(kafka: Kafka, new_topic: NewTopic, max_rows: int) -> None:
     topic, servers = new_topic(), kafka.bootstrap_servers
     produce(servers, topic, numbers(0, 20))
     transact(servers, topic, [b"lost"], "abort")

@@ -170,7 +170,7 @@ class TestFigures:
         assert (history[0].reason, history[0].message) == (AbortReason.DECLINED, "task 1 subtask 0: disk full")
         assert (history[-1].reason, history[-1].acknowledged, history[-1].subtasks) == (None, 3, 3)
 
-    def test_a_manager_that_goes_on_from_a_checkpoint_tells_what_came_before(self) -> None:
+    def test_a_manager_that_resumes_from_a_checkpoint_tells_what_came_before(self) -> None:
         job = running(tolerable_failures=None)
         job.trigger(1.0)
         job.coordinator.decline(1, 1, PLACES[0], "disk full", 1.5)

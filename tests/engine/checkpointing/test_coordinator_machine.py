@@ -44,7 +44,7 @@ CONFIGS: tuple[Mapping[str, Any], ...] = (
 
 
 @dataclass
-class Letter:
+class Answer:
     """An acknowledgement that a subtask has sent: its files are in the storage."""
 
     attempt: int
@@ -72,7 +72,7 @@ def _aborted(instructions: Iterable[Instruction]) -> list[tuple[int, AbortReason
 
 
 class CoordinatorMachine(RuleBasedStateMachine):
-    """Subtasks write and acknowledge in any order, letters come late, twice or after the end of their attempt.
+    """Subtasks write and acknowledge in any order, acknowledgements come late, twice or after the end of their attempt.
 
     Writers are as bold as the contract lets them be: they refer to any file of the newest checkpoint up to the
     barrier's base that they know, which is the one that they were restored from or one of their own.
@@ -90,8 +90,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.serial = 0
         self.barriers: dict[int, tuple[int, Barrier]] = {}
         self.to_write: list[tuple[int, Barrier, Place]] = []
-        self.letters: list[Letter] = []
-        self.delivered: list[Letter] = []
+        self.answers: list[Answer] = []
+        self.delivered: list[Answer] = []
         self.acknowledged: dict[int, set[Place]] = {}
         self.written: dict[tuple[int, Place], tuple[str, ...]] = {}
         self.known: dict[Place, list[int]] = {}
@@ -293,25 +293,25 @@ class CoordinatorMachine(RuleBasedStateMachine):
             old = self.written.get((base, place), ())
             paths += [path for bit, path in enumerate(old) if kept >> bit & 1]
         self.written[barrier.checkpoint, place] = tuple(paths)
-        self.letters.append(Letter(attempt, barrier, place, tuple(paths)))
+        self.answers.append(Answer(attempt, barrier, place, tuple(paths)))
 
-    @precondition(lambda self: self.letters)
+    @precondition(lambda self: self.answers)
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
-        letter = self.letters.pop(data.draw(st.integers(0, len(self.letters) - 1)))
-        self.deliver(letter)
+        answer = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
+        self.deliver(answer)
 
-    def deliver(self, letter: Letter) -> None:
-        number = letter.barrier.checkpoint
-        handle = handle_of(letter.place, letter.paths)
+    def deliver(self, answer: Answer) -> None:
+        number = answer.barrier.checkpoint
+        handle = handle_of(answer.place, answer.paths)
         pending = number not in self.outcomes
-        outcome, instructions = self.coordinator.acknowledge(letter.attempt, number, letter.place, handle, self.now, 0)
-        if pending and letter.place not in self.acknowledged[number]:
+        outcome, instructions = self.coordinator.acknowledge(answer.attempt, number, answer.place, handle, self.now, 0)
+        if pending and answer.place not in self.acknowledged[number]:
             assert outcome is Acknowledgement.SUCCESS
-            self.acknowledged[number].add(letter.place)
+            self.acknowledged[number].add(answer.place)
         else:
             assert outcome is (Acknowledgement.DUPLICATE if pending else Acknowledgement.DISCARDED)
-        self.delivered.append(letter)
+        self.delivered.append(answer)
         self.obey(instructions)
 
     @precondition(lambda self: self.running)
@@ -324,9 +324,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         number = max(numbers) if newest else min(numbers)
         while any(barrier.checkpoint == number for _, barrier, _ in self.to_write):
             self.write_part([b.checkpoint for _, b, _ in self.to_write].index(number), new, kept)
-        for letter in [letter for letter in self.letters if letter.barrier.checkpoint == number]:
-            self.letters.remove(letter)
-            self.deliver(letter)
+        for answer in [answer for answer in self.answers if answer.barrier.checkpoint == number]:
+            self.answers.remove(answer)
+            self.deliver(answer)
         if is_stored and self.to_store:
             self.store()
 
@@ -351,10 +351,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.delivered)
     @rule(data=st.data())
     def acknowledge_again(self, data: st.DataObject) -> None:
-        letter = data.draw(st.sampled_from(self.delivered[-6:]))
-        number = letter.barrier.checkpoint
-        handle = handle_of(letter.place, letter.paths)
-        outcome, instructions = self.coordinator.acknowledge(letter.attempt, number, letter.place, handle, self.now, 0)
+        answer = data.draw(st.sampled_from(self.delivered[-6:]))
+        number = answer.barrier.checkpoint
+        handle = handle_of(answer.place, answer.paths)
+        outcome, instructions = self.coordinator.acknowledge(answer.attempt, number, answer.place, handle, self.now, 0)
         assert outcome in {Acknowledgement.DUPLICATE, Acknowledgement.DISCARDED}
         self.obey(instructions)
 
@@ -424,16 +424,16 @@ class CoordinatorMachine(RuleBasedStateMachine):
         """The job fails, what is on its way comes, and nothing is left that nobody refers to."""
         if self.running:
             self.fail()
-        while self.to_write or self.letters or self.to_store:
+        while self.to_write or self.answers or self.to_store:
             if self.to_store:
                 self.store()
-            elif self.letters:
-                self.deliver(self.letters.pop())
+            elif self.answers:
+                self.deliver(self.answers.pop())
             else:
                 attempt, barrier, place = self.to_write.pop()
                 path = f"{barrier.checkpoint}/{place}/late"
                 self.storage.folder(barrier).add(path)
-                self.letters.append(Letter(attempt, barrier, place, (path,)))
+                self.answers.append(Answer(attempt, barrier, place, (path,)))
         assert set(self.barriers) <= set(self.outcomes)
         assert all(number > self.newest_stored for number in self.doubtful), "a completion settles what was in doubt"
         # Nothing may hold on to what no new attempt would resume from.

@@ -11,7 +11,7 @@ from tests.engine.graph.programs import same
 from tests.engine.helpers import RecordingSink, ScriptedSource, local_environment
 
 
-def test_a_job_whose_sources_go_on_where_they_were_can_take_checkpoints() -> None:
+def test_a_job_whose_sources_resume_where_they_were_can_take_checkpoints() -> None:
     env = local_environment(2)
     env.from_source(DataGenSource({"n": Sequence()}, rows=10)).rebalance().map(same).sink_to(RecordingSink())
     check_checkpointable(env.program("test").physical())

@@ -96,7 +96,7 @@ def test_keys_of_several_columns_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("rows_at_once", [2, 1_000])
-def test_a_restored_operator_goes_on_where_the_other_stopped(
+def test_a_restored_operator_resumes_where_the_other_stopped(
     monkeypatch: pytest.MonkeyPatch, rows_at_once: int
 ) -> None:
     monkeypatch.setattr("penstock.engine.state.snapshot._PART_ROWS", rows_at_once)

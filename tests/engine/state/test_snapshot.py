@@ -105,6 +105,6 @@ def test_a_table_without_chunks_is_a_keyed_table_without_rows() -> None:
     assert keyed_table(table, ["k"], GROUPS).data.num_rows == 0
 
 
-def test_event_time_goes_on_from_the_least_watermark() -> None:
+def test_event_time_resumes_from_the_least_watermark() -> None:
     assert share([OperatorSnapshot({}, 7), OperatorSnapshot({}, 5)], 0, 1, GROUPS).watermark == 5
     assert share([], 0, 1, GROUPS) == OperatorSnapshot({}, MIN_TIMESTAMP)

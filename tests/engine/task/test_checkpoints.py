@@ -397,7 +397,7 @@ def test_a_source_that_has_given_a_later_barrier_takes_no_part() -> None:
     assert [capture.barrier.checkpoint for capture in running.step()] == [2]
 
 
-def test_a_restored_source_goes_on_where_each_split_was() -> None:
+def test_a_restored_source_resumes_where_each_split_was() -> None:
     running = Running(RewindableSource({"a": 3, "b": 3, "c": 2}))
     for _ in range(3):
         running.task.step()

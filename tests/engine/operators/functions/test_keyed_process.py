@@ -89,7 +89,7 @@ def test_the_records_behind_a_barrier_are_worked_on_again_with_the_state_as_of_t
     st.integers(1, 5),
     st.integers(1, 5),
 )
-def test_after_a_rescale_every_key_goes_on_where_it_was(
+def test_after_a_rescale_every_key_resumes_where_it_was(
     given_rows: list[tuple[str, int]], before: int, after: int
 ) -> None:
     old = [Running(SUM, subtask=subtask, parallelism=before) for subtask in range(before)]
@@ -326,7 +326,7 @@ def test_there_is_no_current_key_when_a_snapshot_is_taken_and_at_the_end(backend
         job.operator.close()
 
 
-def test_event_time_goes_on_where_it_was() -> None:
+def test_event_time_resumes_where_it_was() -> None:
     def ask(self: Any, row: Row, ctx: Context) -> Rows:
         return [{"watermark": ctx.timer_service.current_watermark()}]
 
