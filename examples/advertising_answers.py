@@ -122,6 +122,8 @@ def rows_in(job: ps.JobHandle) -> int:
 
 def measure(answers: str, job: ps.JobHandle, ask: Ask, options: argparse.Namespace) -> None:
     """Ask while the job runs, and say what that took."""
+    while rows_in(job) == 0 and job.pump(0.2):
+        pass  # It is being started.
     job.pump(options.warm_up)
     random_campaign, latencies, known = random.Random(1), list[float](), 0
     rows, cpu, began = rows_in(job), cpu_seconds(), time.perf_counter()
@@ -143,11 +145,12 @@ def run(answers: str, options: argparse.Namespace) -> None:
     """One job, with the answers from one place."""
     with ExitStack() as running:
         folder = running.enter_context(tempfile.TemporaryDirectory())
-        env = ps.StreamEnvironment(runtime="ray", parallelism=options.parallelism)
+        kept = ps.checkpoints("10s", storage=f"{folder}/checkpoints")
+        env = ps.StreamEnvironment(runtime="ray", parallelism=options.parallelism, checkpoints=kept)
         viewed = views(env, events(options.campaigns), options.campaigns)
         server = running.enter_context(Redis()) if answers == "redis" else None
         if server is None:
-            keep_in_state(viewed, folder)
+            keep_in_state(viewed, f"{folder}/views")
         else:
             keep_in_redis(viewed, server.url)
         job = env.submit(JOB)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock import DataStream, StreamEnvironment, tumbling
+from penstock.actors.cluster import connect
 from penstock.web.serve import ServerOptions, start_server, stop_server
 from perf import keyed, window
 from perf.harness import BenchmarkError, ComparedResult, Options, Reading, Result, Workload, measure_once
@@ -45,11 +46,11 @@ def run(options: Options, wanted: str = "") -> Iterator[Result]:
 
 def _pair(workload: Workload, options: Options, flame: bool) -> tuple[Reading, Reading]:
     """Watched, and not; a flame graph is compared with all the rest of it on."""
-    with _watching(flame):
+    with _watching(flame, options):
         watched = measure_once(_NAME, _marked(workload), options)
     if not flame:
         return watched, measure_once(_NAME, workload, options)
-    with _watching(False):
+    with _watching(False, options):
         return watched, measure_once(_NAME, _marked(workload), options)
 
 
@@ -64,13 +65,10 @@ def _marked(workload: Workload) -> Workload:
 
 
 @contextmanager
-def _watching(flame: bool) -> Iterator[None]:
+def _watching(flame: bool, options: Options) -> Iterator[None]:
     """The server, and those who ask it, until the measurement is over."""
-    import ray
-
-    if not ray.is_initialized():
-        # The server needs a cluster; the job then runs on the same.
-        ray.init(log_to_driver=False, include_dashboard=False)
+    # The server needs a cluster; the job then runs on the same.
+    connect(None, options.parallelism)
     over = threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         server = start_server(ServerOptions(port=0, folder=folder))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import penstock
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,6 +47,23 @@ def test_no_page_is_left_out() -> None:
     assert found == {*PAGES, *ELSEWHERE}
     for page, test in ELSEWHERE.items():
         assert Path(page).name in (ROOT / test).read_text()
+
+
+def test_what_tables_and_docstrings_name_is_there() -> None:
+    """Code in tables of the pages, and examples of docstrings that do not run, are copied as well."""
+    folders = ("engine", "savepoints", "connectors", "actors", "tables", "console", "penstock", "docs")
+    files = [ROOT / "README.md"]
+    files += [path for name in folders for end in ("py", "md") for path in (ROOT / name).rglob(f"*.{end}")]
+    texts = {path: path.read_text() for path in files}
+    expression = penstock.col("x")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path, text in texts.items()
+        for pattern, owner in ((r"\bps\.([A-Za-z_]+)", penstock), (r'\bcol\("\w+"\)\.([a-z_]+)', expression))
+        for found in re.findall(pattern, text)
+        if not hasattr(owner, found)
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("page", PAGES)
