@@ -126,7 +126,7 @@ def test_a_rescale_that_changes_slots_in_use_disturbs_nothing_before_the_job_has
     job.rescale(2)
     info = until(job, lambda info: info.status is JobStatus.RUNNING)
     (rescale,) = info.restart_history
-    assert rescale.cause.startswith("rescale to 2, by a restart: task 'paced")
+    assert rescale.cause.startswith("rescale to 2, by a restart: task 'map_batches(Same)' has resources of its own")
     assert info.restarts == 0
     (tmp_path / "hurry").touch()
     job.wait()
