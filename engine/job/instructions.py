@@ -129,7 +129,10 @@ class CheckFolder:
 
 @dataclass(frozen=True, slots=True)
 class AwaitRoom:
-    """Wait beside the job, until it is deployed again, for the room that `layout` needs: `RoomFound`."""
+    """Wait beside the job, until it is deployed again, for the room that `layout` needs: `RoomFound`.
+
+    Behind a pause, though there be room at once: a job that cannot be widened although there is room asks again.
+    """
 
     layout: Layout
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from penstock.testing.simulation import FaultRates
 from tests.simulation.mutants import LATE_DRAINS, USUAL
 
+FEW_NODES = FaultRates(kill_node=0.003, budget=20)
+
 
 @dataclass(frozen=True, slots=True)
 class Regression:
@@ -39,6 +41,10 @@ REGRESSIONS = (
         "sequences", 32461, "a second job began from a savepoint behind a drained one, and was judged as if whole"
     ),
     Regression("exchanges", 90347, "a drain took the last checkpoint, which it gave up, for its own, and failed"),
+    Regression(
+        "totals", 31000120, "a smaller job asked for room, had it and could not take it, without end", FEW_NODES
+    ),
+    Regression("rules", 31001035, "the same, behind takeovers while nodes were lost", FEW_NODES),
     Regression("sequences", 1004, "a drain was refused whose savepoint was being written, and counted", LATE_DRAINS),
 )
 
