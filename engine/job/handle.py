@@ -21,7 +21,6 @@ import pyarrow as pa
 from penstock.engine.elements import Batch, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest
-from penstock.engine.job.display import columns_html, columns_text, first_rows
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
@@ -305,6 +304,8 @@ class CollectedRows:
 
     def look(self, most: int) -> tuple[pa.Schema | None, int, list[list[object]]]:
         """The columns, as far as they are known, how many rows are here, and the values of the first `most`."""
+        from penstock.engine.job.display import first_rows
+
         batches = [batch.data for batch in self._batches]
         schema = batches[0].schema if batches else self._schema
         return schema, sum(batch.num_rows for batch in batches), first_rows(batches, most)
@@ -336,10 +337,15 @@ class CollectResult:
         self._read = False
 
     def __repr__(self) -> str:
+        # Few look at it: what draws it is no part of a start.
+        from penstock.engine.job.display import columns_text
+
         columns, _, note = self._look(0)
         return f"<rows of collect() ({columns_text(columns)}): {note}>"
 
     def _repr_html_(self) -> str:
+        from penstock.engine.job.display import columns_html
+
         return columns_html(*self._look(_SHOWN))
 
     def _look(self, most: int) -> tuple[dict[str, object], list[list[object]], str]:

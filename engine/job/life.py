@@ -78,7 +78,7 @@ class Life:
         return self.ending is not None and self.ending.is_told
 
     def plan(self, scale: Scale) -> Layout:
-        """The layout at a scale, with the splits that what the job resumes from was read by.
+        """The layout at a scale, with the splits that the job has been read by since it first started.
 
         Raises:
             GraphError, ConfigurationError: the program cannot run so.
@@ -86,7 +86,10 @@ class Life:
         latest = None if self.checkpoints is None else self.checkpoints.latest
         if latest is None and self.storage is not None:
             latest = self.storage.start
-        return self._planner.plan(scale, latest.split_parallelism if latest is not None else {})
+        if latest is not None:
+            return self._planner.plan(scale, latest.split_parallelism)
+        # The first checkpoint may come between this and the deployment, with positions in the splits that are read now.
+        return self._planner.plan(scale, {} if self.layout is None else self.layout.split_parallelism)
 
     def move(self, status: JobStatus) -> None:
         """The job is somewhere else in its life."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan
@@ -22,11 +22,13 @@ from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
-from penstock.engine.local.checkpoints import LocalCheckpoints
 from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.log_writer import LocalLogWriter
 from penstock.engine.local.mail import Mailbox, MailKind
 from penstock.engine.local.room import EndlessRoom, Room
+
+if TYPE_CHECKING:
+    from penstock.engine.local.checkpoints import LocalCheckpoints
 
 Outcome: TypeAlias = "str | float | bool | PenstockError"
 """What came of a request."""
@@ -74,6 +76,9 @@ class LocalManager:
         self._asked = 0
         self._checkpoints: LocalCheckpoints | None = None
         if folder is not None:
+            # A job that keeps nothing starts without.
+            from penstock.engine.local.checkpoints import LocalCheckpoints
+
             self._checkpoints = LocalCheckpoints(
                 folder, self.execution, self.mail, self._hear, self._to_subtasks, self._discard_rows
             )
