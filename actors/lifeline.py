@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Final, TypeAlias
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
 _CONNECT_SECONDS: Final = 5.0
+_SHORT_SECONDS: Final = 1.0
+"""A connection that lasted less was closed by what is between the nodes, and the next one may be as well."""
 
 
 class Lifeline:
@@ -66,12 +69,14 @@ async def until_closed(address: Address) -> None:
             await asyncio.Event().wait()
         except (OSError, asyncio.TimeoutError):
             await asyncio.Event().wait()
-        was_there = True
+        was_there, began = True, time.monotonic()
         try:
             with contextlib.suppress(OSError):
                 await reader.read(1)
         finally:
             writer.close()
+        if time.monotonic() - began < _SHORT_SECONDS:
+            await asyncio.sleep(_SHORT_SECONDS)
 
 
 async def answers(address: Address, seconds: float) -> bool:
