@@ -14,7 +14,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import ray
@@ -330,11 +330,12 @@ class JobManager:
         """Tell which subtasks are on nodes that are about to leave."""
         while not self._report.done():
             await asyncio.sleep(_NODES_SECONDS)
-            # The head of the cluster may be away for a while: then nobody drains anything.
+            leaving: Collection[str] = ()
+            # The head of the cluster may be away for a while: what Ray raises then is written nowhere.
             with contextlib.suppress(Exception):
                 leaving = await asyncio.to_thread(leaving_nodes)
-                if self._brain.runs and (places := self._execution.leave(leaving)):
-                    self._hear(ev.Leaving(tuple(places)))
+            if self._brain.runs and (places := self._execution.leave(leaving)):
+                self._hear(ev.Leaving(tuple(places)))
 
     async def wait_for_end(self) -> JobReport:
         """Return when the job has ended and been taken down."""

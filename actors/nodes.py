@@ -27,10 +27,15 @@ def leaving_nodes() -> Collection[str]:
     return frozenset(state.get_draining_nodes())
 
 
+def _nodes() -> list[dict[str, Any]]:
+    """All that Ray knows, as it calls what they have."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
 def head_node() -> str | None:
     """The id of the cluster's head; None: it is away."""
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return next((node["NodeID"] for node in nodes if node["Alive"] and _HEAD in node["Resources"]), None)
+    return next((node["NodeID"] for node in _nodes() if node["Alive"] and _HEAD in node["Resources"]), None)
 
 
 async def lost_nodes(nodes: Collection[str]) -> Collection[str]:
@@ -41,7 +46,7 @@ async def lost_nodes(nodes: Collection[str]) -> Collection[str]:
     """
     if not nodes:
         return frozenset()
-    known: list[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
+    known = await asyncio.to_thread(_nodes)
     asked = {node["NodeID"]: (node["NodeManagerAddress"], node["NodeManagerPort"]) for node in known if node["Alive"]}
     # What Ray knows to be dead it sees to by itself.
     suspected = [node for node in nodes if node in asked]
@@ -60,8 +65,7 @@ def find_node(given: str | None) -> str:
     """
     if given is None:
         return str(ray.get_runtime_context().get_node_id())
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    living = [str(node["NodeID"]) for node in nodes if node["Alive"]]
+    living = [str(node["NodeID"]) for node in _nodes() if node["Alive"]]
     found = [node for node in living if node.startswith(given)]
     if len(found) != 1:
         what = "several nodes have ids that begin so" if found else "no node that lives has this id"
