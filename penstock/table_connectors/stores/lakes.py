@@ -22,15 +22,10 @@ if TYPE_CHECKING:
     from penstock.connectors.lakes.snapshots import LakeSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaTable:
-    """`delta`: rows are appended to a Delta table; the version that is there when a job is planned is read."""
+class _Lake:
+    """What both have: rows are appended, and one version is read."""
 
-    name: str = "delta"
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        return {"table-path": "a folder, or the URL of one in a bucket"}
+    __slots__ = ()
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
@@ -40,6 +35,17 @@ class DeltaTable:
 
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable(_Lake):
+    """`delta`: rows are appended to a Delta table; the version that is there when a job is planned is read."""
+
+    name: str = "delta"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {"table-path": "a folder, or the URL of one in a bucket"}
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.lakes.delta import DeltaSink
@@ -59,7 +65,7 @@ class DeltaTable:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergTable:
+class IcebergTable(_Lake):
     """`iceberg`: the same of an Iceberg table."""
 
     name: str = "iceberg"
@@ -75,15 +81,6 @@ class IcebergTable:
             "warehouse": "of the catalog",
             "properties.*": "other properties of the catalog, as pyiceberg calls them",
         }
-
-    def source_mode(self, table: CatalogTable) -> ChangelogMode:
-        return INSERT_ONLY
-
-    def bounded(self, table: CatalogTable) -> bool:
-        return True
-
-    def sink_mode(self, table: CatalogTable) -> ChangelogMode:
-        return INSERT_ONLY
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.lakes.iceberg import IcebergSink
