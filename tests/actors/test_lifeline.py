@@ -6,7 +6,11 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 
+import pytest
+
+from penstock.actors import lifeline as module
 from penstock.actors.lifeline import Address, Lifeline, answers, until_closed
 
 _OTHER = """
@@ -113,3 +117,25 @@ def test_a_node_without_such_an_address_has_no_lifeline() -> None:
         return await Lifeline("192.0.2.1").address()
 
     assert asyncio.run(asked()) is None
+
+
+def test_a_connection_that_is_closed_at_once_is_not_made_again_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+
+    async def pause(seconds: float) -> None:
+        pauses.put_nowait(seconds)
+        await asyncio.Event().wait()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def paused(lifeline: Lifeline, address: Address) -> float:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            watching = asyncio.ensure_future(until_closed(server.sockets[0].getsockname()[:2]))
+            try:
+                return await pauses.get()
+            finally:
+                watching.cancel()
+
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+    assert runs(paused) == 1.0
