@@ -34,7 +34,7 @@ class StateRead:
         isolation: one of `ISOLATIONS`.
         keys: only these, a value of each key column, as texts or as JSON has them; None: all.
         where: by column, the values that it may have.
-        limit: how many rows at most; None: all, of a live state `MOST_LIVE_ROWS`.
+        limit: how many rows at most; None: all, which a live state of over `MOST_LIVE_ROWS` refuses.
     """
 
     uid: str
@@ -98,12 +98,19 @@ class StateReads:
 
     def _live_rows(self, view: JobView, wanted: StateRead) -> pa.Table:
         live = self._live(view, wanted)
-        limit = MOST_LIVE_ROWS if wanted.limit is None else min(wanted.limit, MOST_LIVE_ROWS)
-        if wanted.keys is None:
-            return live.scan(where=wanted.where, limit=limit)
-        columns = live.key_columns()
-        keys = [_typed_key(key, columns) for key in wanted.keys]
-        return live.scan(keys, wanted.where, limit)
+        # One more than is given: whether there are more.
+        limit = MOST_LIVE_ROWS + 1 if wanted.limit is None else min(wanted.limit, MOST_LIVE_ROWS + 1)
+        keys = None
+        if wanted.keys is not None:
+            columns = live.key_columns()
+            keys = [_typed_key(key, columns) for key in wanted.keys]
+        rows = live.scan(keys, wanted.where, limit)
+        if rows.num_rows > MOST_LIVE_ROWS:
+            raise StateError(
+                f"state {wanted.name!r} of operator {wanted.uid!r} has more than {MOST_LIVE_ROWS:,} such rows, the "
+                "most that a live scan gives: ask with a lower limit, for some keys, or with isolation checkpoint"
+            )
+        return rows
 
     def _live(self, view: JobView, wanted: StateRead) -> LiveState:
         return self._cluster.live_state(view.info.id, wanted.uid, wanted.name)

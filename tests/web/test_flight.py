@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
+from penstock.web import state_reads
 from penstock.web.flight import LONGEST_TICKET, MOST_AT_ONCE, StateFlights
 from penstock.web.observed import Observed
 from penstock.web.security import Access, Role
@@ -66,6 +67,14 @@ def test_rows_keys_and_filters_of_live_state(fly: Fly, cluster: FakeCluster) -> 
     assert client.rows({**STATE, "where": {"user": "bob"}}) == [bob]
     assert len(client.rows({**STATE, "limit": 1})) == 1
     assert cluster.asked[-1] == ("state", ORDERS.id, "totals", "accumulators")
+
+
+def test_a_live_scan_of_too_many_rows_is_refused_and_not_cut(fly: Fly, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = fly()
+    monkeypatch.setattr(state_reads, "MOST_LIVE_ROWS", 1)
+    with pytest.raises(flight.FlightServerError, match=r"more than 1 such rows.*isolation checkpoint"):
+        client.rows(STATE)
+    assert len(client.rows({**STATE, "keys": ["ann"]})) == len(client.rows({**STATE, "limit": 1})) == 1
 
 
 @pytest.mark.usefixtures("checkpointed")
