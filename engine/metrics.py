@@ -196,8 +196,10 @@ def _report_task(task: int, subtasks: Sequence[SubtaskMetrics]) -> Iterable[Oper
     busy = sum(subtask.busy_seconds for subtask in subtasks)
     blocked = sum(subtask.blocked_seconds for subtask in subtasks)
     total = busy + blocked + sum(subtask.idle_seconds for subtask in subtasks) or 1.0
-    for number, (name, _) in enumerate(subtasks[0].operators):
-        counters = [subtask.operators[number][1] for subtask in subtasks]
+    # A subtask that is being started knows of no operators yet.
+    known = [subtask.operators for subtask in subtasks if subtask.operators]
+    for number, (name, _) in enumerate(known[0] if known else ()):
+        counters = [operators[number][1] for operators in known]
         watermark = min(counter.watermark for counter in counters)
         input_watermark = min(counter.input_watermark for counter in counters)
         yield OperatorReport(

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import KeyedProcessFunction, ProcessFunction, StreamEnvironment
-from penstock.engine.metrics import OperatorReport
+from penstock.engine.metrics import OperatorMetrics, OperatorReport, SubtaskMetrics, report
 
 
 class Reject(ProcessFunction):
@@ -52,6 +52,14 @@ def test_functions_count_what_they_like_and_the_job_tells() -> None:
     told = {reading.name: reading for operator in job.metrics().operators for reading in operator.metrics}
     assert {name: told[name].value for name in told} == {"rejected": 10, "rows": 90, "sizes": 90}
     assert (told["sizes"].lowest, told["sizes"].highest) == (1, 99)
+
+
+def test_a_subtask_that_is_just_being_started_hides_no_other() -> None:
+    known, begins = SubtaskMetrics(1, 1, [("map", OperatorMetrics(rows_in=7))]), SubtaskMetrics(1, 0)
+    for subtasks in ([known, begins], [begins, known]):
+        (operator,) = report(subtasks).operators
+        assert (operator.name, operator.rows_in, operator.parallelism) == ("map", 7, 2)
+    assert report([begins]).operators == ()
 
 
 def test_a_metric_that_is_not_there_is_named_with_those_that_are() -> None:
