@@ -20,7 +20,7 @@ from penstock.engine.errors import JobFailedError, LifeCycleError, PenstockError
 
 _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
-_PACKAGE: Final = str(Path(__file__).parent)
+_PACKAGE: Final = str(Path(__file__).parent) + os.sep
 _HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^  File "([^"]+)"')
 _MOST_LINES: Final = 30

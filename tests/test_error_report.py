@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from contextlib import redirect_stderr
 from typing import Any
@@ -136,3 +137,10 @@ def shown(error: BaseException) -> str:
     with redirect_stderr(stream):
         sys.excepthook(type(error), error, error.__traceback__)
     return stream.getvalue()
+
+
+def test_a_package_whose_name_begins_alike_is_the_users() -> None:
+    ours = os.path.dirname(error_report.__file__)
+    theirs = [f'  File "{ours}_flows/orders.py", line 3, in parse', "    int(row)"]
+    text = "\n".join([f'  File "{ours}/actors/subtask.py", line 1, in step', "    step()", *theirs, "ValueError: x"])
+    assert own_frames(text) == [*theirs, "ValueError: x"]
