@@ -509,6 +509,10 @@ class EndedJob(JobControl):
         error = None if self._info.error is None else JobError(self._info.error)
         _raise_if_ended_badly(self.name, JobReport(self._info.status, error, []))
 
+    def state(self, uid: str, name: str, patience: float = PATIENCE_SECONDS) -> LiveState:
+        state: LiveState = self._ask("read", None)
+        return state
+
     def subtask_metrics(self) -> Sequence[SubtaskMetrics]:
         return []
 

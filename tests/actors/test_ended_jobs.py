@@ -65,7 +65,7 @@ def test_a_job_that_has_ended_stays_listed_with_its_reason(notes: InMemory) -> N
         job.wait()
     with pytest.raises(JobCancelledError):
         find_job("sales-1").wait()
-    for command in (job.savepoint, job.stop, job.checkpoint, lambda: job.rescale(2)):
+    for command in (job.savepoint, job.stop, job.checkpoint, lambda: job.rescale(2), lambda: job.state("totals", "n")):
         with pytest.raises(JobError, match=r"job 'orders' has ended \(failed\): there is nothing to"):
             command()
 
