@@ -9,6 +9,7 @@ Source of the format: the Prometheus documentation, "Exposition formats", text f
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metric_types import MetricKind, MetricReading, read_together
 from penstock.web.figures import Subtasks
-from penstock.web.observed import JobView, status_of
+from penstock.web.observed import JobView, TaskView, status_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -78,32 +79,36 @@ def families_of(views: Sequence[JobView], by_subtask: bool = False) -> Sequence[
     for status in JobStatus:
         count = sum(status_of(view) is status for view in views)
         families.add("penstock_jobs", "gauge", "Jobs by status.", count, status=status.value)
-    for view in views:
-        if not view.info.status.ended:
-            _job(families, view)
-            for task in view.tasks:
-                groups: list[tuple[dict[str, str], Subtasks]] = (
-                    [
-                        ({"subtask": str(one.subtask)}, task.subtasks[row : row + 1])
-                        for row, one in enumerate(task.subtasks.metrics)
-                    ]
-                    if by_subtask
-                    else [({}, task.subtasks)]
-                )
-                for labels, subtasks in groups:
-                    named = {"job": view.info.name, "task": f"{task.info.id}: {task.info.name}", **labels}
-                    _task(families, subtasks, named)
-                    _operators(families, subtasks, named)
-                lag = view.watermark_lag_ms(task)
-                if lag is not None:
-                    meaning = "How far its event time is behind the clock."
-                    named = {"job": view.info.name, "task": f"{task.info.id}: {task.info.name}"}
-                    families.add("penstock_task_watermark_lag_seconds", "gauge", meaning, lag / 1000, **named)
+    shown = [view for view in views if not view.info.status.ended]
+    names = Counter(view.info.name for view in shown)
+    for view in shown:
+        # Two series with the same labels would cost Prometheus both: of jobs that are called alike, ids tell which.
+        job = view.info.name if names[view.info.name] == 1 else f"{view.info.name} ({view.info.id})"
+        _job(families, view, job)
+        for task in view.tasks:
+            _task_of_job(families, view, job, task, by_subtask)
     return families.all()
 
 
-def _job(families: _Families, view: JobView) -> None:
-    info, job = view.info, view.info.name
+def _task_of_job(families: _Families, view: JobView, job: str, task: TaskView, by_subtask: bool) -> None:
+    named = {"job": job, "task": f"{task.info.id}: {task.info.name}"}
+    groups: list[tuple[dict[str, str], Subtasks]] = [(named, task.subtasks)]
+    if by_subtask:
+        groups = [
+            ({**named, "subtask": str(one.subtask)}, task.subtasks[row : row + 1])
+            for row, one in enumerate(task.subtasks.metrics)
+        ]
+    for labels, subtasks in groups:
+        _task(families, subtasks, labels)
+        _operators(families, subtasks, labels)
+    lag = view.watermark_lag_ms(task)
+    if lag is not None:
+        meaning = "How far its event time is behind the clock."
+        families.add("penstock_task_watermark_lag_seconds", "gauge", meaning, lag / 1000, **named)
+
+
+def _job(families: _Families, view: JobView, job: str) -> None:
+    info = view.info
     families.add("penstock_job_restarts_total", "counter", "Failures that the job got over.", info.restarts, job=job)
     rescales = sum(one.kind == "rescale" for one in info.restart_history)
     families.add("penstock_job_recent_rescales", "gauge", "Rescales among the last restarts.", rescales, job=job)

@@ -43,5 +43,7 @@ def test_prometheus_asks_the_console_and_reads_the_rules_beside_it() -> None:
     document = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))
     (scraped,) = document["scrape_configs"]
     assert scraped["metrics_path"] == "/metrics"
+    # Prometheus gives each target a label job of its own, and renames ours otherwise.
+    assert scraped["honor_labels"]
     assert scraped["static_configs"][0]["targets"][0].endswith(f":{DEFAULT_PORT}")
     assert all((FOLDER / name).is_file() for name in document["rule_files"])

@@ -62,3 +62,10 @@ def test_a_subtask_that_is_being_started_is_left_out_of_the_sums_of_operators() 
     read = orders_metrics(10)
     text = prometheus_text([Observed().see(ORDERS, [*read[:2], replace(read[2], operators=())], 1.0, 1)])
     assert 'penstock_operator_rows_in_total{job="orders",task="2: count -> sink",operator="0: count"} 500' in text
+
+
+def test_two_jobs_of_one_name_are_told_apart() -> None:
+    text = prometheus_text([viewed(), viewed(replace(ORDERS, id="orders-2"))])
+    series = [line.rpartition(" ")[0] for line in samples(text)]
+    assert len(series) == len(set(series))
+    assert 'penstock_job_up{job="orders (orders-2)"} 1' in text
