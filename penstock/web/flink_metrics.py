@@ -50,7 +50,7 @@ def of_subtask(one: SubtaskView) -> dict[str, float]:
         "checkpointSyncTimeMs": one.metrics.sync_ms,
         "inputQueueLength": one.metrics.gate.messages,
         "outputQueueLength": one.metrics.output.under_way,
-        "debloatedBufferSize": one.metrics.output.bytes,
+        "outputQueueSize": one.metrics.output.bytes,
     }
     if one.metrics.gate.splits:
         values["numSplitsLeft"] = one.metrics.gate.splits
@@ -166,10 +166,14 @@ def _spread(reading: MetricReading) -> dict[str, float]:
     }
 
 
-def of_cluster(views: Sequence[JobView]) -> dict[str, float]:
-    """The metrics of Flink's job manager as a process."""
-    running = sum(not view.info.status.ended for view in views)
-    return {"numRunningJobs": running, "numRegisteredTaskManagers": 1}
+def of_cluster(views: Sequence[JobView], slots: tuple[int, int], nodes: int) -> dict[str, float]:
+    """The metrics of Flink's job manager as a process; arguments as for `flink.overview`."""
+    return {
+        "numRunningJobs": sum(not view.info.status.ended for view in views),
+        "numRegisteredTaskManagers": nodes,
+        "taskSlotsTotal": slots[0],
+        "taskSlotsAvailable": slots[1],
+    }
 
 
 def answer(values: Values, get: str | None) -> list[dict[str, str]]:

@@ -20,7 +20,7 @@ from penstock.engine.errors import PenstockError
 from penstock.engine.job.info import CheckpointInfo, TaskInfo
 from penstock.web import flink, flink_metrics, rescales
 from penstock.web.checkpoint_parts import by_task, subtasks_document
-from penstock.web.cluster import Cluster
+from penstock.web.cluster import Cluster, Node
 from penstock.web.collector import Collector
 from penstock.web.flame import flame_document
 from penstock.web.observed import JobView, TaskView
@@ -45,10 +45,15 @@ def flink_routes(collector: Collector, operations: Operations, cluster: Cluster)
 def _cluster_routes(collector: Collector) -> list[Route]:
     observed = collector.observed
 
+    def alive() -> list[Node]:
+        # Of those that have gone, which Ray goes on listing, Flink knows nothing.
+        return [node for node in collector.nodes if node.alive]
+
+    def slots() -> tuple[int, int]:
+        return int(sum(node.cpus for node in alive())), int(sum(node.free_cpus for node in alive()))
+
     async def overview(request: Request) -> Response:
-        alive = [node for node in collector.nodes if node.alive]
-        slots = int(sum(node.cpus for node in alive)), int(sum(node.free_cpus for node in alive))
-        return JSONResponse(flink.overview(observed.jobs(), slots, len(alive)))
+        return JSONResponse(flink.overview(observed.jobs(), slots(), len(alive())))
 
     async def config(request: Request) -> Response:
         return JSONResponse(flink.config())
@@ -65,7 +70,7 @@ def _cluster_routes(collector: Collector) -> list[Route]:
         return _aggregated(request, [flink_metrics.of_job(view) for view in views])
 
     async def manager_metrics(request: Request) -> Response:
-        values = flink_metrics.of_cluster(observed.jobs())
+        values = flink_metrics.of_cluster(observed.jobs(), slots(), len(alive()))
         return JSONResponse(flink_metrics.answer(values, request.query_params.get("get")))
 
     async def taskmanagers(request: Request) -> Response:
@@ -84,16 +89,14 @@ def _cluster_routes(collector: Collector) -> list[Route]:
                     "freeMemory": 0,
                     "managedMemory": 0,
                 },
-                "blocked": not node.alive,
+                "blocked": False,
             }
-            for node in collector.nodes
+            for node in alive()
         ]
         return JSONResponse({"taskmanagers": nodes})
 
     async def taskmanagers_metrics(request: Request) -> Response:
-        values = [
-            {"Status.Slots.Total": node.cpus, "Status.Slots.Available": node.free_cpus} for node in collector.nodes
-        ]
+        values = [{"Status.Slots.Total": node.cpus, "Status.Slots.Available": node.free_cpus} for node in alive()]
         return _aggregated(request, values)
 
     return [

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
 from penstock.engine.elements import LatencyMarker
 from penstock.engine.job.status import JobStatus
-from penstock.web.cluster import Reading
+from penstock.web.cluster import Node, Reading
 from penstock.web.security import REQUEST_HEADER
 from tests.web.conftest import Serve
 from tests.web.fakes import ORDERS, FakeCluster, orders_metrics
@@ -38,6 +38,18 @@ def test_the_overviews_count_jobs_and_slots(serve: Serve) -> None:
     (job,) = client.get("/v1/jobs/overview").json()["jobs"]
     assert (job["jid"], job["name"], job["state"], job["tasks"]["running"]) == ("orders-1", "orders", "RUNNING", 3)
     assert client.get("/jobs").json() == {"jobs": [{"id": "orders-1", "status": "RUNNING"}]}
+
+
+def test_nodes_that_have_gone_are_no_task_managers(serve: Serve, cluster: FakeCluster) -> None:
+    gone = Node("n2", "10.0.0.2", 8.0, 8.0, 1 << 30, False)
+    cluster.nodes = lambda: [Node("n1", "10.0.0.1", 4.0, 1.0, 1 << 30), gone]  # type: ignore[method-assign]
+    client = serve()
+    assert [one["id"] for one in client.get("/taskmanagers").json()["taskmanagers"]] == ["n1"]
+    asked = ("numRegisteredTaskManagers", "taskSlotsTotal", "taskSlotsAvailable")
+    told = client.get(f"/jobmanager/metrics?get={','.join(asked)}").json()
+    assert [one["value"] for one in told] == ["1", "4", "1"]
+    (slots,) = client.get("/taskmanagers/metrics?get=Status.Slots.Total").json()
+    assert (slots["min"], slots["sum"]) == (4, 4)
 
 
 def test_a_job_has_its_vertices_and_the_plan_that_joins_them(serve: Serve) -> None:
