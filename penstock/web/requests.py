@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from penstock.web.collector import Collector
 from penstock.web.observed import JobView, TaskView
-from penstock.web.security import Role
+from penstock.web.security import LONGEST_BODY, Role
 
 _LONGEST_NUMBER: Final = 20
 
@@ -26,9 +26,13 @@ async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object of a request; empty where it has no body.
 
     Raises:
-        HTTPException: it is none.
+        HTTPException: it is none, or too long.
     """
-    content = await request.body()
+    try:
+        content = await request.body()
+    except ClientDisconnect:
+        # The guard ends so a body that says no length and goes on for ever; who has really gone hears of nothing.
+        raise HTTPException(413, f"the body is longer than {LONGEST_BODY} bytes") from None
     if not content:
         return {}
     try:

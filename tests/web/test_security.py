@@ -108,6 +108,7 @@ def test_every_answer_tells_the_browser_what_it_may(serve: Serve, path: str) -> 
 def test_what_is_too_long_is_refused(serve: Serve, cluster: FakeCluster) -> None:
     client = serve(**{REQUEST_HEADER: "1"})
     assert client.post("/jobs/orders-1/savepoints", content=b"x" * (LONGEST_BODY + 1)).status_code == 413
+    assert client.post("/jobs/orders-1/savepoints", content=iter([b"x" * LONGEST_BODY, b"x"])).status_code == 413
     assert client.get(f"/jobs?x={'x' * LONGEST_QUERY}").status_code == 414
     assert not cluster.asked
 
