@@ -102,22 +102,25 @@ class EndedJobs:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: set[tuple[str, str]] = set()
+        self._lines = 0
 
     def read(self) -> list[JobInfo]:
         """Those that were written down; a line that another version wrote is left out."""
         found: dict[str, JobInfo] = {}
-        if self._file.exists():
-            for line in self._file.read_bytes().splitlines():
-                with contextlib.suppress(ValueError):
-                    info = info_from(line)
-                    found.pop(info.id, None)
-                    found[info.id] = info
+        lines = self._file.read_bytes().splitlines() if self._file.exists() else []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                info = info_from(line)
+                found.pop(info.id, None)
+                found[info.id] = info
         kept = list(found.values())[-ENDED_KEPT:]
         self._known = {(info.id, info.status.value) for info in kept}
-        if len(found) > 2 * ENDED_KEPT:
+        self._lines = len(lines)
+        if len(lines) > 2 * ENDED_KEPT:
             shorter = self._file.with_suffix(".new")
             shorter.write_text("".join(info_text(info) + "\n" for info in kept), encoding="utf-8")
             shorter.replace(self._file)
+            self._lines = len(kept)
         return kept
 
     def write(self, info: JobInfo) -> None:
@@ -127,6 +130,10 @@ class EndedJobs:
             try:
                 with self._file.open("a", encoding="utf-8") as stream:
                     stream.write(info_text(info) + "\n")
+                self._lines += 1
+                if self._lines > 2 * ENDED_KEPT:
+                    # The server lives for months: neither the file nor what is known of it may grow with it.
+                    self.read()
             except OSError as error:
                 _LOG.warning("the end of job %r cannot be written down: %s", info.name, error)
 

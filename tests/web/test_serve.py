@@ -115,6 +115,7 @@ def test_the_log_of_ended_jobs_does_not_grow_for_ever_and_a_full_disk_hides_no_j
     ended = EndedJobs(file)
     for number in range(2 * ENDED_KEPT + 1):
         ended.write(replace(ORDERS, id=f"orders-{number}", status=JobStatus.FINISHED))
+    assert len(file.read_text(encoding="utf-8").splitlines()) == ENDED_KEPT, "it has grown while the server lived"
     assert len(EndedJobs(file).read()) == ENDED_KEPT
     assert len(file.read_text(encoding="utf-8").splitlines()) == ENDED_KEPT
     EndedJobs(tmp_path / "no folder" / "ended.jsonl").write(replace(ORDERS, status=JobStatus.FAILED))
