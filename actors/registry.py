@@ -189,7 +189,12 @@ class JobControl:
         return info
 
     def _ended(self) -> JobInfo | None:
-        return end_of(ClusterNotes(), self._manager._actor_id.hex())
+        return end_of(ClusterNotes(), self.manager_id)
+
+    @property
+    def manager_id(self) -> str:
+        """The id of its manager's actor, which stays when Ray restarts that."""
+        return str(self._manager._actor_id.hex())
 
     def __repr__(self) -> str:
         return f"<job {self.name!r} on Ray>"
@@ -281,6 +286,10 @@ class JobControl:
         """A call that comes back with the job's `JobReport` when it has ended."""
         return self._manager.wait_for_end.remote()
 
+    def reading(self) -> tuple[Any, Any]:
+        """Calls that come back with what `info` and `subtask_metrics` give; `answer_of` takes them."""
+        return self._manager.info.remote(), self._manager.metrics.remote()
+
     def stacks(self, task: int, subtask: int, seconds: float) -> Sequence[tuple[Stack, int]]:
         """Where the threads of a subtask are: each stack with how often it was seen within `seconds`; 0: once.
 
@@ -341,7 +350,7 @@ class JobControl:
 
     def _command(self, method: Ending, directory: str | None = None) -> Any:
         """Have the manager do what ends the job, now or when it answers again."""
-        notes, manager, command = ClusterNotes(), self._manager._actor_id.hex(), new_command(method, directory)
+        notes, manager, command = ClusterNotes(), self.manager_id, new_command(method, directory)
         record(notes, manager, command)
         try:
             return self._ask("obey", None, command)

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.engine.checkpointing.pending import CheckpointPart
-from penstock.engine.errors import WorkerLostError
+from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
 
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
     from penstock.savepoints.live_state import LiveState
     from penstock.savepoints.reader import Savepoint
 
+_LOG = logging.getLogger(__name__)
 _STATES_KEPT: Final = 256
 _STATE_PATIENCE_SECONDS: Final = 2.0
+_PATIENCE_SECONDS: Final = 2.0
+_SILENT_SECONDS: Final = 10.0
+"""A manager that takes longer to answer does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,10 @@ class Cluster(Protocol):
 
     def read(self) -> Sequence[Reading]:
         """All jobs that answer."""
+        ...
+
+    def awaited(self) -> Sequence[str]:
+        """The ids of jobs that have not answered yet at the last reading, and may: what is known of them stays."""
         ...
 
     def nodes(self) -> Sequence[Node]:
@@ -127,52 +137,123 @@ class Cluster(Protocol):
         ...
 
 
-class RayCluster:
-    """The cluster that this process is connected to.
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A job whose manager is asked again and again.
 
-    With each job it keeps a call that comes back when the job ends: managers whose clients know how leave at once.
+    Args:
+        control: of the job.
+        end: a call that comes back when the job ends: managers whose clients know how leave at once.
+        info: what its manager said last; None: nothing so far.
+        asked: calls for its state and its counters that are not answered yet. One that is stopped or cut off is asked
+            no more meanwhile, and nobody waits for it.
+        asked_at: when, monotonic seconds.
     """
 
+    control: JobControl
+    end: Any
+    info: JobInfo | None = None
+    asked: tuple[Any, Any] | None = None
+    asked_at: float = 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known how the job has ended."""
+        return self.info is not None and self.info.status.ended
+
+    def ask(self) -> Sequence[Any]:
+        """Ask, if no question is open; the new calls."""
+        if self.asked is not None:
+            return ()
+        self.asked, self.asked_at = self.control.reading(), time.monotonic()
+        return self.asked
+
+    def answer(self) -> Reading | None:
+        """What it has answered; None: not yet, or it is being restarted, or has left since."""
+        import ray
+
+        from penstock.actors.registry import answer_of
+
+        if self.asked is None or ray.wait(list(self.asked), num_returns=len(self.asked), timeout=0)[1]:
+            return None
+        calls, self.asked = self.asked, None
+        try:
+            self.info, metrics = (answer_of(call, self.control.name) for call in calls)
+        except WorkerLostError:
+            return None
+        except PenstockError:
+            # The others are shown all the same.
+            _LOG.exception("the manager of job %r cannot say how it is", self.control.name)
+            return None
+        return Reading(self.info, metrics)
+
+    def ended(self) -> Reading | None:
+        """How the job has ended, where its manager has told that or is gone for good; None: neither."""
+        import ray
+        from ray.exceptions import ActorDiedError, RayError
+
+        if not ray.wait([self.end], timeout=0)[0]:
+            return None
+        try:
+            report = ray.get(self.end)
+        except ActorDiedError as error:
+            return self._lost(error)
+        except RayError:
+            # Ray restarts it.
+            self.end = self.control.end()
+            return None
+        return self._end(report.status, None if report.error is None else str(report.error), report.metrics)
+
+    def _lost(self, error: Exception) -> Reading | None:
+        try:
+            # Of a detached job it may be written down.
+            self.info = self.control.info()
+            return Reading(self.info, ())
+        except PenstockError:
+            why = f"the job manager's process died, and the job with it ({error})"
+            return self._end(JobStatus.FAILED, why, ())
+
+    def _end(self, status: JobStatus, error: str | None, metrics: Sequence[SubtaskMetrics]) -> Reading | None:
+        if self.info is None:
+            return None
+        self.info = replace(self.info, status=status, error=error, since_ms=time.time_ns() // 1_000_000)
+        return Reading(self.info, metrics)
+
+
+class RayCluster:
+    """The cluster that this process is connected to."""
+
     def __init__(self) -> None:
-        self._running: dict[str, tuple[JobInfo, Any]] = {}
+        self._watched: dict[str, _Watched] = {}
         self._states: dict[tuple[str, str, str], LiveState] = {}
 
     def read(self) -> Sequence[Reading]:
+        import ray
+
         from penstock.actors.registry import named_jobs
 
-        readings = []
-        for job in named_jobs().values():
-            try:
-                reading = Reading(job.info(), job.subtask_metrics())
-            except WorkerLostError:
-                # Its manager is being restarted, or has left since.
-                continue
-            readings.append(reading)
-            if reading.info.status.ended:
-                self._running.pop(reading.info.id, None)
-            else:
-                _, end = self._running.get(reading.info.id, (None, None))
-                self._running[reading.info.id] = reading.info, end if end is not None else job.end()
-        there = {reading.info.id for reading in readings}
-        return [*readings, *(ended for ended in self._ended() if ended.info.id not in there)]
+        there = {job.manager_id: job for job in named_jobs().values()}
+        for manager, job in there.items():
+            if manager not in self._watched:
+                self._watched[manager] = _Watched(job, job.end())
+        if calls := [call for manager in there for call in self._watched[manager].ask()]:
+            ray.wait(calls, num_returns=len(calls), timeout=_PATIENCE_SECONDS)
+        readings = [one for manager in there if (one := self._watched[manager].answer()) is not None]
+        answered = {reading.info.id for reading in readings}
+        for manager, watched in list(self._watched.items()):
+            if not watched.has_ended and (watched.info is None or watched.info.id not in answered):
+                readings += [ended] if (ended := watched.ended()) is not None else []
+            if manager not in there and (watched.has_ended or watched.info is None):
+                del self._watched[manager]
+        return readings
 
-    def _ended(self) -> Iterator[Reading]:
-        """The jobs that have ended since they were read last."""
-        import ray
-        from ray.exceptions import RayError
-
-        for job_id, (info, end) in list(self._running.items()):
-            if not ray.wait([end], timeout=0)[0]:
-                continue
-            del self._running[job_id]
-            try:
-                report = ray.get(end)
-            except RayError:
-                # The manager died; where Ray restarts it, it is read again.
-                continue
-            error = None if report.error is None else str(report.error)
-            now_ms = time.time_ns() // 1_000_000
-            yield Reading(replace(info, status=report.status, error=error, since_ms=now_ms), report.metrics)
+    def awaited(self) -> Sequence[str]:
+        now = time.monotonic()
+        return [
+            one.info.id
+            for one in tuple(self._watched.values())
+            if one.info is not None and one.asked is not None and now - one.asked_at < _SILENT_SECONDS
+        ]
 
     def nodes(self) -> Sequence[Node]:
         import ray
@@ -238,4 +319,8 @@ class RayCluster:
     def _job(self, job_id: str) -> JobControl:
         from penstock.actors.registry import find_job
 
+        for one in tuple(self._watched.values()):
+            # To find it by its id, all managers would be asked for theirs.
+            if one.info is not None and one.info.id == job_id and not one.has_ended:
+                return one.control
         return find_job(job_id)

@@ -1,7 +1,7 @@
 """What the server has seen of the jobs of a cluster: the newest values, and those before for rates and charts.
 
-The collector shows it each reading; REST, Flight, Prometheus and the pages are made of what it gives, in any thread. It
-knows no cluster and no clock: times come with the readings. All that it keeps is bounded.
+The collector shows it each reading, in one thread; REST, Flight, Prometheus and the pages are made of what it gives, in
+any. It knows no cluster and no clock: times come with the readings. All that it keeps is bounded.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Observed:
 
     def __init__(self, ended: Iterable[JobInfo] = (), on_end: Callable[[JobInfo], None] | None = None) -> None:
         self._on_end = on_end
-        # Readers may be in other threads than who shows it readings.
+        # Readers are in other threads than who shows it readings, and wait for no reading to be worked out.
         self._changing = threading.Lock()
         self._jobs: dict[str, _Seen] = {}
         for info in ended:
@@ -134,16 +134,22 @@ class Observed:
         seen.totals.append((now, totals))
         while len(seen.totals) > 2 and now - seen.totals[1][0] >= WINDOW_SECONDS:
             seen.totals.popleft()
-        seen.view = self._view(seen, info, metrics, totals, now, now_ms, began)
-        self._chart(seen, now_ms)
+        view = self._view(seen, info, metrics, totals, now, now_ms, began)
+        points = _points(view, seen.totals, now_ms)
+        if info.status.ended:
+            # It has no rates any more.
+            seen.totals.clear()
         with self._changing:
+            seen.view = view
+            for task, point in points:
+                seen.charts.setdefault(task, deque(maxlen=CHART_POINTS)).append(point)
             # Newest last.
             self._jobs.pop(info.id, None)
             self._jobs[info.id] = seen
             self._forget()
         if info.status.ended and self._on_end is not None:
             self._on_end(info)
-        return seen.view
+        return view
 
     def _view(
         self,
@@ -164,30 +170,13 @@ class Observed:
         )
         return JobView(info, tasks, now_ms, began)
 
-    def _chart(self, seen: _Seen, now_ms: int) -> None:
-        if seen.view.info.status.ended:
-            return
-        for task in _latest(seen):
-            if task.subtasks:
-                points = seen.charts.setdefault(task.info.id, deque(maxlen=CHART_POINTS))
-                watermark = task.subtasks.watermark
-                points.append(
-                    ChartPoint(
-                        now_ms,
-                        task.subtasks.rate("rows_in"),
-                        task.subtasks.rate("rows_out"),
-                        task.mean("busy"),
-                        task.mean("blocked"),
-                        None if watermark == MAX_TIMESTAMP else watermark,
-                    )
-                )
-
     def miss(self, running: Iterable[str]) -> None:
         """Jobs that are not among the ids `running` have no manager that answers."""
         there = set(running)
-        for job_id, seen in self._jobs.items():
-            if job_id not in there and not seen.view.info.status.ended:
-                seen.view = replace(seen.view, answers=False)
+        with self._changing:
+            for job_id, seen in self._jobs.items():
+                if job_id not in there and not seen.view.info.status.ended:
+                    seen.view = replace(seen.view, answers=False)
 
     def _forget(self) -> None:
         over = [job_id for job_id, seen in self._jobs.items() if seen.view.info.status.ended or not seen.view.answers]
@@ -218,8 +207,9 @@ class Observed:
 
     def charts(self, job_id: str) -> Mapping[int, Sequence[ChartPoint]]:
         """The points of each task, oldest first; of jobs that the server saw running."""
-        seen = self._jobs.get(job_id)
-        return {} if seen is None else {task: tuple(points) for task, points in seen.charts.items()}
+        with self._changing:
+            seen = self._jobs.get(job_id)
+            return {} if seen is None else {task: tuple(points) for task, points in seen.charts.items()}
 
 
 def _places(columns: Columns) -> Mapping[int, slice]:
@@ -230,14 +220,35 @@ def _places(columns: Columns) -> Mapping[int, slice]:
     return {task: slice(begin, end) for task, begin, end in zip(found.tolist(), begins.tolist(), ends, strict=False)}
 
 
-def _latest(seen: _Seen) -> Iterator[TaskView]:
+def _points(view: JobView, totals: Sequence[tuple[float, Columns]], now_ms: int) -> Sequence[tuple[int, ChartPoint]]:
+    """A point for each task that has figures, by its id; none of a job that has ended."""
+    if view.info.status.ended:
+        return ()
+    return [
+        (
+            task.info.id,
+            ChartPoint(
+                now_ms,
+                task.subtasks.rate("rows_in"),
+                task.subtasks.rate("rows_out"),
+                task.mean("busy"),
+                task.mean("blocked"),
+                None if (watermark := task.subtasks.watermark) == MAX_TIMESTAMP else watermark,
+            ),
+        )
+        for task in _latest(view, totals)
+        if task.subtasks
+    ]
+
+
+def _latest(view: JobView, readings: Sequence[tuple[float, Columns]]) -> Iterator[TaskView]:
     """The tasks with their rates since the reading before: charts show what a minute's mean would hide."""
-    if len(seen.totals) < 2:
-        yield from seen.view.tasks
+    if len(readings) < 2:
+        yield from view.tasks
         return
-    (since, before), (now, totals) = seen.totals[-2], seen.totals[-1]
+    (since, before), (now, totals) = readings[-2], readings[-1]
     rates, places = rates_between(before, totals, now - since), _places(totals)
-    for task in seen.view.tasks:
+    for task in view.tasks:
         yield replace(task, subtasks=task.subtasks.with_rates(rates[places.get(task.info.id, slice(0, 0))]))
 
 

@@ -40,6 +40,9 @@ class OfflineCluster:
     def read(self) -> Sequence[Reading]:
         return ()
 
+    def awaited(self) -> Sequence[str]:
+        return ()
+
     def nodes(self) -> Sequence[Node]:
         return ()
 

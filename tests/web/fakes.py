@@ -109,11 +109,15 @@ class FakeCluster:
     refuses: str = ""
     checkpoint_url: str = ""
     away: bool = False
+    slow: Sequence[str] = ()
 
     def read(self) -> Sequence[Reading]:
         if self.away:
             raise ConnectionError("the cluster is away")
         return self.readings
+
+    def awaited(self) -> Sequence[str]:
+        return self.slow
 
     def nodes(self) -> Sequence[Node]:
         return [Node("n1", "10.0.0.1", 4.0, 1.0, 1 << 30, True, True)]

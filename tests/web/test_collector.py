@@ -63,3 +63,32 @@ def test_threads_that_wait_for_something_else_do_not_keep_readings_waiting() -> 
 
     asyncio.run(reading())
     assert collector.problem is None
+
+
+def test_a_job_that_has_not_answered_yet_is_not_said_to_be_away() -> None:
+    cluster = FakeCluster()
+    collector = Collector(cluster, Observed())
+
+    async def answers() -> list[bool]:
+        told = []
+        for readings, slow in ((cluster.readings, ()), ([], ("orders-1",)), ([], ())):
+            cluster.readings, cluster.slow = readings, slow
+            await collector.read()
+            told.append(collector.observed.jobs()[0].answers)
+        return told
+
+    assert asyncio.run(answers()) == [True, True, False]
+
+
+def test_a_reading_is_worked_out_beside_those_who_ask() -> None:
+    observed, threads = Observed(), []
+    see = observed.see
+
+    def seen(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return see(*arguments)
+
+    observed.see = seen  # type: ignore[method-assign]
+    asyncio.run(Collector(FakeCluster(), observed).read())
+    assert threads
+    assert threading.main_thread() not in threads
