@@ -6,6 +6,7 @@ RocksDB. It follows Flink's `CepOperator` in when partial matches time out.
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -81,8 +82,6 @@ class KeyedFinder:
         for key in timers:
             if instant(key) not in runs and (held := self._kept.load(key)) is not None:
                 runs[instant(key)] = _Run(key, 0, 0, held)
-        if rows is not None:
-            rows.read([(run.begin, run.end) for run in runs.values()])
         before = self._matcher.dropped
         for run in runs.values():
             self._run_key(run, rows, until)
@@ -94,16 +93,17 @@ class KeyedFinder:
 
     def _runs_of_rows(self, rows: DueRows) -> dict[Key, _Run]:
         """The keys that have rows that matter; where there is no partial match, a row must be able to begin one."""
+        load = self._kept.load
+        held = [load(key) for key in rows.keys]
+        wanted = [begins or one is not None for begins, one in zip(rows.may_begin, held, strict=True)]
         runs: dict[Key, _Run] = {}
-        for of_key in rows.by_key():
-            held = self._kept.load(of_key.key)
-            begin = of_key.start if held is None else of_key.begin
-            if begin < of_key.end:
-                runs[instant(of_key.key)] = _Run(of_key.key, begin, of_key.end, held)
+        for (key, begin, start, end), one in zip(rows.chosen(wanted), compress(held, wanted), strict=True):
+            runs[instant(key)] = _Run(key, start if one is None else begin, end, one)
         return runs
 
     def _due_rows(self, due: TimedRows) -> DueRows:
-        return DueRows(due, self._plan.keys, self._expressions.bits, self._matcher.starts, self._context.where)
+        bits = self._expressions.bits(due.rows)
+        return DueRows(due, self._plan.keys, bits, self._matcher.starts, self._context.where)
 
     def _run_key(self, run: _Run, rows: DueRows | None, until: int | None) -> None:
         key = run.key
@@ -111,7 +111,7 @@ class KeyedFinder:
         if rows is not None and run.begin < run.end:
             self._take_rows(run, matches, rows, until)
         if until is not None:
-            self._advance(key, matches, until, Place(until, _BEHIND_ALL))
+            self._advance(key, matches, until, (until, _BEHIND_ALL))
         if not self._matcher.is_fresh(matches):
             self._expire_idle(key, matches, until)
             self._kept.save(key, matches)
@@ -127,7 +127,7 @@ class KeyedFinder:
             if matcher.is_fresh(matches) and (index := rows.next_start[index]) >= run.end:
                 return
             time, row = rows.times[index], rows.row(index)
-            place = Place(time, rows.arrivals[index])
+            place = time, rows.arrivals[index]
             if time != last:
                 last = time
                 self._advance(key, matches, time, place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -22,12 +22,8 @@ from penstock.engine.patterns.partial import Match
 from penstock.engine.rows import RowConverter
 from penstock.engine.state.backend import Key
 
-
-class Place(NamedTuple):
-    """Where a result belongs among those of one watermark: time, and arrival of the event that brought it about."""
-
-    time: int
-    arrival: int
+Place: TypeAlias = tuple[int, int]
+"""Where a result belongs among those of one watermark: time, and arrival of the event that brought it about."""
 
 
 class Result(NamedTuple):

@@ -57,21 +57,34 @@ class MatchState:
         self._where = where
         self._backend = backend
         self._at_hand: dict[Key, tuple[Key, KeyMatches | None]] = {}
+        self._without: set[Key] = set()
+        """Keys of which the backend holds none, so that it is not asked again for each row of theirs."""
 
     def load(self, key: Key) -> KeyMatches | None:
         """Those of a key, or None where it has none."""
-        at_hand = self._at_hand.get(instant(key))
-        return self._read(key) if at_hand is None else at_hand[1]
+        held = instant(key)
+        at_hand = self._at_hand.get(held)
+        if at_hand is not None:
+            return at_hand[1]
+        if held in self._without:
+            return None
+        found = self._read(key)
+        if found is None and len(self._without) < _MOST_AT_HAND:
+            self._without.add(held)
+        return found
 
     def save(self, key: Key, matches: KeyMatches | None) -> None:
         """Keep those of a key; None for none."""
-        self._at_hand[instant(key)] = key, matches
+        held = instant(key)
+        self._without.discard(held)
+        self._at_hand[held] = key, matches
         if len(self._at_hand) > _MOST_AT_HAND:
             self.flush()
 
     def flush(self) -> None:
         """Make the backend hold everything."""
         at_hand, self._at_hand = self._at_hand, {}
+        self._without.clear()
         for key, matches in at_hand.values():
             self._backend.set_current_key(key)
             if matches is None:
