@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 Values: TypeAlias = tuple[Any, ...]
@@ -16,7 +17,7 @@ Running: TypeAlias = Callable[[Any, Values], Any]
 """Makes the value with a further row of the value before it, which is None at first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrailLayout:
     """What a trail keeps.
 
@@ -30,9 +31,21 @@ class TrailLayout:
     running: tuple[tuple[int, Running], ...]
     variables: int
 
-    def groups_of(self, variable: int) -> tuple[int, ...]:
-        """The groups that have the variable."""
-        return tuple(number for number, group in enumerate(self.groups) if variable in group)
+    @cached_property
+    def groups_of(self) -> list[list[int]]:
+        """By variable: the groups that have it."""
+        return [
+            [number for number, group in enumerate(self.groups) if variable in group]
+            for variable in range(self.variables)
+        ]
+
+    @cached_property
+    def running_of(self) -> list[list[tuple[int, Running]]]:
+        """By variable: the running values that its rows change, and how."""
+        return [
+            [(number, step) for number, (group, step) in enumerate(self.running) if group in groups]
+            for groups in self.groups_of
+        ]
 
 
 class Trail:
@@ -51,11 +64,8 @@ class Trail:
         """By group: which of the rows are in it."""
         self.running: list[list[Any]] = [[] for _ in layout.running]
         """By running value: the value at each of the rows of its group."""
-        self._groups_of = [layout.groups_of(variable) for variable in range(layout.variables)]
-        self._running_of = [
-            [(number, step) for number, (group, step) in enumerate(layout.running) if group in groups]
-            for groups in self._groups_of
-        ]
+        self._groups_of = layout.groups_of
+        self._running_of = layout.running_of
 
     def add(self, variable: int, values: Values) -> None:
         """Take the next row."""

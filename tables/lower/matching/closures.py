@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "-": operator.sub,
     "*": operator.mul,
 }
+_BITS: Final[Mapping[Kind, int]] = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 _COMPARABLE: Final = frozenset(
     {*INTEGERS, Kind.DOUBLE, Kind.DECIMAL, Kind.VARCHAR, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ}
 )
@@ -73,15 +75,7 @@ class Closures:
         given, wanted = conversion.operand.type.kind, conversion.type.kind
         if given not in INTEGERS or wanted not in (Kind.BIGINT, Kind.DOUBLE):
             return None
-        operand = self.made(conversion.operand)
-        if wanted is Kind.BIGINT:
-            return operand
-
-        def converted(trail: Trail, rows: PartitionRows, start: int) -> Any:
-            value = operand(trail, rows, start)
-            return None if value is None else float(value)
-
-        return converted
+        return self.made(conversion.operand) if wanted is Kind.BIGINT else self._double(conversion.operand)
 
     def _call(self, call: FunctionCall) -> Reader | None:
         kinds = {argument.type.kind for argument in call.arguments}
@@ -91,9 +85,34 @@ class Closures:
             return self._of_one(call)
         if call.name in _COMPARISONS and kinds <= _COMPARABLE:
             return self._of_two(_COMPARISONS[call.name], call)
-        if call.name in _ARITHMETIC and kinds == {Kind.DOUBLE} and call.type.kind is Kind.DOUBLE:
-            return self._of_two(_ARITHMETIC[call.name], call)
-        return None
+        return self._arithmetic(call, kinds) if call.name in _ARITHMETIC else None
+
+    def _arithmetic(self, call: FunctionCall, kinds: AbstractSet[Kind]) -> Reader | None:
+        function = _ARITHMETIC[call.name]
+        if call.type.kind is Kind.DOUBLE and kinds <= {*INTEGERS, Kind.DOUBLE}:
+            return _of_both(function, *map(self._double, call.arguments))
+        bits = _BITS.get(call.type.kind)
+        if bits is None or not kinds <= set(INTEGERS):
+            return None
+        word, sign = 1 << bits, 1 << bits - 1
+        # Whole numbers wrap around, as in columns.
+        return self._of_two(lambda one, other: (function(one, other) + sign) % word - sign, call)
+
+    def _double(self, expression: Expression) -> Reader:
+        """A number as a DOUBLE."""
+        operand = self.made(expression)
+        if expression.type.kind is Kind.DOUBLE:
+            return operand
+        if isinstance(expression, Constant):
+            number: Any = expression.value
+            value = None if number is None else float(number)
+            return lambda trail, rows, start: value
+
+        def converted(trail: Trail, rows: PartitionRows, start: int) -> Any:
+            whole = operand(trail, rows, start)
+            return None if whole is None else float(whole)
+
+        return converted
 
     def _of_one(self, call: FunctionCall) -> Reader:
         operand = self.made(call.arguments[0])
@@ -110,16 +129,7 @@ class Closures:
         return negated
 
     def _of_two(self, function: Callable[[Any, Any], Any], call: FunctionCall) -> Reader:
-        left, right = (self.made(argument) for argument in call.arguments)
-
-        def computed(trail: Trail, rows: PartitionRows, start: int) -> Any:
-            one = left(trail, rows, start)
-            if one is None:
-                return None
-            other = right(trail, rows, start)
-            return None if other is None else function(one, other)
-
-        return computed
+        return _of_both(function, *map(self.made, call.arguments))
 
     def _logical(self, call: FunctionCall) -> Reader:
         left, right = (self.made(argument) for argument in call.arguments)
@@ -146,6 +156,19 @@ class Closures:
             return Evaluation(columns, 1, self._session()).value(expression)[0].as_py()
 
         return computed
+
+
+def _of_both(function: Callable[[Any, Any], Any], left: Reader, right: Reader) -> Reader:
+    """The function of two values; null where one of them is."""
+
+    def computed(trail: Trail, rows: PartitionRows, start: int) -> Any:
+        one = left(trail, rows, start)
+        if one is None:
+            return None
+        other = right(trail, rows, start)
+        return None if other is None else function(one, other)
+
+    return computed
 
 
 def _types_of(expression: Expression) -> dict[int, pa.DataType]:
