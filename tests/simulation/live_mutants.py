@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.engine.job.life import Life
 from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.recovery import Recovery
 from penstock.engine.task.barriers import BarrierAligner
@@ -71,6 +72,16 @@ def _restart_the_old_layout(patch: Patch) -> None:
     patch.setattr(Recovery, "recover", recover)
 
 
+def _plan_splits_anew(patch: Patch) -> None:
+    def plan(self: Any, scale: Any) -> Any:
+        latest = None if self.checkpoints is None else self.checkpoints.latest
+        if latest is None and self.storage is not None:
+            latest = self.storage.start
+        return self._planner.plan(scale, {} if latest is None else latest.split_parallelism)
+
+    patch.setattr(Life, "plan", plan)
+
+
 LIVE_MUTANTS = (
     Mutant(
         "a source that is replaced gives nothing behind the barrier", _read_on_behind_the_barrier, EXACT, RESCALES, 31
@@ -84,5 +95,6 @@ LIVE_MUTANTS = (
     Mutant(
         "behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, RESCALES_AND_KILLS, 36
     ),
+    Mutant("before the first checkpoint, too, splits are those that are read", _plan_splits_anew, EXACT, RESCALES, 3),
 )
 """The steps of docs/adr/0052 that a seed can object to; of others the job is only late, as it restarts."""

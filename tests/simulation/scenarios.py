@@ -11,7 +11,7 @@ from penstock.engine.api.streams import DataStream
 from penstock.testing.simulation import Case, Scenario, Warehouse, WarehouseSink
 from tests.simulation.checkers import broken_sequences, differences, missing
 from tests.simulation.functions import RULES, Delayed, HeldUntilRule, Numbered, NumberedSides, Repeated
-from tests.simulation.inputs import EVENT, Event, LogSource, environment, flat, logs
+from tests.simulation.inputs import EVENT, Event, environment, flat, logs, source
 
 NUMBERED = {"key": "int64", "number": "int64"}
 START = 1000
@@ -25,14 +25,14 @@ def _milliseconds(moment: object) -> int:
 
 def _timed(env: ps.StreamEnvironment, written: list[list[Event]], disorder: int, name: str = "logs") -> DataStream:
     strategy = ps.WatermarkStrategy.for_bounded_out_of_orderness(f"{2 * disorder}ms").with_timestamp_assigner("at")
-    return env.from_source(LogSource(written), watermarks=strategy).uid(name)
+    return env.from_source(source(written), watermarks=strategy).uid(name)
 
 
 def sequences(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Every key's rows are numbered without a gap and without a repetition."""
     written = logs(chosen)
     env = environment(chosen)
-    keyed = env.from_source(LogSource(written)).uid("logs").key_by("key")
+    keyed = env.from_source(source(written)).uid("logs").key_by("key")
     keyed.process(Numbered(), returns=NUMBERED).uid("numbered").sink_to(sink)
     counts = Counter(key for key, _, _ in flat(written))
     return Case(
@@ -46,7 +46,7 @@ def exchanges(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Rows go round, are keyed, numbered, keyed otherwise, and numbered again."""
     written = logs(chosen, rows=40)
     env = environment(chosen)
-    spread = env.from_source(LogSource(written)).uid("logs").rebalance()
+    spread = env.from_source(source(written)).uid("logs").rebalance()
     mapped = spread.map(lambda row: {"key": row["key"]}, returns={"key": "int64"}).uid("mapped")
     first = mapped.key_by("key").process(Numbered(), returns=NUMBERED).uid("first")
     halved = first.map(lambda row: {"key": row["key"] % 2}, returns={"key": "int64"}).uid("halved")
@@ -122,7 +122,7 @@ def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
         yield {"account": (row["key"] + 1 + row["at"] % 3) % 5, "amount": row["value"]}
 
     moved = (
-        env.from_source(LogSource(written))
+        env.from_source(source(written))
         .uid("transfers")
         .flat_map(legs, returns={"account": "int64", "amount": "int64"})
     )
@@ -172,8 +172,8 @@ def connected(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Two streams meet in one function, which numbers the rows of both."""
     left, right = logs(chosen, rows=30), logs(chosen, rows=chosen.choice([5, 40]))
     env = environment(chosen)
-    one = env.from_source(LogSource(left)).uid("left").key_by("key")
-    other = env.from_source(LogSource(right)).uid("right").key_by("key")
+    one = env.from_source(source(left)).uid("left").key_by("key")
+    other = env.from_source(source(right)).uid("right").key_by("key")
     columns = {"key": "int64", "number": "int64", "side": "string", "of_side": "int64"}
     one.connect(other).process(NumberedSides(), returns=columns).uid("numbered").sink_to(sink)
     counts = Counter(key for key, _, _ in flat(left) + flat(right))
@@ -237,7 +237,7 @@ def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
     written = logs(chosen)
     env = environment(chosen)
     repeat = Repeated(chosen.choice(REPEATED))
-    repeated = env.from_source(LogSource(written)).uid("logs").flat_map(repeat, returns=EVENT)
+    repeated = env.from_source(source(written)).uid("logs").flat_map(repeat, returns=EVENT)
     repeated.key_by("key").aggregate(n=ps.count(), total=ps.sum("value")).uid("totals").sink_to(sink)
     counts, sums = Counter[int](), Counter[int]()
     for key, value, _ in flat(written):
@@ -264,7 +264,7 @@ def at_least_once(sink: WarehouseSink, chosen: random.Random) -> Case:
         for number, log in enumerate(logs(chosen))
     ]
     env = environment(chosen, ["at-least-once"])
-    keyed = env.from_source(LogSource(written)).uid("logs").key_by("key")
+    keyed = env.from_source(source(written)).uid("logs").key_by("key")
     passed = keyed.process(Passed(), returns={"key": "int64", "at": "int64", "number": "int64"}).uid("passed")
     passed.sink_to(sink)
     expected = [(key, at) for key, _, at in flat(written)]
@@ -298,10 +298,10 @@ def rules(sink: WarehouseSink, chosen: random.Random) -> Case:
         [(key, 1000 * number + n, at) for n, (key, _, at) in enumerate(log)] for number, log in enumerate(logs(chosen))
     ]
     env = environment(chosen)
-    events = env.from_source(LogSource(written)).uid("logs").rebalance()
+    events = env.from_source(source(written)).uid("logs").rebalance()
     # Rows before the rule delay it; they are no rules.
     before = [(0, 0, 0)] * chosen.choice([0, 20, 50])
-    ruled = env.from_source(LogSource([[*before, (0, 7, 0)]])).uid("rules").filter(ps.col("value") > 0)
+    ruled = env.from_source(source([[*before, (0, 7, 0)]])).uid("rules").filter(ps.col("value") > 0)
     checked = events.connect(ruled.broadcast(RULES)).process(
         HeldUntilRule(), returns={"value": "int64", "rule": "int64"}
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.job.replay import replay
-from penstock.testing.simulation import Case, FaultRates, simulate, sweep
+from penstock.testing.simulation import Case, FaultRates, Warehouse, simulate, sweep
 from penstock.testing.simulation.sweep import run_seed
 from tests.simulation.regressions import REGRESSIONS, Regression, how_to_run
 from tests.simulation.scenarios import SCENARIOS
@@ -38,7 +38,7 @@ def test_what_went_wrong_once(regression: Regression, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", TRACED[::4], ids=lambda number: SCENARIOS[number].name)
 def test_a_run_that_went_wrong_names_logs_that_replay_to_what_was_decided(number: int, tmp_path: Path) -> None:
     objecting = replace(SCENARIOS[number], build=lambda *given: _objecting(SCENARIOS[number].build(*given)))
-    outcome = simulate(objecting, 20_000 + number, FaultRates(corrupt=0), log_folder=tmp_path)
+    outcome = simulate(objecting, 20_000 + number, FaultRates(corrupt=0, cancel=0), log_folder=tmp_path)
     assert "nobody is content" in outcome.violations
     assert len(outcome.logs) == outcome.managers
     assert f"stimulus log: {outcome.logs[0]}" in str(outcome)
@@ -48,7 +48,10 @@ def test_a_run_that_went_wrong_names_logs_that_replay_to_what_was_decided(number
 
 
 def _objecting(case: Case) -> Case:
-    return replace(case, check=lambda warehouse: ["nobody is content"])
+    def check(warehouse: Warehouse) -> list[str]:
+        return ["nobody is content"]
+
+    return replace(case, check=check, check_drained=case.check_drained and check)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from penstock.testing.simulation import Case, FaultRates, Scenario, Warehouse, WarehouseSink, sweep
-from tests.simulation.inputs import LogSource, environment, flat, logs
+from tests.simulation.inputs import environment, flat, logs, source
 from tests.tables.random_queries import Queries
 
 _VIEWS = (
@@ -28,7 +28,7 @@ def queries(sink: WarehouseSink, chosen: random.Random) -> Case:
     """A query over both tables."""
     written = logs(chosen, rows=chosen.choice([15, 30]))
     env = environment(chosen)
-    env.tables.create_temporary_view("events", env.from_source(LogSource(written)).uid("logs"))
+    env.tables.create_temporary_view("events", env.from_source(source(written)).uid("logs"))
     for view in _VIEWS:
         env.sql(view)
     asked = Queries(chosen).query(chosen.randint(1, 2))[0]
