@@ -1,4 +1,5 @@
-"""What is decided by a job's status or attempt is decided in `engine/job` and `engine/checkpointing`: the tree says so.
+"""What is decided by a job's status, an attempt or a checkpoint's number is decided in `engine/job` and
+`engine/checkpointing`: the tree says so.
 
 Elsewhere such a comparison is a defect, but for those listed here, each with what it does instead of deciding.
 """
@@ -17,7 +18,7 @@ NOT_ASKED = ("engine/job/", "engine/checkpointing/", "penstock/testing/")
 COMPARED = {
     # Who is called, or gets rows, passes over what is meant for another attempt.
     "engine/local/execution.py": 1,
-    "engine/local/runtime.py": 1,
+    "engine/local/runtime.py": 2,
     "actors/subtask.py": 1,
     "actors/client.py": 5,
     # What people and programs are told of a job: words, reports, errors.
@@ -27,16 +28,33 @@ COMPARED = {
     "penstock/web/observed.py": 2,
     # Which run of a name has left something to resume from.
     "savepoints/runs.py": 1,
-    # Attempts to match a pattern.
-    "tables/lower/matching/partitions.py": 1,
+    # Within one subtask: in which order barriers pass it, and what waits for which.
+    "engine/exchange/outputs.py": 1,
+    "engine/task/barriers.py": 6,
+    "engine/task/checkpoints.py": 8,
+    "engine/task/input_gate.py": 2,
+    "engine/task/source_head.py": 4,
+    # Rows, transactions and segments that belong to checkpoints up to one: final, committed or needed no more.
+    "engine/client_rows.py": 1,
+    "engine/operators/sink.py": 2,
+    "actors/results.py": 1,
+    "connectors/kafka/committer.py": 1,
+    "connectors/kafka/writers.py": 1,
+    "connectors/lakes/delta.py": 1,
+    "connectors/lakes/iceberg.py": 1,
+    "savepoints/history.py": 2,
+    # Whether files are what they should be.
+    "savepoints/store.py": 2,
 }
-"""How many comparisons with a status or an attempt a file has: a new one is a decision of the brain, or is listed."""
+"""How many such comparisons a file has: a new one is a decision of the brain, or is listed."""
 
 
 def _names(node: ast.AST) -> bool:
-    """Whether an expression is a status of a job, or the number of an attempt."""
+    """Whether an expression is a status of a job, or the number of an attempt or a checkpoint."""
     match node:
-        case ast.Attribute(value=ast.Name(id="JobStatus")) | ast.Attribute(attr="attempt"):
+        case ast.Attribute(value=ast.Name(id="JobStatus")) | ast.Attribute(attr="attempt" | "checkpoint" | "completed"):
+            return True
+        case ast.Name(id="attempt" | "checkpoint" | "completed"):
             return True
         case ast.Attribute(value=ast.Attribute(attr="attempts") | ast.Name(id="attempts"), attr="number"):
             return True
@@ -48,12 +66,18 @@ def _names(node: ast.AST) -> bool:
             return False
 
 
+def _is_none(node: ast.AST) -> bool:
+    """Whether something is only asked whether it is there."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def _comparisons(source: str) -> Iterator[int]:
-    """The lines in which a status or an attempt is compared."""
+    """The lines in which one of them is compared."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Compare(left=left, comparators=others) if any(map(_names, [left, *others])):
-                yield node.lineno
+                if not any(map(_is_none, others)):
+                    yield node.lineno
             case ast.MatchValue(value=value) if _names(value):
                 yield node.value.lineno
 
@@ -64,15 +88,17 @@ if brain.status is JobStatus.RUNNING: pass
 if status in (JobStatus.FAILED, JobStatus.FINISHED): pass
 if running.attempt != attempt: pass
 while brain.attempts.number <= seen: pass
+if brain.completed < checkpoint: pass
+if deploy.checkpoint is None: pass
 text == JobStatus.FAILED.value
 match status:
     case JobStatus.FAILED: pass
 shown = JobStatus.FAILED
 """
-    assert sorted(_comparisons(source)) == [2, 3, 4, 5, 6, 8]
+    assert sorted(_comparisons(source)) == [2, 3, 4, 5, 6, 8, 10]
 
 
-def test_no_status_and_no_attempt_is_compared_where_nothing_may_be_decided() -> None:
+def test_no_status_attempt_or_checkpoint_is_compared_where_nothing_may_be_decided() -> None:
     found: Counter[str] = Counter()
     for folder in CODE:
         for path in sorted((ROOT / folder).rglob("*.py")):
