@@ -21,8 +21,6 @@ from typing import Final
 import numpy as np
 
 from penstock.actors.client import RayJob
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
-from penstock.engine.elements import Batch
 from penstock.engine.job.info import JobInfo, RestartInfo
 from penstock.recovery import checkpoints
 from perf.generators import values
@@ -43,6 +41,7 @@ from perf.keyed_state import (
 from perf.peers.engines import Engine, PeerError
 from perf.processes import ProcessTree
 from perf.recovery_peer import recovery, running_job
+from perf.stamps import StampingSink, first_rows
 
 _NAME: Final = "recovery"
 _RATE: Final = 500_000.0
@@ -81,41 +80,6 @@ CASES: Final = (
     Case(5.0, local_recovery=True),
     Case(5.0, victim="manager"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StampingSink(Sink):
-    """Takes rows and forgets them; each writer leaves the time of its first rows in a file of its own.
-
-    Args:
-        folder: of the files; on this machine, as is every process of the job.
-    """
-
-    folder: str
-
-    def open(self, context: ConnectorContext) -> SinkWriter:
-        return _StampingWriter(Path(self.folder) / f"{context.subtask}-{time.monotonic_ns()}")
-
-    def describe(self) -> str:
-        return "stamp"
-
-
-class _StampingWriter(SinkWriter):
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stamped = False
-
-    def write(self, batch: Batch) -> None:
-        if not self._stamped and batch.num_rows:
-            self._stamped = True
-            self._path.touch()
-            self._path.rename(self._path.with_name(f"{self._path.name}-{time.monotonic_ns()}"))
-
-
-def first_rows(folder: Path, since: float) -> float | None:
-    """When (monotonic seconds) a writer that was opened after `since` first had rows; None: not yet."""
-    stamps = [tuple(map(int, path.name.split("-")[1:])) for path in folder.iterdir() if path.name.count("-") == 2]
-    return min((first / 1e9 for opened, first in stamps if opened / 1e9 > since), default=None)
 
 
 @dataclass(frozen=True, slots=True)

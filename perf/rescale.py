@@ -21,8 +21,6 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, col
 from penstock import max as max_of
-from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
-from penstock.engine.elements import Batch
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
@@ -45,6 +43,7 @@ from perf.keyed_state import (
     until_checkpoints,
     until_full,
 )
+from perf.stamps import StampingSink, silence
 
 _NAME: Final = "rescale"
 _SIZE_MB: Final = 100
@@ -136,49 +135,6 @@ def _reading(silent: Sequence[float]) -> Reading:
     return Reading(None, None, None, {"p50": p50, "p99": p99})
 
 
-@dataclass(frozen=True, slots=True)
-class TimingSink(Sink):
-    """Takes rows and forgets them; each writer leaves the times at which it had rows in a file of its own.
-
-    Args:
-        folder: of the files; on this machine, as is every process of the job.
-    """
-
-    folder: str
-
-    def open(self, context: ConnectorContext) -> SinkWriter:
-        return _TimingWriter(Path(self.folder) / f"{context.subtask}-{time.monotonic_ns()}")
-
-    def describe(self) -> str:
-        return "stamp"
-
-
-class _TimingWriter(SinkWriter):
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
-
-    def write(self, batch: Batch) -> None:
-        if batch.num_rows:
-            self._file.write(time.monotonic_ns().to_bytes(8, "little"))
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def silence(folder: Path, since: float) -> tuple[float, float] | None:
-    """The times (monotonic seconds) between which there were no rows, as writers were replaced; None: not yet.
-
-    Args:
-        folder: of a `TimingSink`.
-        since: the newer writers were opened behind it.
-    """
-    times: dict[bool, list[float]] = {False: [], True: []}
-    for path in folder.iterdir():
-        is_new = int(path.name.partition("-")[2]) / 1e9 > since
-        times[is_new] += (np.fromfile(path, np.int64) / 1e9).tolist()
-    return (max(times[False]), min(times[True])) if times[True] else None
-
-
 def program(env: StreamEnvironment, given: Input, rate: float | None, stamps: str) -> CollectResult:
     """Running aggregates of the rows, stamped; those behind marked rows are collected."""
     more = {"mark": given.mark}
@@ -188,7 +144,7 @@ def program(env: StreamEnvironment, given: Input, rate: float | None, stamps: st
         .aggregate(**AGGREGATES, mark=max_of("mark"))
         .name(STATE)
     )
-    keyed.sink_to(TimingSink(stamps)).name("stamp")
+    keyed.sink_to(StampingSink(stamps)).name("stamp")
     return keyed.filter(col("mark") == 1).collect()
 
 

@@ -19,6 +19,7 @@ from penstock.engine.job.status import JobStatus
 from perf import checkpoint, generators, keyed_state, recovery, rescale, run
 from perf.harness import BenchmarkError, Options, Reading
 from perf.keyed_state import FULL_AFTER, DetailedResult, Keys, spread, summary
+from perf.stamps import StampingSink, first_rows, silence
 
 LOCAL = Options(seconds=0.02, repetitions=1, parallelism=2, batch_rows=512, runtime="local", check_rows=800)
 MACHINE = {"cores": 2}
@@ -108,22 +109,24 @@ def test_processes_are_measured_on_ray_only(name: str, capsys: pytest.CaptureFix
 
 
 def test_a_sink_stamps_the_first_rows_of_each_writer(tmp_path: Path) -> None:
-    sink = recovery.StampingSink(str(tmp_path))
+    sink = StampingSink(str(tmp_path))
     context = ConnectorContext("stamp", 0, 1, ManualClock())
     before = sink.open(context)
     before.write(_rows(1))
-    first = recovery.first_rows(tmp_path, 0.0)
+    first = first_rows(tmp_path, 0.0)
     assert first is not None
     after = sink.open(context)
     before.write(_rows(1))
     after.write(_rows(0))
-    assert recovery.first_rows(tmp_path, first) is None
+    assert first_rows(tmp_path, first) is None
     after.write(_rows(2))
-    again = recovery.first_rows(tmp_path, first)
+    again = first_rows(tmp_path, first)
     assert again is not None
     after.write(_rows(2))
-    assert again > first == recovery.first_rows(tmp_path, 0.0)
-    assert again == recovery.first_rows(tmp_path, first)
+    assert again > first == first_rows(tmp_path, 0.0)
+    assert again == first_rows(tmp_path, first)
+    for writer in (before, after):
+        writer.close()
 
 
 def _rows(count: int) -> Batch:
@@ -167,15 +170,15 @@ def test_a_rescale_notices_rows_that_were_lost_or_came_twice(tmp_path: Path) -> 
 
 
 def test_an_operator_is_silent_from_its_last_rows_to_the_first_of_those_that_replace_it(tmp_path: Path) -> None:
-    sink = rescale.TimingSink(str(tmp_path))
+    sink = StampingSink(str(tmp_path))
     env = StreamEnvironment(parallelism=2, runtime="local")
     for _ in range(2):
         seconds = time.monotonic()
-        assert rescale.silence(tmp_path, seconds) is None
+        assert silence(tmp_path, seconds) is None
         env.from_collection([{"n": 1}, {"n": 2}]).sink_to(sink)
         env.execute("rows")
-    assert rescale.silence(tmp_path, time.monotonic()) is None
-    silent = rescale.silence(tmp_path, seconds)
+    assert silence(tmp_path, time.monotonic()) is None
+    silent = silence(tmp_path, seconds)
     assert silent is not None
     assert silent[0] < seconds < silent[1]
 
