@@ -68,7 +68,7 @@ class LiveRescale:
         layout = change.layout
         checkpoints.end_attempt(life.now)
         old, new = ([place for place in one.places if place[0] in change.replaced] for one in (running, layout))
-        life.restarts.on_change(change.kind, change.words, new, change.since)
+        life.restarts.begin(change.kind, change.words, new, change.since)
         life.said += attempts.stop(old)
         attempts.forget(set(old) - set(new))
         life.layout = layout

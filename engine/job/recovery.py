@@ -233,7 +233,7 @@ class Recovery:
             return
         change = self._rescaling.stop(life.now, life.layout)
         if life.restarts.current is None:
-            life.restarts.on_change(change.kind, change.words, change.layout.places, life.now)
+            life.restarts.begin(change.kind, change.words, change.layout.places, life.now)
         self._restart_behind(0.0, life.layout.places)
         self._restart_into(change.layout)
 

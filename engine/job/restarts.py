@@ -139,7 +139,7 @@ class RestartLog:
             self.current.cause = f"{self.current.cause}; then: {cause}"
         else:
             self.failures += 1
-            self._begin(RestartKind.FAILURE, cause, places, detected)
+            self.begin(RestartKind.FAILURE, cause, places, detected)
         if unexplained is not None and self.current is not None:
             self._unexplained[unexplained] = self.current, cause
 
@@ -153,18 +153,15 @@ class RestartLog:
 
     def on_takeover(self, places: Sequence[Place], began: Moment) -> None:
         """The job resumes under another manager, which began at that time."""
-        self._begin(
+        self.begin(
             RestartKind.TAKEOVER,
             "another job manager took the job over: the one before died, or could not be reached",
             places,
             began,
         )
 
-    def on_change(self, kind: RestartKind, wanted: str, places: Sequence[Place], stopped: Moment) -> None:
-        """A rescale or move, `wanted` in words, stops the job, or these subtasks of it, at that time."""
-        self._begin(kind, wanted, places, stopped)
-
-    def _begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> None:
+    def begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> None:
+        """The job, or these subtasks of it, stop at that time for a cause in words; of a failure, see `on_failure`."""
         restart = Restart(kind, cause, tuple(places), detected.ms, detected.monotonic)
         self.kept.append(restart)
         self.current = restart

@@ -12,7 +12,7 @@ def test_a_rescale_is_listed_and_no_failure() -> None:
     log = RestartLog()
     log.on_failure("a process died", [(0, 1)], Moment(5.0, 0))
     log.on_resumed(1, 0, 9.0)
-    log.on_change(RestartKind.RESCALE, "rescale to 3", [(0, 0), (0, 1), (0, 2)], Moment(6.0, 0))
+    log.begin(RestartKind.RESCALE, "rescale to 3", [(0, 0), (0, 1), (0, 2)], Moment(6.0, 0))
     assert log.failures == 1
     shown = [restart.to_dict() for restart in log.kept]
     assert [(one["kind"], one["cause"], one["subtasks"]) for one in shown] == [
