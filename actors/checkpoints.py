@@ -20,7 +20,6 @@ from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
-from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier
 from penstock.engine.errors import CheckpointError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
@@ -39,18 +38,27 @@ class Checkpoints:
         name: of the job.
         execution: its subtasks.
         hear: takes what has happened.
+        discard_rows: removes what sinks have prepared and nobody will commit, in a thread; the problems that it had.
 
     Attributes:
         restored_url: where the newest checkpoint is that subtasks were restored from.
     """
 
-    def __init__(self, folder: JobFolder, name: str, execution: Execution, hear: Callable[[ev.Event], None]) -> None:
+    def __init__(
+        self,
+        folder: JobFolder,
+        name: str,
+        execution: Execution,
+        hear: Callable[[ev.Event], None],
+        discard_rows: Callable[[], Sequence[str]],
+    ) -> None:
         self.restored_url: str | None = None
         self._folder = folder
         self._store = folder.store
         self._name = name
         self._execution = execution
         self._hear = hear
+        self._discard_rows = discard_rows
         self._targets: dict[int, str] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -145,8 +153,8 @@ class Checkpoints:
             # Nothing is removed before the end is written down.
             if write.discards:
                 await asyncio.to_thread(self._store.discard)
-            if write.discards_rows and self._execution.graph is not None:
-                for left in await asyncio.to_thread(self._execution.graph.discard_rows, SystemClock()):
+            if write.discards_rows:
+                for left in await asyncio.to_thread(self._discard_rows):
                     _LOG.warning("job %r: what was not committed is left behind: %s", self._name, left)
         except Exception as error:
             problem = str(error)

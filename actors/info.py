@@ -10,11 +10,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 
-from penstock.actors.checkpoints import Checkpoints
-from penstock.actors.execution import Execution
+from penstock.actors.brain_shell import BrainShell
 from penstock.engine.autoscaler.report import AutoscalerInfo
-from penstock.engine.graph.physical import PhysicalGraph
-from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.description import describe, describe_checkpoints
 from penstock.engine.job.info import EventTimeWait, JobInfo
 from penstock.savepoints.storage import redact
@@ -22,30 +19,24 @@ from penstock.savepoints.storage import redact
 
 def job_info(
     job_id: str,
-    name: str,
     started_ms: int,
-    brain: JobBrain,
-    graph: PhysicalGraph | None,
-    execution: Execution,
-    storage: Checkpoints | None,
+    shell: BrainShell,
     autoscaler: AutoscalerInfo | None,
     event_time: tuple[EventTimeWait, ...] = (),
 ) -> JobInfo:
     """The job.
 
     Args:
-        job_id, name: which one.
+        job_id: which one.
         started_ms: when its manager started.
-        brain: knows how it stands.
-        graph: what runs; None before it is planned.
-        execution: its processes.
-        storage: where its checkpoints are; None: it takes none.
+        shell: knows how it stands, its processes, and where its checkpoints are.
         autoscaler: what that has seen and done; None: it is off.
         event_time: where it cannot advance.
     """
+    brain, graph, execution, storage = shell.brain, shell.graph, shell.execution, shell.checkpoints
     processes = {place: process.pid for place, process in execution.processes.items()}
     return replace(
-        describe(job_id, name, brain, graph, started_ms, processes),
+        describe(job_id, shell.name, brain, graph, started_ms, processes),
         waiting_for=execution.waiting_for,
         manager_pid=os.getpid(),
         standby_pids=tuple(execution.standby_pids),

@@ -84,6 +84,11 @@ class JobBrain:
         return self._life.status is JobStatus.RUNNING
 
     @property
+    def is_coming_back(self) -> bool:
+        """Whether it does not run, and has not ended: what only a running job can do, such as a savepoint, may wait."""
+        return not self.runs and not self.ended
+
+    @property
     def is_beginning(self) -> bool:
         """Whether it has yet to run for the first time under this manager, or to end."""
         return self._life.status in (JobStatus.CREATED, JobStatus.DEPLOYING) and not self.ended

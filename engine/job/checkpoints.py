@@ -24,7 +24,7 @@ from penstock.engine.checkpointing.instructions import (
 )
 from penstock.engine.checkpointing.instructions import Instruction as Said
 from penstock.engine.checkpointing.pending import CheckpointRecord
-from penstock.engine.checkpointing.store import Claim
+from penstock.engine.checkpointing.store import Claim, JobFolder
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
@@ -53,6 +53,13 @@ class Storage:
 
     job_id: str
     start: CompletedCheckpoint | None = None
+
+    @classmethod
+    def of(cls, folder: JobFolder | None) -> Storage | None:
+        """That of a job that keeps its checkpoints there; None: it takes none."""
+        if folder is None:
+            return None
+        return cls(folder.job_id, None if folder.start is None else folder.start.checkpoint)
 
     def coordinator(self, name: str, config: JobConfig, claim: Claim) -> CheckpointCoordinator:
         """The coordinator of job `name` for who has claimed the folder."""

@@ -290,6 +290,11 @@ class LocalExecution:
         subtask = self._subtasks.get(place)
         return 0 if subtask is None or subtask.is_lost else subtask.attempt
 
+    def name(self, place: Place) -> str:
+        """That of the task of a subtask that runs, or ran last."""
+        assert self.graph is not None, "what is named was deployed"
+        return self.graph.task(place[0]).name
+
     def task(self, place: Place) -> Task:
         """The task of one subtask. Whoever tells it something wakes it."""
         return self._subtasks[place].task

@@ -12,16 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan
+from penstock.engine.checkpointing.store import JobFolder, JobStore
 from penstock.engine.clock import Clock
-from penstock.engine.errors import NoRoomError, PenstockError, located
-from penstock.engine.graph.physical import JobProgram, PhysicalGraph
+from penstock.engine.errors import PenstockError, located
+from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
+from penstock.engine.local.deployment import LocalDeployment
 from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.log_writer import LocalLogWriter
 from penstock.engine.local.mail import Mailbox, MailKind
@@ -72,7 +73,6 @@ class LocalManager:
         self._clock = clock
         self._random = chosen
         self._warn = warn
-        self._room: Room = EndlessRoom() if room is None else room
         self._asked = 0
         self._checkpoints: LocalCheckpoints | None = None
         if folder is not None:
@@ -82,8 +82,16 @@ class LocalManager:
             self._checkpoints = LocalCheckpoints(
                 folder, self.execution, self.mail, self._hear, self._to_subtasks, self._discard_rows
             )
-        start = folder.start.checkpoint if folder is not None and folder.start is not None else None
-        storage = None if folder is None else Storage(folder.job_id, start)
+        self._room: Room = EndlessRoom() if room is None else room
+        self._deployment = LocalDeployment(
+            self._planner,
+            self.execution,
+            self._checkpoints,
+            self._room,
+            partial(self._post, MailKind.REPORT),
+            self._on_error,
+        )
+        storage = Storage.of(folder)
         self.log = StimulusLog(program.name, program.config, self._planner, chosen, storage)
         self.brain = JobBrain(program.name, program.config, self.log.planner, self.log.chosen, storage)
         self._log_writer = None if log_store is None else LocalLogWriter(self.log, log_store, clock, warn)
@@ -162,9 +170,8 @@ class LocalManager:
         """A task has raised: it does nothing any more, and the brain hears of it."""
         attempt = self.execution.running(place)
         self.execution.lose(place)
-        assert self.brain.layout is not None
-        name = self.brain.layout.task(place[0]).name
-        self._post(MailKind.TELL, ev.TaskFailed(place, attempt, located(error, name, place[1])))
+        failure = located(error, self.execution.name(place), place[1])
+        self._post(MailKind.TELL, ev.TaskFailed(place, attempt, failure))
 
     # Instructions
 
@@ -182,11 +189,11 @@ class LocalManager:
         post = self.mail.post
         match instruction:
             case say.Deploy():
-                post(MailKind.DEPLOY, partial(self._deploy, instruction))
+                post(MailKind.DEPLOY, partial(self._deployment.deploy, instruction))
             case say.Cancel(number, places):
-                post(MailKind.CANCEL, partial(self._cancel, number, places))
+                post(MailKind.CANCEL, partial(self._deployment.cancel, number, places))
             case say.Prepare():
-                post(MailKind.PREPARE, partial(self._prepare, instruction))
+                post(MailKind.PREPARE, partial(self._deployment.prepare, instruction))
             case say.AwaitRoom(layout):
                 self._room.await_room(layout, partial(self._post, MailKind.REPORT, ev.RoomFound()))
             case say.FillStandbys():
@@ -195,7 +202,7 @@ class LocalManager:
                 self._to_subtasks(MailKind.END_INPUT, self.execution.places, self._end_input)
             case say.TakeDown():
                 # Nothing more is to come out of the job, so this waits for no turn.
-                self._take_down()
+                self._deployment.take_down()
             case say.Answer(request, outcome):
                 self.answers[request] = outcome
             case say.Warn(message):
@@ -206,61 +213,6 @@ class LocalManager:
             case _:
                 assert self._checkpoints is not None, "only a job with a folder is told to use it"
                 self._checkpoints.carry_out(instruction)
-
-    def _deploy(self, deploy: say.Deploy) -> None:
-        graph = self._planner.graph(deploy.layout)
-        try:
-            plan = None if self._checkpoints is None else self._checkpoints.restore_plan(graph, deploy)
-            self._room.provide(deploy.layout)
-            if deploy.prepares_sinks:
-                graph.prepare_sinks()
-        except PenstockError as error:
-            room = error.room if isinstance(error, NoRoomError) else None
-            self._post(MailKind.REPORT, ev.DeployFailed(deploy.attempt, error, room))
-            return
-        restored = 0 if deploy.checkpoint is None else deploy.checkpoint.checkpoint
-        self.execution.deploy(graph, deploy.places, deploy.attempt, restored)
-        are_open = True
-        for place in deploy.places:
-            try:
-                self._open(graph, place, deploy.attempt, plan)
-            except (Exception, SystemExit) as error:
-                self._on_error(place, error)
-                are_open = False
-                break
-        self._post(MailKind.REPORT, ev.Deployed(deploy.attempt, are_open))
-
-    def _open(self, graph: PhysicalGraph, place: Place, attempt: int, plan: RestorePlan | None) -> None:
-        restored = None if self._checkpoints is None else self._checkpoints.open(graph, place, attempt, plan)
-        self.execution.open(place, restored)
-
-    def _cancel(self, number: int, places: Sequence[Place]) -> None:
-        self._close(places)
-        self._post(MailKind.REPORT, ev.Cancelled(number))
-
-    def _close(self, places: Sequence[Place]) -> PenstockError | None:
-        """End what subtasks run; the first error of those that could not be closed."""
-        first: PenstockError | None = None
-        for place, error in self.execution.close(places):
-            assert self.brain.layout is not None
-            first = first or located(error, self.brain.layout.task(place[0]).name, place[1])
-        if self._checkpoints is not None:
-            self._checkpoints.close(places)
-        return first
-
-    def _prepare(self, prepare: say.Prepare) -> None:
-        try:
-            if self._checkpoints is not None:
-                self._checkpoints.check(self._planner.graph(prepare.layout), prepare)
-            self._room.prepare(prepare.layout)
-        except PenstockError as error:
-            self._post(MailKind.REPORT, ev.PrepareFailed(prepare.request, error))
-        else:
-            self._post(MailKind.REPORT, ev.Prepared(prepare.request))
-
-    def _take_down(self) -> None:
-        error = self._close(self.execution.places)
-        self._post(MailKind.REPORT, ev.TakenDown(error))
 
     def _discard_rows(self) -> None:
         if self.brain.layout is not None:

@@ -88,7 +88,7 @@ class Head(Barriers, Protocol):
         ...
 
     def statistics(self) -> GateStatistics:
-        """What waits there; nothing at a source."""
+        """What waits there, or is left to read."""
         ...
 
     def close(self) -> None:

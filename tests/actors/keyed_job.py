@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 from collections import Counter
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import penstock as ps
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.client import RayJob
+from penstock.console.main import run_command
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
 from penstock.engine.errors import JobError
 from penstock.engine.job.info import JobInfo
@@ -153,3 +156,23 @@ def subtask_pids(info: JobInfo) -> list[int]:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+
+
+def replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[int, list[str]]:
+    """What each manager of a job heard, by the log in its folder; what was said then, a brain says again now."""
+    managers = _replay(folder, capsys)["managers"]
+    documents = {manager: _replay(folder, capsys, "--manager", str(manager)) for manager in managers}
+    for document in documents.values():
+        assert (document["difference"], document["compared"]) == (None, document["events"])
+    return {
+        manager: [step["event"].partition("(")[0] for step in document["steps"]]
+        for manager, document in documents.items()
+    }
+
+
+def _replay(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    capsys.readouterr()
+    code = run_command(["job", "replay", str(folder), "--json", *options])
+    shown = capsys.readouterr()
+    assert code == 0, shown
+    return json.loads(shown.out)

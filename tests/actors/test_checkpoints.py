@@ -44,7 +44,10 @@ class FakeStore:
 
 
 def carried_out(
-    *instructions: say.Instruction, store: FakeStore | None = None, **actors: FakeActor
+    *instructions: say.Instruction,
+    store: FakeStore | None = None,
+    discard_rows: Callable[[], Sequence[str]] = lambda: (),
+    **actors: FakeActor,
 ) -> Sequence[ev.Event]:
     """What is heard of the instructions; `a` and `b` run attempt 3 of the two subtasks."""
     heard: list[ev.Event] = []
@@ -55,7 +58,7 @@ def carried_out(
             attempts={A: 3, B: 3},
         )
         folder = JobFolder(store or FakeStore(), "job")  # type: ignore[arg-type]
-        checkpoints = Checkpoints(folder, "numbers", execution, heard.append)
+        checkpoints = Checkpoints(folder, "numbers", execution, heard.append, discard_rows)
         for instruction in instructions:
             checkpoints.carry_out(instruction)
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -150,11 +153,22 @@ def test_nothing_is_removed_where_the_end_cannot_be_written_down() -> None:
     assert [name for name, *_ in store.calls] == ["finish"]
 
 
+def test_what_sinks_hold_back_goes_with_the_checkpoints_and_what_cannot_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = FakeStore()
+    end = say.WriteEnd(2, JobStatus.CANCELLED, "", True, discards_rows=True)
+    assert carried_out(end, store=store, discard_rows=lambda: ["part-1.csv is locked"]) == [ev.EndWritten()]
+    assert [name for name, *_ in store.calls] == ["finish", "discard"]
+    assert "what was not committed is left behind: part-1.csv is locked" in caplog.text
+
+
 def test_a_manager_that_was_replaced_restores_nothing() -> None:
     store = FakeStore(check_claim=FencedError("another manager has taken the job over"))
 
     async def restore() -> None:
-        checkpoints = Checkpoints(JobFolder(store, "job"), "numbers", SimpleNamespace(), print)  # type: ignore[arg-type]
+        folder = JobFolder(store, "job")  # type: ignore[arg-type]
+        checkpoints = Checkpoints(folder, "numbers", SimpleNamespace(), print, tuple)  # type: ignore[arg-type]
         await checkpoints.restore(None, None, 2)  # type: ignore[arg-type]
 
     with pytest.raises(FencedError):

@@ -17,12 +17,24 @@ from penstock import DataGenSource, FileSink, JobStatus, Sequence, StreamEnviron
 from penstock.actors.registry import find_job, list_jobs
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
 from penstock.engine.errors import ConfigurationError, JobError
-from tests.actors.keyed_job import Paced, assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
+from tests.actors.keyed_job import (
+    Paced,
+    assert_exact,
+    environment,
+    kill,
+    replayed,
+    submit,
+    subtask_pids,
+    until,
+    until_checkpoint,
+)
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
-def test_a_killed_job_manager_is_restarted_and_resumes_from_the_newest_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_job_manager_is_restarted_and_resumes_from_the_newest_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hurry = tmp_path / "hurry"
     job, updates = submit(environment(tmp_path, 1), "manager killed", rows=30_000, rate=800, hurry=hurry)
     info = until_checkpoint(job)
@@ -37,6 +49,10 @@ def test_a_killed_job_manager_is_restarted_and_resumes_from_the_newest_checkpoin
     job.wait()
     assert job.status() is JobStatus.FINISHED
     assert_exact(updates, 30_000)
+    first, second = replayed(tmp_path / job.job_id, capsys).values()
+    # What the first had heard last died with it.
+    assert first[:2] == second[:2] == ["Began", "Claimed"]
+    assert {"Deployed", "Stored", "TaskFinished", "TakenDown"} <= set(second)
 
 
 @pytest.mark.long("tests/engine/job/test_recovery.py reads back what was written")

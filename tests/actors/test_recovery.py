@@ -23,6 +23,7 @@ from tests.actors.keyed_job import (
     assert_exact,
     environment,
     kill,
+    replayed,
     submit,
     subtask_pids,
     until,
@@ -61,7 +62,9 @@ def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path
     assert_exact(updates, 20_000)
 
 
-def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp_path: Path) -> None:
+def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     env = environment(tmp_path, parallelism=1)
     hurry = tmp_path / "hurry"
     one, other = (_counts(env, uid, Paced(10_000, 400, hurry)).collect() for uid in ("one", "other"))
@@ -78,6 +81,9 @@ def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(tmp
     job.wait()
     assert_exact(one, 10_000)
     assert_exact(other, 10_000)
+    (heard,) = replayed(tmp_path / job.job_id, capsys).values()
+    assert heard.count("TaskFailed") == 1
+    assert heard.count("Deployed") == 2
 
 
 def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_standby(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""The shell of the job brain on Ray, with processes that are none: what is done of what the brain says, and told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from ray.exceptions import RayActorError
+
+from penstock.actors.brain_shell import BrainShell
+from penstock.engine.errors import CheckpointError, ClusterError, RecordError, WorkerLostError
+from penstock.engine.job import events as ev
+from penstock.engine.job.status import JobStatus
+from tests.actors.fakes import program_of
+
+A = (1, 0)
+
+
+class FakeExecution:
+    """Processes that do what they are told; `deploy` gives what it is told to, or fails."""
+
+    last_metrics = ()
+
+    def __init__(self, deploy: Any = True) -> None:
+        self.calls: list[str] = []
+        self._deploy = deploy
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            self.calls.append(name)
+            if name == "deploy" and isinstance(self._deploy, Exception):
+                raise self._deploy
+            return self._deploy
+
+        return call
+
+    def remove_old(self) -> None:
+        self.calls.append("remove_old")
+
+    def fill_standbys(self) -> None:
+        self.calls.append("fill_standbys")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+
+def run(use: Callable[[BrainShell], Awaitable[Any]], execution: FakeExecution) -> Any:
+    """What `use` gives of a job that has begun, and takes no checkpoints."""
+
+    async def main() -> Any:
+        shell = BrainShell("job", program_of(), None)
+        shell.execution = execution  # type: ignore[assignment]
+        running = asyncio.ensure_future(shell.run())
+        try:
+            return await asyncio.wait_for(use(shell), 30)
+        finally:
+            running.cancel()
+
+    return asyncio.run(main())
+
+
+async def until_running(shell: BrainShell) -> None:
+    while not shell.brain.runs:
+        await shell.change()
+
+
+def test_a_job_runs_to_its_end_and_says_how_it_ended() -> None:
+    async def use(shell: BrainShell) -> JobStatus:
+        await until_running(shell)
+        shell.hear(ev.TaskFinished(A, shell.brain.attempts.number))
+        return (await shell.report).status
+
+    execution = FakeExecution()
+    assert run(use, execution) is JobStatus.FINISHED
+    assert execution.calls == ["remove_old", "provide", "deploy", "stop"]
+
+
+def test_what_prevents_a_deployment_ends_a_job_that_cannot_restart_and_names_it() -> None:
+    async def use(shell: BrainShell) -> Any:
+        return (await shell.report).error
+
+    error = run(use, FakeExecution(ClusterError("no room for 4 slots")))
+    assert isinstance(error, ClusterError)
+    assert "no room for 4 slots" in str(error)
+
+
+def test_a_process_that_dies_while_it_is_deployed_is_a_lost_worker() -> None:
+    async def use(shell: BrainShell) -> Any:
+        return (await shell.report).error
+
+    assert isinstance(run(use, FakeExecution(RayActorError())), WorkerLostError)
+
+
+def test_a_job_is_cancelled_once_and_says_so() -> None:
+    async def use(shell: BrainShell) -> tuple[bool, bool, JobStatus]:
+        await until_running(shell)
+        first = await shell.ask(ev.CancelJob())
+        return first, await shell.ask(ev.CancelJob()), (await shell.report).status
+
+    execution = FakeExecution()
+    assert run(use, execution) == (True, False, JobStatus.CANCELLED)
+    assert execution.calls[-1] == "stop"
+
+
+def test_what_a_job_refuses_is_raised_where_it_was_asked() -> None:
+    async def use(shell: BrainShell) -> None:
+        await until_running(shell)
+        await shell.ask(ev.TakeSavepoint(None))
+
+    with pytest.raises(CheckpointError, match="no checkpoint storage"):
+        run(use, FakeExecution())
+
+
+def test_an_error_of_a_function_that_no_restart_mends_ends_the_job() -> None:
+    async def use(shell: BrainShell) -> Any:
+        await until_running(shell)
+        shell.hear(ev.TaskFailed(A, shell.brain.attempts.number, RecordError("row 7 has no key")))
+        return await shell.report
+
+    execution = FakeExecution()
+    report = run(use, execution)
+    assert (report.status, "row 7 has no key" in str(report.error)) == (JobStatus.FAILED, True)
