@@ -1,6 +1,6 @@
 """`make simulate SEEDS=10000`: many seeds over all scenarios, with progress and a summary; exits with 1 on violations.
 
-`python -m tests.simulation --seed 4711` runs one seed and shows its schedule.
+`python -m tests.simulation --seed 4711` runs one seed and shows its schedule; `--scenario exchanges` says of which job.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from penstock.testing.simulation import FaultRates, Outcome, Sweep, simulate, sweep
+from penstock.testing.simulation import FaultRates, Outcome, Scenario, Sweep, simulate, sweep
 from tests.simulation.regressions import how_to_run
 from tests.simulation.scenarios import SCENARIOS
 
@@ -27,24 +29,29 @@ _SHOWN = 5
 
 def main(
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 500,
-    start: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    start: Annotated[int | None, typer.Option(help="The first seed; without it, one that nobody has chosen.")] = None,
     seed: Annotated[int | None, typer.Option(help="Run this seed alone, and show what happened.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="Of this job alone; without it, the seed says which.")] = None,
     processes: Annotated[int, typer.Option(help="How many processes work at it.")] = os.cpu_count() or 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures and failures as JSON.")] = False,
 ) -> None:
     """Run seeds of the deterministic simulation."""
-    chosen = range(start, start + seeds) if seed is None else range(seed, seed + 1)
+    scenarios = [one for one in SCENARIOS if scenario in (None, one.name)]
+    if not scenarios:
+        raise typer.BadParameter(f"there are {', '.join(one.name for one in SCENARIOS)}", param_hint="--scenario")
+    first = random.randrange(1_000_000_000) if start is None else start
+    chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     if seed is not None and not as_json:
-        typer.echo(simulate(SCENARIOS[seed % len(SCENARIOS)], seed, log_folder=_logs()))
-    result = _run(chosen, processes, quiet=as_json or seed is not None)
+        typer.echo(simulate(scenarios[seed % len(scenarios)], seed, log_folder=_logs()))
+    result = _run(scenarios, chosen, processes, quiet=as_json or seed is not None)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(result), indent=1))
     elif seed is None:
-        _summarise(result)
+        _summarise(result, chosen)
     sys.exit(1 if result.failed else 0)
 
 
-def _run(seeds: range, processes: int, quiet: bool) -> Sweep:
+def _run(scenarios: Sequence[Scenario], seeds: range, processes: int, quiet: bool) -> Sweep:
     failures = TextColumn("{task.fields[failed]}")
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), failures)
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
@@ -57,7 +64,7 @@ def _run(seeds: range, processes: int, quiet: bool) -> Sweep:
             progress.update(task, advance=1, failed=f"failed: {failed}" if failed else "")
 
         most = min(processes, max(1, len(seeds) // 20))
-        return sweep(SCENARIOS, seeds, most, FaultRates(), on_run, _logs())
+        return sweep(scenarios, seeds, most, FaultRates(), on_run, _logs())
 
 
 def _logs() -> Path:
@@ -65,16 +72,18 @@ def _logs() -> Path:
     return Path(tempfile.gettempdir()) / "penstock-simulation"
 
 
-def _summarise(result: Sweep) -> None:
+def _summarise(result: Sweep, seeds: range) -> None:
     console = Console()
-    table = Table(title="Simulation")
+    table = Table(title=f"Simulation: seeds {seeds.start} to {seeds.stop - 1}")
     for name in ("runs", "jobs", "managers", "kills", "faults", "steps", "violations", "seconds"):
         table.add_column(name, justify="right")
     counts = result.runs, result.jobs, result.managers, result.kills, result.faults, result.steps, len(result.failed)
     table.add_row(*(f"{count:,}" for count in counts), f"{result.seconds:.0f}")
     console.print(table)
     for outcome in result.failed[:_SHOWN]:
-        console.print(f"{outcome}\n  run it again: {how_to_run(outcome.seed)}", markup=False, highlight=False)
+        console.print(
+            f"{outcome}\n  run it again: {how_to_run(outcome.scenario, outcome.seed)}", markup=False, highlight=False
+        )
 
 
 if __name__ == "__main__":

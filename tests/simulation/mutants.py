@@ -36,7 +36,8 @@ from tests.simulation.scenarios import SCENARIOS
 
 Patch = pytest.MonkeyPatch
 ALL = tuple(scenario.name for scenario in SCENARIOS)
-EXACT = tuple(name for name in ALL if name != "at_least_once")
+EXACT = tuple(name for name in ALL if name not in ("at_least_once", "apart"))
+"""Jobs of one region whose rows are exact."""
 USUAL = FaultRates()
 ZOMBIES = FaultRates(budget=12, kill_manager=0.006, zombie=1.0, delay=0.5)
 STORAGE = FaultRates(budget=15, storage=0.1)
@@ -82,6 +83,7 @@ LOST = replace(CALM, budget=300, lose=0.15)
 MANAGERS = replace(CALM, budget=20, kill_manager=0.01, zombie=1.0, delay=0.8, kill_subtask=0.003)
 ENDS = replace(CALM, budget=400, storage=0.15)
 DRAINED = ("sequences", "exchanges")
+REGIONS = ("apart",)
 LATE_DRAINS = replace(CALM, budget=60, hold=0.2, kill_subtask=0.008, drain=0.01)
 DRAINS = replace(CALM, drain=0.01, storage=0.1, kill_manager=0.004, kill_subtask=0.01)
 LATE_STOPS = replace(CALM, budget=300, hold=0.1, kill_subtask=0.01, suspend=0.02)
@@ -310,6 +312,24 @@ def _restart_only_what_failed(patch: Patch) -> None:
     patch.setattr(Recovery, "_region", lambda self, place: self._life.layout.places if place is None else [place])
 
 
+def _restart_parts_of_what_is_drained(patch: Patch) -> None:
+    def region(self: Any, place: Any) -> Any:
+        layout = self._life.layout
+        return layout.places if place is None else sorted(next(one for one in layout.regions if place in one))
+
+    patch.setattr(Recovery, "_region", region)
+
+
+def _forget_who_has_finished_beside_a_restart(patch: Patch) -> None:
+    original = Attempts.deploy
+
+    def deploy(self: Any, *args: Any) -> Any:
+        self.finished.clear()
+        return original(self, *args)
+
+    patch.setattr(Attempts, "deploy", deploy)
+
+
 def _restart_beside_manifests(patch: Patch) -> None:
     may_restart = Recovery._may_restart.fget  # type: ignore[attr-defined]
     patch.setattr(Recovery, "_may_restart", property(_unsettled(may_restart)))
@@ -393,6 +413,18 @@ MUTANTS = (
     Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS, first_seed=3),
     Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
     Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
+    Mutant(
+        "all of a job restarts while it is drained",
+        _restart_parts_of_what_is_drained,
+        REGIONS,
+        replace(LATE_DRAINS, regions=1.0),
+    ),
+    Mutant(
+        "who has finished beside a region that restarts has finished",
+        _forget_who_has_finished_beside_a_restart,
+        REGIONS,
+        KILLS,
+    ),
     Mutant("a restart waits for manifests", _restart_beside_manifests, rates=LATE_STOPS, first_seed=8),
     Mutant("the end waits for manifests", _end_beside_manifests, rates=LATE_CANCELS, first_seed=38),
     Mutant("what is heard of old attempts means nothing", _hear_of_old_attempts, rates=LATE_NEWS),

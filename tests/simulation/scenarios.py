@@ -310,6 +310,38 @@ def rules(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("rules"), lambda warehouse: differences(warehouse.rows, ["value", "rule"], expected))
 
 
+def apart(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Parts that no channel connects, so that each restarts by itself: one numbers its rows, one hands them on."""
+    numbered = logs(chosen, rows=40)
+    # No two rows are alike.
+    handed = [
+        [(key, 1000 * number + n, at) for n, (key, _, at) in enumerate(log)]
+        for number, log in enumerate(logs(chosen, rows=chosen.choice([10, 40])))
+    ]
+    env = environment(chosen)
+    keyed = env.from_source(source(numbered)).uid("numbered logs").key_by("key")
+    keyed.process(Numbered(), returns=NUMBERED).uid("numbered").sink_to(sink).uid("first sink")
+    env.from_source(source(handed)).uid("handed logs").sink_to(sink).uid("second sink")
+    counts = Counter(key for key, _, _ in flat(numbered))
+
+    def rows_with(warehouse: Warehouse, column: str) -> list[dict[str, int]]:
+        return [row for row in warehouse.rows if column in row]
+
+    def check(warehouse: Warehouse) -> list[str]:
+        found = broken_sequences(rows_with(warehouse, "number"), counts)
+        return found + differences(rows_with(warehouse, "at"), ["key", "value", "at"], flat(handed))
+
+    def check_drained(warehouse: Warehouse) -> list[str]:
+        twice = [
+            row
+            for row, times in Counter(tuple(row.values()) for row in rows_with(warehouse, "at")).items()
+            if times > 1
+        ]
+        return broken_sequences(rows_with(warehouse, "number")) + [f"{row} came twice" for row in twice]
+
+    return Case(env.program("apart"), check, check_drained)
+
+
 SCENARIOS = tuple(
     Scenario(build.__name__, build)
     for build in (
@@ -324,6 +356,7 @@ SCENARIOS = tuple(
         totals,
         at_least_once,
         rules,
+        apart,
     )
 )
 """Seed s runs number s modulo their number."""

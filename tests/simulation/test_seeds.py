@@ -25,7 +25,9 @@ TRACED = range(len(SCENARIOS))
 
 def test_five_hundred_seeds_show_no_violation(tmp_path: Path) -> None:
     failed = sweep(SCENARIOS, range(SEEDS), PROCESSES, log_folder=tmp_path).failed
-    assert not failed, "\n".join(f"{outcome}\n  run it again: {how_to_run(outcome.seed)}" for outcome in failed)
+    assert not failed, "\n".join(
+        f"{outcome}\n  run it again: {how_to_run(outcome.scenario, outcome.seed)}" for outcome in failed
+    )
 
 
 @pytest.mark.parametrize("regression", REGRESSIONS, ids=lambda regression: f"{regression.scenario}-{regression.seed}")
